@@ -1,0 +1,2 @@
+//! The `crib` command.
+fn main() {}
