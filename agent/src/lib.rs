@@ -1,12 +1,18 @@
 //! The node agent: pods in, Container Runtime Interface calls out, reports back.
 
+pub mod backoff;
 pub mod clock;
 pub mod config;
 pub mod cri;
 pub mod dialer;
+pub mod labels;
+pub mod manifest;
+pub mod observed;
+pub mod plan;
 pub mod pod;
 pub mod report;
 pub mod source;
+pub mod spec;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,13 +1,26 @@
-//! A pod that is defaulted and validated.
+//! A pod as the agent accepted it: defaulted, validated, cheap to clone, never changed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1;
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod as ApiPod, PodSpec};
 
-/// `metadata.uid`
+/// The unique id of a pod (`metadata.uid`): names its directories, labels its sandboxes and containers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PodUid(pub String);
+pub struct PodUid(String);
+
+impl PodUid {
+    /// An id from its text form. Any text is taken: manifests bring their own.
+    pub fn new(uid: impl Into<String>) -> Self {
+        Self(uid.into())
+    }
+
+    /// The text form.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Display for PodUid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -15,6 +28,229 @@ impl fmt::Display for PodUid {
     }
 }
 
-/// A pod with its defaults filled in.
+/// Which of the three lists of a pod spec a container is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ContainerKind {
+    /// `spec.initContainers`, sidecars included.
+    Init,
+    /// `spec.containers`.
+    App,
+    /// `spec.ephemeralContainers`.
+    Ephemeral,
+}
+
+/// `restartPolicy` of a pod or of a single container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// Restart after every exit.
+    Always,
+    /// Restart after an exit code other than 0.
+    OnFailure,
+    /// Never restart.
+    Never,
+}
+
+impl RestartPolicy {
+    /// The policy of that name; the API's default, Always, for an absent one.
+    fn of(name: Option<&str>) -> Self {
+        match name {
+            Some("OnFailure") => Self::OnFailure,
+            Some("Never") => Self::Never,
+            Some(_) | None => Self::Always,
+        }
+    }
+
+    /// The policy that a container names for itself, if it names one (Kubernetes 1.34, gate ContainerRestartRules).
+    pub fn of_container(container: &Container) -> Option<Self> {
+        container
+            .restart_policy
+            .as_deref()
+            .map(|name| Self::of(Some(name)))
+    }
+}
+
+/// Is this init container a sidecar: one that keeps running beside the app containers (`restartPolicy: Always`)?
+pub fn is_sidecar(init: &Container) -> bool {
+    init.restart_policy.as_deref() == Some("Always")
+}
+
+#[derive(Debug, PartialEq)]
+struct Inner {
+    uid: PodUid,
+    api: ApiPod,
+    spec: PodSpec,
+    ephemeral: Vec<Container>,
+}
+
+/// A pod to run. [`crate::manifest::parse`] makes validated ones; clones share one allocation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pod(Arc<v1::Pod>);
+pub struct Pod(Arc<Inner>);
+
+impl Pod {
+    /// Wraps an API pod that is already defaulted and validated; one without a spec has no containers.
+    pub fn new(api: ApiPod) -> Self {
+        let uid = PodUid::new(api.metadata.uid.clone().unwrap_or_default());
+        let spec = api.spec.clone().unwrap_or_default();
+        let ephemeral = spec
+            .ephemeral_containers
+            .iter()
+            .flatten()
+            .map(as_container)
+            .collect();
+        Self(Arc::new(Inner {
+            uid,
+            api,
+            spec,
+            ephemeral,
+        }))
+    }
+
+    /// The whole API object.
+    pub fn api(&self) -> &ApiPod {
+        &self.0.api
+    }
+
+    /// The spec; empty where the object had none.
+    pub fn spec(&self) -> &PodSpec {
+        &self.0.spec
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> &PodUid {
+        &self.0.uid
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        self.0.api.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// `metadata.namespace`; `default` where absent.
+    pub fn namespace(&self) -> &str {
+        self.0
+            .api
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or("default")
+    }
+
+    /// `namespace/name`, as people and logs call the pod.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace(), self.name())
+    }
+
+    /// `name_namespace(uid)`, as the kubelet writes a pod in messages.
+    pub fn long_name(&self) -> String {
+        format!("{}_{}({})", self.name(), self.namespace(), self.uid())
+    }
+
+    /// `metadata.labels`.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        pairs(self.0.api.metadata.labels.as_ref())
+    }
+
+    /// `metadata.annotations`.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        pairs(self.0.api.metadata.annotations.as_ref())
+    }
+
+    /// `spec.initContainers`, in order.
+    pub fn init_containers(&self) -> &[Container] {
+        self.0.spec.init_containers.as_deref().unwrap_or_default()
+    }
+
+    /// `spec.containers`, in order.
+    pub fn containers(&self) -> &[Container] {
+        &self.0.spec.containers
+    }
+
+    /// `spec.ephemeralContainers`, in order, as ordinary containers.
+    pub fn ephemeral_containers(&self) -> &[Container] {
+        &self.0.ephemeral
+    }
+
+    /// Every container: init, app, ephemeral, each in spec order.
+    pub fn all_containers(&self) -> impl Iterator<Item = (ContainerKind, &Container)> {
+        let tagged = |kind| move |container| (kind, container);
+        let init = self
+            .init_containers()
+            .iter()
+            .map(tagged(ContainerKind::Init));
+        let apps = self.containers().iter().map(tagged(ContainerKind::App));
+        let ephemeral = self
+            .ephemeral_containers()
+            .iter()
+            .map(tagged(ContainerKind::Ephemeral));
+        init.chain(apps).chain(ephemeral)
+    }
+
+    /// The container of that name; names are unique over the three lists.
+    pub fn container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
+        self.all_containers()
+            .find(|(_, container)| container.name == name)
+    }
+
+    /// `spec.restartPolicy`.
+    pub fn restart_policy(&self) -> RestartPolicy {
+        RestartPolicy::of(self.0.spec.restart_policy.as_deref())
+    }
+
+    /// `spec.hostNetwork`.
+    pub fn host_network(&self) -> bool {
+        self.0.spec.host_network == Some(true)
+    }
+
+    /// `spec.terminationGracePeriodSeconds`, in seconds; 30 where absent.
+    pub fn grace_seconds(&self) -> i64 {
+        self.0.spec.termination_grace_period_seconds.unwrap_or(30)
+    }
+
+    /// Is the pod on its way out at the API server (`metadata.deletionTimestamp`)?
+    pub fn is_deleted(&self) -> bool {
+        self.0.api.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Is it a static pod: one whose source is not an API server (annotation `kubernetes.io/config.source`)?
+    pub fn is_static(&self) -> bool {
+        self.annotations()
+            .any(|(key, value)| key == "kubernetes.io/config.source" && value != "api")
+    }
+}
+
+fn pairs(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&str, &str)> {
+    map.into_iter()
+        .flatten()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+}
+
+fn as_container(from: &EphemeralContainer) -> Container {
+    let from = from.clone();
+    Container {
+        args: from.args,
+        command: from.command,
+        env: from.env,
+        env_from: from.env_from,
+        image: from.image,
+        image_pull_policy: from.image_pull_policy,
+        lifecycle: from.lifecycle,
+        liveness_probe: from.liveness_probe,
+        name: from.name,
+        ports: from.ports,
+        readiness_probe: from.readiness_probe,
+        resize_policy: from.resize_policy,
+        resources: from.resources,
+        restart_policy: from.restart_policy,
+        restart_policy_rules: from.restart_policy_rules,
+        security_context: from.security_context,
+        startup_probe: from.startup_probe,
+        stdin: from.stdin,
+        stdin_once: from.stdin_once,
+        termination_message_path: from.termination_message_path,
+        termination_message_policy: from.termination_message_policy,
+        tty: from.tty,
+        volume_devices: from.volume_devices,
+        volume_mounts: from.volume_mounts,
+        working_dir: from.working_dir,
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 
+pub use crate::pod::ContainerKind;
 use crate::pod::PodUid;
 
 /// The latest state of one pod.
@@ -56,17 +57,6 @@ pub struct ContainerReport {
     pub create: Option<Duration>,
     /// How long the latest StartContainer took.
     pub start: Option<Duration>,
-}
-
-/// Which list of the pod's spec a container stands in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ContainerKind {
-    /// `spec.initContainers`
-    Init,
-    /// `spec.containers`
-    App,
-    /// `spec.ephemeralContainers`
-    Ephemeral,
 }
 
 /// What a container does, as in `v1.ContainerState`.
