@@ -1,10 +1,31 @@
 //! The Kubernetes Container Runtime Interface, v1: messages, client and server.
+//!
+//! A wire contract and nothing else: the runtime and the agent each turn these types into their own at the door.
+//!
+//! | where | what |
+//! |---|---|
+//! | `proto/cri.proto` | the contract, with what each call promises; read this first |
+//! | `proto/cri-v1.tsv` | the same contract as a table of facts, without comments |
+//! | `proto/contract.rs` | the test that the two are equal, field by field |
+//! | `proto/redact.rs` | the `Debug` form of credentials, without the secrets |
+//! | `build.rs` | compiles the contract into [`v1`] and [`DESCRIPTORS`] |
+//!
+//! Clients start at [`v1::runtime_service_client::RuntimeServiceClient`] and
+//! [`v1::image_service_client::ImageServiceClient`], servers implement
+//! [`v1::runtime_service_server::RuntimeService`] and [`v1::image_service_server::ImageService`].
+
+#[cfg(test)]
+mod contract;
+mod redact;
 
 /// The generated types of package `runtime.v1`.
-#[allow(missing_docs, clippy::all, unreachable_pub)]
+#[expect(
+    missing_docs,
+    reason = "the contract comments on the less obvious fields only"
+)]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-/// The compiled contract: an encoded `google.protobuf.FileDescriptorSet`.
+/// The compiled contract: an encoded `google.protobuf.FileDescriptorSet` of one file, without comments.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cri.bin"));
