@@ -1,0 +1,270 @@
+//! What the agent asks for, from its own words into protobuf.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cri::v1;
+
+use crate::labels;
+use crate::pod::PodUid;
+use crate::spec::{
+    ContainerSecurity, ContainerSpec, ImageSpec, MountSpec, NamespaceMode, Namespaces, PortMapping, Propagation, Protocol,
+    Resources, SandboxSecurity, SandboxSpec, SecurityProfile, Selinux,
+};
+
+/// A selector of everything that is labelled as the pod's.
+pub(in crate::cri) fn pod_selector(uid: &PodUid) -> HashMap<String, String> {
+    HashMap::from([(labels::POD_UID.to_owned(), uid.as_str().to_owned())])
+}
+
+fn map(from: &BTreeMap<String, String>) -> HashMap<String, String> {
+    from.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn number(value: Option<i64>) -> Option<v1::Int64Value> {
+    value.map(|value| v1::Int64Value { value })
+}
+
+pub(in crate::cri) fn sandbox_config(spec: &SandboxSpec) -> v1::PodSandboxConfig {
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: spec.name.clone(),
+            uid: spec.uid.clone(),
+            namespace: spec.namespace.clone(),
+            attempt: spec.attempt,
+        }),
+        hostname: spec.hostname.clone(),
+        log_directory: text(&spec.log_directory),
+        dns_config: Some(v1::DnsConfig {
+            servers: spec.dns.servers.clone(),
+            searches: spec.dns.searches.clone(),
+            options: spec.dns.options.clone(),
+        }),
+        port_mappings: spec.port_mappings.iter().map(port_mapping).collect(),
+        labels: map(&spec.labels),
+        annotations: map(&spec.annotations),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            cgroup_parent: spec.cgroup_parent.clone(),
+            security_context: Some(sandbox_security(&spec.security)),
+            sysctls: map(&spec.sysctls),
+            overhead: Some(resources(&spec.overhead)),
+            resources: Some(resources(&spec.resources)),
+        }),
+        windows: None,
+    }
+}
+
+fn port_mapping(from: &PortMapping) -> v1::PortMapping {
+    let protocol = match from.protocol {
+        Protocol::Tcp => v1::Protocol::Tcp,
+        Protocol::Udp => v1::Protocol::Udp,
+        Protocol::Sctp => v1::Protocol::Sctp,
+    };
+    v1::PortMapping {
+        protocol: protocol.into(),
+        container_port: from.container_port,
+        host_port: from.host_port,
+        host_ip: from.host_ip.clone(),
+    }
+}
+
+fn sandbox_security(from: &SandboxSecurity) -> v1::LinuxSandboxSecurityContext {
+    v1::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(&from.namespaces)),
+        selinux_options: from.selinux.as_ref().map(selinux),
+        run_as_user: number(from.run_as_user),
+        run_as_group: number(from.run_as_group),
+        supplemental_groups: from.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(from.strict_supplemental_groups),
+        privileged: from.privileged,
+        seccomp: from.seccomp.as_ref().map(profile),
+        apparmor: from.apparmor.as_ref().map(profile),
+        ..v1::LinuxSandboxSecurityContext::default()
+    }
+}
+
+fn groups_policy(strict: bool) -> i32 {
+    if strict { v1::SupplementalGroupsPolicy::Strict.into() } else { v1::SupplementalGroupsPolicy::Merge.into() }
+}
+
+fn namespace_mode(from: NamespaceMode) -> i32 {
+    match from {
+        NamespaceMode::Pod => v1::NamespaceMode::Pod,
+        NamespaceMode::Container => v1::NamespaceMode::Container,
+        NamespaceMode::Node => v1::NamespaceMode::Node,
+        NamespaceMode::Target => v1::NamespaceMode::Target,
+    }
+    .into()
+}
+
+fn namespaces(from: &Namespaces) -> v1::NamespaceOption {
+    let user = match &from.user {
+        None => v1::UserNamespace { mode: v1::NamespaceMode::Node.into(), uids: Vec::new(), gids: Vec::new() },
+        Some(user) => {
+            let mapping = v1::IdMapping { host_id: user.host_id, container_id: user.container_id, length: user.length };
+            v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: vec![mapping], gids: vec![mapping] }
+        }
+    };
+    v1::NamespaceOption {
+        network: namespace_mode(from.network),
+        pid: namespace_mode(from.pid),
+        ipc: namespace_mode(from.ipc),
+        target_id: from.target_id.clone(),
+        userns_options: Some(user),
+    }
+}
+
+fn selinux(from: &Selinux) -> v1::SeLinuxOption {
+    v1::SeLinuxOption {
+        user: from.user.clone(),
+        role: from.role.clone(),
+        r#type: from.kind.clone(),
+        level: from.level.clone(),
+    }
+}
+
+fn profile(from: &SecurityProfile) -> v1::SecurityProfile {
+    use v1::security_profile::ProfileType;
+    let (kind, localhost_ref) = match from {
+        SecurityProfile::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        SecurityProfile::Unconfined => (ProfileType::Unconfined, String::new()),
+        SecurityProfile::Localhost(name) => (ProfileType::Localhost, name.clone()),
+    };
+    v1::SecurityProfile { profile_type: kind.into(), localhost_ref }
+}
+
+fn resources(from: &Resources) -> v1::LinuxContainerResources {
+    v1::LinuxContainerResources {
+        cpu_period: from.cpu_period,
+        cpu_quota: from.cpu_quota,
+        cpu_shares: from.cpu_shares,
+        memory_limit_in_bytes: from.memory_limit,
+        memory_swap_limit_in_bytes: from.memory_swap_limit,
+        oom_score_adj: from.oom_score_adj,
+        hugepage_limits: from
+            .hugepage_limits
+            .iter()
+            .map(|(page_size, limit)| v1::HugepageLimit { page_size: page_size.clone(), limit: *limit })
+            .collect(),
+        unified: map(&from.unified),
+        ..v1::LinuxContainerResources::default()
+    }
+}
+
+pub(in crate::cri) fn image_spec(from: &ImageSpec) -> v1::ImageSpec {
+    v1::ImageSpec {
+        image: from.image.clone(),
+        annotations: map(&from.annotations),
+        user_specified_image: from.user_specified.clone(),
+        runtime_handler: from.runtime_handler.clone(),
+        ..v1::ImageSpec::default()
+    }
+}
+
+fn mount(from: &MountSpec) -> v1::Mount {
+    let propagation = match from.propagation {
+        Propagation::Private => v1::MountPropagation::PropagationPrivate,
+        Propagation::HostToContainer => v1::MountPropagation::PropagationHostToContainer,
+        Propagation::Bidirectional => v1::MountPropagation::PropagationBidirectional,
+    };
+    v1::Mount {
+        container_path: from.container_path.clone(),
+        host_path: text(&from.host_path),
+        readonly: from.readonly,
+        recursive_read_only: from.recursive_read_only,
+        selinux_relabel: from.selinux_relabel,
+        propagation: propagation.into(),
+        ..v1::Mount::default()
+    }
+}
+
+pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerConfig {
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: spec.name.clone(), attempt: spec.attempt }),
+        image: Some(image_spec(&spec.image)),
+        command: spec.command.clone(),
+        args: spec.args.clone(),
+        working_dir: spec.working_dir.clone(),
+        envs: spec
+            .envs
+            .iter()
+            .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone().into_bytes() })
+            .collect(),
+        mounts: spec.mounts.iter().map(mount).collect(),
+        labels: map(&spec.labels),
+        annotations: map(&spec.annotations),
+        log_path: text(&spec.log_path),
+        stdin: spec.stdin,
+        stdin_once: spec.stdin_once,
+        tty: spec.tty,
+        linux: Some(v1::LinuxContainerConfig {
+            resources: Some(resources(&spec.resources)),
+            security_context: Some(container_security(&spec.security)),
+        }),
+        ..v1::ContainerConfig::default()
+    }
+}
+
+fn container_security(from: &ContainerSecurity) -> v1::LinuxContainerSecurityContext {
+    v1::LinuxContainerSecurityContext {
+        capabilities: Some(v1::Capability {
+            add_capabilities: from.add_capabilities.clone(),
+            drop_capabilities: from.drop_capabilities.clone(),
+            add_ambient_capabilities: Vec::new(),
+        }),
+        privileged: from.privileged,
+        namespace_options: Some(namespaces(&from.namespaces)),
+        selinux_options: from.selinux.as_ref().map(selinux),
+        run_as_user: number(from.run_as_user),
+        run_as_group: number(from.run_as_group),
+        run_as_username: from.run_as_username.clone(),
+        readonly_rootfs: from.readonly_rootfs,
+        supplemental_groups: from.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(from.strict_supplemental_groups),
+        no_new_privs: from.no_new_privs,
+        masked_paths: from.masked_paths.clone(),
+        readonly_paths: from.readonly_paths.clone(),
+        seccomp: from.seccomp.as_ref().map(profile),
+        apparmor: from.apparmor.as_ref().map(profile),
+        ..v1::LinuxContainerSecurityContext::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::spec::UserNamespace;
+
+    #[test]
+    fn namespaces_go_over_with_the_users() {
+        let shared = namespaces(&Namespaces { network: NamespaceMode::Node, pid: NamespaceMode::Container, ..Namespaces::default() });
+        assert_eq!(shared.network(), v1::NamespaceMode::Node);
+        assert_eq!(shared.pid(), v1::NamespaceMode::Container);
+        assert_eq!(shared.userns_options.unwrap().mode(), v1::NamespaceMode::Node, "no user namespace is the node's");
+        let own = UserNamespace { host_id: 100_000, container_id: 0, length: 65_536 };
+        let own = namespaces(&Namespaces { user: Some(own), ..Namespaces::default() }).userns_options.unwrap();
+        assert_eq!((own.mode(), own.uids.len(), own.gids.len()), (v1::NamespaceMode::Pod, 1, 1));
+        assert_eq!(own.uids[0].host_id, 100_000);
+    }
+
+    #[test]
+    fn a_container_keeps_its_order_and_its_absent_user() {
+        let spec = ContainerSpec {
+            name: "app".to_owned(),
+            attempt: 3,
+            envs: vec![("B".to_owned(), "2".to_owned()), ("A".to_owned(), "1".to_owned())],
+            mounts: vec![MountSpec { container_path: "/data".to_owned(), host_path: "/host".into(), ..MountSpec::default() }],
+            ..ContainerSpec::default()
+        };
+        let config = container_config(&spec);
+        assert_eq!(config.metadata.unwrap().attempt, 3);
+        let names: Vec<_> = config.envs.iter().map(|env| env.key.as_str()).collect();
+        assert_eq!(names, ["B", "A"]);
+        assert_eq!(config.mounts[0].host_path, "/host");
+        assert_eq!(config.linux.unwrap().security_context.unwrap().run_as_user, None);
+    }
+}
