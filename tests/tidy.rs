@@ -1,0 +1,418 @@
+//! The rules of this repository that no compiler checks: who may depend on whom, and what every file looks like.
+//!
+//! Each rule is a function from the tree to a list of offences, so that it can be shown to find them.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "tidy/code.rs"]
+mod code;
+#[path = "tidy/docs.rs"]
+mod docs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+
+use code::{code_only, lines_naming};
+
+/// Packages of this workspace → the packages of this workspace they may depend on, for whatever purpose.
+const ARROWS: [(&str, &[&str]); 4] = [
+    ("cri", &[]),
+    ("runtime-fake", &["cri"]),
+    ("agent", &["cri"]),
+    ("harness", &["agent", "cri", "runtime-fake"]),
+];
+
+/// What a package must not depend on, for what it must not know.
+const FOREIGN: [(&str, &[&str], &str); 2] = [
+    (
+        "runtime-fake",
+        &["k8s-openapi", "kube", "serde-saphyr", "saphyr-parser"],
+        "the runtime knows no pod, restart policy or manifest",
+    ),
+    (
+        "agent",
+        &[
+            "libc",
+            "netlink-packet-core",
+            "netlink-packet-route",
+            "netlink-sys",
+            "nix",
+            "oci-spec",
+            "procfs",
+            "prost",
+            "rustix",
+            "tar",
+        ],
+        "the agent knows no process, namespace or image layer",
+    ),
+];
+
+/// The only modules of the agent that name wire types.
+const AGENT_WIRE: [&str; 2] = ["agent/src/cri/grpc", "agent/src/cri/wire"];
+
+/// Files that may be longer than [`MAX_LINES`], with the reason.
+const LONG: [(&str, &str); 0] = [];
+const MAX_LINES: usize = 500;
+
+/// Files that may contain unsafe code, with the reason. The compiler refuses it elsewhere (`unsafe_code = "deny"`).
+const UNSAFE: [(&str, &str); 0] = [];
+
+/// Files and directories that only decide: no tasks, files, processes, clocks or wire types.
+const PURE: [&str; 0] = [];
+
+/// What a pure file must not name.
+const EFFECTS: [&str; 15] = [
+    "Command::new",
+    "File::",
+    "Instant::now",
+    "SystemTime::now",
+    "Timestamp::now",
+    "Zoned::now",
+    "cri::v1",
+    "env::var",
+    "fs::",
+    "libc",
+    "nix",
+    "prost",
+    "rustix",
+    "tokio",
+    "tonic",
+];
+
+/// Text files of the repository by their path from its root, with `/`.
+type Tree = BTreeMap<String, String>;
+
+/// The offences, one a line; fails when there are any.
+fn must_be_none(rule: &str, offences: &[String]) {
+    assert!(offences.is_empty(), "{rule}:\n  {}", offences.join("\n  "));
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// Every text file of the repository, apart from what is built or belongs to git.
+fn tree() -> Tree {
+    let mut tree = Tree::new();
+    let mut directories = vec![root().to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let hidden = name.starts_with('.') && name != ".ci";
+            if hidden || name == "target" || entry.path().join("CACHEDIR.TAG").exists() {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                directories.push(entry.path());
+            } else if let Ok(text) = fs::read_to_string(entry.path()) {
+                let path = entry.path();
+                let path = path.strip_prefix(root()).unwrap().to_str().unwrap();
+                tree.insert(path.to_owned(), text);
+            }
+        }
+    }
+    for expected in ["Cargo.toml", "agent/src/lib.rs", "tests/tidy.rs"] {
+        assert!(tree.contains_key(expected), "did not find {expected}");
+    }
+    tree
+}
+
+fn rust(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    let files = tree.iter().filter(|(path, _)| path.ends_with(".rs"));
+    files.map(|(path, text)| (path.as_str(), text.as_str()))
+}
+
+/// The packages of the workspace with what each depends on, in normal, build and test code.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata: {errors}");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let name = |value: &serde_json::Value| value["name"].as_str().unwrap().to_owned();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let needs = package["dependencies"].as_array().unwrap();
+            (name(package), needs.iter().map(name).collect())
+        })
+        .collect()
+}
+
+fn arrows_broken(dependencies: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut offences = Vec::new();
+    let ours: BTreeSet<&str> = dependencies.keys().map(String::as_str).collect();
+    let known: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
+    for (package, needs) in dependencies {
+        let Some(allowed) = known.get(package.as_str()) else {
+            offences.push(format!(
+                "{package} is a package without a place among the arrows"
+            ));
+            continue;
+        };
+        for need in needs.iter().filter(|need| ours.contains(need.as_str())) {
+            if !allowed.contains(&need.as_str()) {
+                offences.push(format!("{package} depends on {need}"));
+            }
+        }
+    }
+    for (package, foreign, reason) in FOREIGN {
+        let Some(needs) = dependencies.get(package) else {
+            offences.push(format!("there is no package {package}"));
+            continue;
+        };
+        for need in foreign.iter().filter(|need| needs.contains(**need)) {
+            offences.push(format!("{package} depends on {need}, yet {reason}"));
+        }
+    }
+    offences
+}
+
+fn wire_types_outside_the_door(tree: &Tree) -> Vec<String> {
+    let mut offences = Vec::new();
+    for (path, text) in rust(tree) {
+        let module = path.trim_end_matches(".rs");
+        let is_door = |door: &&str| Path::new(module).starts_with(door);
+        if !path.starts_with("agent/") || AGENT_WIRE.iter().any(is_door) {
+            continue;
+        }
+        let code = code_only(text);
+        // `cri::` after a space or a semicolon is the contract's package: the agent's own module is `crate::cri`.
+        for name in [
+            "cri::v1",
+            "use cri::",
+            "use ::cri",
+            "(::cri",
+            " ::cri",
+            "<::cri",
+        ] {
+            let lines = lines_naming(&code, name);
+            offences.extend(lines.iter().map(|line| format!("{path}:{line}: {name}")));
+        }
+    }
+    offences
+}
+
+fn without_a_first_line(tree: &Tree) -> Vec<String> {
+    rust(tree)
+        .filter(|(_, text)| {
+            let first = text.lines().next().unwrap_or_default();
+            first
+                .strip_prefix("//! ")
+                .is_none_or(|said| said.trim().len() < 10)
+        })
+        .map(|(path, _)| path.to_owned())
+        .collect()
+}
+
+fn too_long(tree: &Tree, exceptions: &[(&str, &str)]) -> Vec<String> {
+    let lengths = rust(tree).map(|(path, text)| (path, text.lines().count()));
+    let long: BTreeMap<&str, usize> = lengths.filter(|(_, lines)| *lines > MAX_LINES).collect();
+    against_list(&long, exceptions, |lines| format!("{lines} lines"))
+}
+
+fn unsafe_code(tree: &Tree, exceptions: &[(&str, &str)]) -> Vec<String> {
+    let found: BTreeMap<&str, usize> = rust(tree)
+        .filter_map(|(path, text)| {
+            let code = code_only(text);
+            Some((path, *lines_naming(&code, "unsafe").first()?))
+        })
+        .collect();
+    against_list(&found, exceptions, |line| format!("line {line}"))
+}
+
+/// What was found but is not on the list, and what is on the list for no reason or no longer for any.
+fn against_list(
+    found: &BTreeMap<&str, usize>,
+    list: &[(&str, &str)],
+    say: impl Fn(usize) -> String,
+) -> Vec<String> {
+    let listed: BTreeMap<&str, &str> = list.iter().copied().collect();
+    let unlisted = found
+        .iter()
+        .filter(|(path, _)| !listed.contains_key(*path))
+        .map(|(path, n)| format!("{path}: {}", say(*n)));
+    let stale = listed
+        .iter()
+        .filter(|(path, reason)| !found.contains_key(*path) || reason.is_empty())
+        .map(|(path, _)| format!("{path} is on the list without need or reason"));
+    unlisted.chain(stale).collect()
+}
+
+fn impure(tree: &Tree, pure: &[&str]) -> Vec<String> {
+    let mut offences = Vec::new();
+    for place in pure {
+        let mut found = false;
+        for (path, text) in rust(tree) {
+            if path != *place && !(place.ends_with('/') && path.starts_with(place)) {
+                continue;
+            }
+            found = true;
+            let code = code_only(text);
+            for effect in EFFECTS {
+                let lines = lines_naming(&code, effect);
+                offences.extend(lines.iter().map(|line| format!("{path}:{line}: {effect}")));
+            }
+        }
+        if !found {
+            offences.push(format!("{place} is on the list but not in the tree"));
+        }
+    }
+    offences
+}
+
+/// Ways to look finished: tests that do not run, and modules in the old place.
+fn shortcuts(tree: &Tree) -> Vec<String> {
+    let mut offences = Vec::new();
+    for (path, text) in rust(tree) {
+        if Path::new(path).file_name().unwrap() == "mod.rs" {
+            offences.push(format!("{path}: write foo.rs and foo/, not foo/mod.rs"));
+        }
+        let lines = lines_naming(&code_only(text), "#[ignore");
+        let said = "a test that does not run; skip it with a reason when the box lacks something";
+        offences.extend(lines.iter().map(|line| format!("{path}:{line}: {said}")));
+    }
+    offences
+}
+
+fn without_lints(tree: &Tree) -> Vec<String> {
+    let manifests = tree.iter().filter(|(path, _)| path.ends_with("Cargo.toml"));
+    let mut offences: Vec<String> = manifests
+        .filter(|(_, text)| !text.contains("\n[lints]\nworkspace = true\n"))
+        .map(|(path, _)| format!("{path}: does not take the workspace's lints"))
+        .collect();
+    if !tree["Cargo.toml"].contains("\nunsafe_code = \"deny\"\n") {
+        offences.push("Cargo.toml: unsafe code is not denied".to_owned());
+    }
+    offences
+}
+
+#[test]
+fn packages_depend_on_each_other_along_the_arrows_only() {
+    must_be_none("not an arrow", &arrows_broken(&dependencies()));
+}
+
+#[test]
+fn only_the_agents_door_names_wire_types() {
+    must_be_none("wire types", &wire_types_outside_the_door(&tree()));
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    must_be_none(
+        "no `//! …` as the first line",
+        &without_a_first_line(&tree()),
+    );
+}
+
+#[test]
+fn files_are_short() {
+    must_be_none("too long", &too_long(&tree(), &LONG));
+}
+
+#[test]
+fn unsafe_code_stays_where_it_is_allowed() {
+    must_be_none("unsafe code", &unsafe_code(&tree(), &UNSAFE));
+}
+
+#[test]
+fn decisions_have_no_effects() {
+    must_be_none("an effect in a pure file", &impure(&tree(), &PURE));
+}
+
+#[test]
+fn no_shortcuts() {
+    must_be_none("shortcuts", &shortcuts(&tree()));
+}
+
+#[test]
+fn every_package_takes_the_lints() {
+    must_be_none("lints", &without_lints(&tree()));
+}
+
+#[test]
+fn documents_name_what_exists() {
+    must_be_none("named but not there", &docs::missing_paths(&tree()));
+}
+
+/// Every rule finds what it is for; a rule that finds nothing anywhere would pass for ever.
+#[test]
+fn the_rules_find_offences() {
+    let tree = |files: &[(&str, &str)]| -> Tree {
+        let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+        files.iter().map(owned).collect()
+    };
+    let needs = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+    let broken = BTreeMap::from([
+        ("cri".to_owned(), needs(&["agent", "prost"])),
+        ("agent".to_owned(), needs(&["cri", "runtime-fake", "nix"])),
+        ("runtime-fake".to_owned(), needs(&["cri", "k8s-openapi"])),
+        ("utils".to_owned(), needs(&[])),
+    ]);
+    assert_eq!(arrows_broken(&broken).len(), 5);
+
+    let wire = tree(&[
+        (
+            "agent/src/plan.rs",
+            "//! x\nuse cri::v1::Pod;\nfn f(_: ::cri::v1::Pod) {}",
+        ),
+        (
+            "agent/src/worker.rs",
+            "use cri::{self, v1};\nuse crate::{cri::Cri, x};\nuse super::cri::Y; // cri::v1",
+        ),
+        ("agent/src/cri/wire.rs", "use cri::v1;"),
+        ("runtime-fake/src/wire.rs", "use cri::v1;"),
+    ]);
+    let places: BTreeSet<String> = wire_types_outside_the_door(&wire)
+        .into_iter()
+        .map(|offence| offence.rsplit_once(": ").unwrap().0.to_owned())
+        .collect();
+    let expected = [
+        "agent/src/plan.rs:2",
+        "agent/src/plan.rs:3",
+        "agent/src/worker.rs:1",
+    ];
+    assert_eq!(places, expected.map(str::to_owned).into());
+
+    let long = "//! A long file.\n".to_owned() + &"\n".repeat(MAX_LINES);
+    let files = tree(&[
+        ("a.rs", "fn a() {}"),
+        ("b.rs", "//!\n"),
+        ("c.rs", "/// Not for the file.\n"),
+        ("d.rs", &long),
+        (
+            "e/mod.rs",
+            "//! In the old place.\n#[ignore = \"slow\"]\n#[test]\nfn f() { unsafe { g() } }",
+        ),
+        (
+            "f.rs",
+            "//! A decision.\nuse std::{fs, io}; fn f() { fs::read(tokio::x); now(); } // Instant::now",
+        ),
+    ]);
+    assert_eq!(without_a_first_line(&files), ["a.rs", "b.rs", "c.rs"]);
+    assert_eq!(too_long(&files, &[]), ["d.rs: 501 lines"]);
+    assert_eq!(too_long(&files, &[("d.rs", "generated")]), [""; 0]);
+    assert_eq!(
+        too_long(&files, &[("d.rs", ""), ("a.rs", "no need")]).len(),
+        2
+    );
+    assert_eq!(unsafe_code(&files, &[]), ["e/mod.rs: line 4"]);
+    assert_eq!(shortcuts(&files).len(), 2);
+    assert_eq!(impure(&files, &["f.rs"]), ["f.rs:2: fs::", "f.rs:2: tokio"]);
+    assert_eq!(impure(&files, &["e/"]), [""; 0]);
+    assert_eq!(impure(&files, &["g.rs"]).len(), 1);
+
+    let manifests = tree(&[
+        (
+            "Cargo.toml",
+            "[package]\n[lints]\nworkspace = true\n[lints.rust]\nunsafe_code = \"warn\"\n",
+        ),
+        ("x/Cargo.toml", "[package]\nname = \"x\"\n"),
+    ]);
+    assert_eq!(without_lints(&manifests).len(), 2);
+}

@@ -1,0 +1,139 @@
+//! The paths that documents name, and those among them that do not exist.
+
+use std::collections::BTreeSet;
+
+use crate::Tree;
+
+/// What a path of this repository begins with.
+const TOP: [&str; 8] = [
+    ".ci",
+    "agent",
+    "docs",
+    "examples",
+    "harness",
+    "proto",
+    "runtime-fake",
+    "tests",
+];
+
+/// `document: path` for everything a document names that is not in the tree.
+///
+/// Documents are README.md, ARCHITECTURE.md, CHANGELOG.md and docs/*.md. Paths are words that begin with a directory
+/// of the top level and a slash, wherever they stand, and the relative targets of links.
+pub(crate) fn missing_paths(tree: &Tree) -> Vec<String> {
+    let mut offences = Vec::new();
+    for (document, text) in tree {
+        let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].contains(&document.as_str());
+        let page = document.starts_with("docs/") && document.ends_with(".md");
+        if !(top || page) {
+            continue;
+        }
+        let directory = document
+            .rsplit_once('/')
+            .map_or("", |(directory, _)| directory);
+        let words = words_like_paths(text).into_iter();
+        let links = link_targets(text)
+            .into_iter()
+            .map(|link| resolve(directory, &link));
+        for path in words.chain(links) {
+            if !exists(tree, &path) {
+                offences.push(format!("{document}: {path}"));
+            }
+        }
+    }
+    offences
+}
+
+fn exists(tree: &Tree, path: &str) -> bool {
+    let directory = format!("{}/", path.trim_end_matches('/'));
+    tree.contains_key(path) || tree.keys().any(|file| file.starts_with(&directory))
+}
+
+/// The words of a text that are paths from the top: `a/{b,c}.rs` is two, a glob is the directory it is in.
+fn words_like_paths(text: &str) -> BTreeSet<String> {
+    let separator = |c: char| c.is_whitespace() || "`'\"()<>|[]=;".contains(c);
+    let mut paths = BTreeSet::new();
+    for word in text.split(separator) {
+        let word = word
+            .trim_start_matches("./")
+            .trim_end_matches(['.', ',', ':', '!', '?', '*']);
+        for path in braces(word) {
+            let path = path.split([':', '#', '*']).next().unwrap_or_default();
+            let Some((top, rest)) = path.split_once('/') else {
+                continue;
+            };
+            if TOP.contains(&top) && !rest.is_empty() {
+                paths.insert(path.to_owned());
+            }
+        }
+    }
+    paths
+}
+
+/// `a/{b,c}.rs` → `a/b.rs`, `a/c.rs`.
+fn braces(word: &str) -> Vec<String> {
+    let parts = word.split_once('{').and_then(|(before, rest)| {
+        let (choices, after) = rest.split_once('}')?;
+        Some((before, choices, after))
+    });
+    let Some((before, choices, after)) = parts else {
+        return vec![word.to_owned()];
+    };
+    let one = |choice| format!("{before}{choice}{after}");
+    choices.split(',').map(one).collect()
+}
+
+/// The targets of Markdown links that lead into the repository.
+fn link_targets(text: &str) -> Vec<String> {
+    let targets = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    targets
+        .map(|target| target.split('#').next().unwrap_or_default())
+        .filter(|target| {
+            !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:")
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+fn resolve(directory: &str, link: &str) -> String {
+    let mut parts: Vec<&str> = directory
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .collect();
+    for part in link.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => {
+                parts.pop();
+            }
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+#[test]
+fn a_document_is_taken_at_its_word() {
+    let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let tree = Tree::from([
+        file(
+            "README.md",
+            "See `agent/src/plan.rs`, agent/src/{plan,gone}.rs and agent/src/*.rs.\ncargo run -- run examples/none.yaml\n[how](docs/a.md#x) [why](https://x.y/docs/z) target/release/crib and/or",
+        ),
+        file(
+            "docs/a.md",
+            "[up](../README.md) [gone](b.md) runtime-fake/src/lib.rs:12",
+        ),
+        file("agent/src/plan.rs", "// docs/nothing.md"),
+    ]);
+    let expected = [
+        "README.md: agent/src/gone.rs",
+        "README.md: examples/none.yaml",
+        "docs/a.md: runtime-fake/src/lib.rs",
+        "docs/a.md: docs/b.md",
+    ];
+    assert_eq!(missing_paths(&tree), expected);
+}
