@@ -12,6 +12,8 @@ use crate::observed::{ContainerId, ObservedContainer, ObservedSandbox, SandboxId
 use crate::pod::PodUid;
 use crate::spec::{ContainerSpec, ImageSpec, SandboxSpec};
 
+#[cfg(any(test, feature = "testing"))]
+pub mod fake;
 pub mod grpc;
 mod wire;
 

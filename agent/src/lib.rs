@@ -1,6 +1,7 @@
 //! The node agent: pods in, Container Runtime Interface calls out, reports back.
 
 pub mod backoff;
+mod cache;
 pub mod clock;
 pub mod config;
 pub mod cri;
@@ -9,6 +10,7 @@ pub mod labels;
 pub mod manifest;
 pub mod observed;
 pub mod plan;
+mod pleg;
 pub mod pod;
 pub mod report;
 pub mod source;

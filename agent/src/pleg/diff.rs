@@ -1,0 +1,147 @@
+//! What happened between two listings of a pod, decided from the listings alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::cri::{ListedContainer, ListedSandbox, ListedState};
+use crate::observed::{ContainerId, SandboxId};
+
+/// What a listing shows of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listing {
+    /// The pod's sandboxes: are they ready?
+    pub(crate) sandboxes: BTreeMap<SandboxId, bool>,
+    /// The pod's containers with their names.
+    pub(crate) containers: BTreeMap<ContainerId, (String, ListedState)>,
+}
+
+impl Listing {
+    /// The part of a listing that matters here.
+    pub(crate) fn of(sandboxes: &[ListedSandbox], containers: &[ListedContainer]) -> Self {
+        let mut listing = Self::default();
+        for sandbox in sandboxes {
+            listing.add_sandbox(sandbox);
+        }
+        for container in containers {
+            listing.add_container(container);
+        }
+        listing
+    }
+
+    pub(crate) fn add_sandbox(&mut self, sandbox: &ListedSandbox) {
+        self.sandboxes.insert(sandbox.id.clone(), sandbox.ready);
+    }
+
+    pub(crate) fn add_container(&mut self, container: &ListedContainer) {
+        self.containers.insert(container.id.clone(), (container.name.clone(), container.state));
+    }
+}
+
+/// One difference between two listings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodEvent {
+    /// The container's name, or `sandbox`.
+    pub(crate) what: String,
+    /// What became of it.
+    pub(crate) change: Change,
+}
+
+/// What became of a container or sandbox, in the kubelet's words (Kubernetes 1.36, pleg).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It runs now.
+    Started,
+    /// It ran, or could have, and has ended.
+    Died,
+    /// It is there, made but not started, or in a state that the runtime cannot name.
+    Changed,
+    /// It is gone.
+    Removed,
+}
+
+impl fmt::Display for PodEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let change = match self.change {
+            Change::Started => "started",
+            Change::Died => "ended",
+            Change::Changed => "changed",
+            Change::Removed => "was removed",
+        };
+        write!(f, "{} {change}", self.what)
+    }
+}
+
+/// The differences, containers before sandboxes.
+#[must_use]
+pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
+    let mut events = Vec::new();
+    for (id, (name, state)) in &new.containers {
+        let before = old.containers.get(id).map(|(_, state)| *state);
+        if before != Some(*state) {
+            let change = match state {
+                ListedState::Running => Change::Started,
+                ListedState::Exited => Change::Died,
+                ListedState::Created | ListedState::Unknown => Change::Changed,
+            };
+            events.push(PodEvent { what: name.clone(), change });
+        }
+    }
+    for (id, (name, _)) in &old.containers {
+        if !new.containers.contains_key(id) {
+            events.push(PodEvent { what: name.clone(), change: Change::Removed });
+        }
+    }
+    for (id, ready) in &new.sandboxes {
+        if old.sandboxes.get(id) != Some(ready) {
+            events.push(PodEvent { what: "sandbox".to_owned(), change: if *ready { Change::Started } else { Change::Died } });
+        }
+    }
+    for id in old.sandboxes.keys() {
+        if !new.sandboxes.contains_key(id) {
+            events.push(PodEvent { what: "sandbox".to_owned(), change: Change::Removed });
+        }
+    }
+    events
+}
+
+/// The differences as one phrase for a log line.
+pub(crate) fn cause(events: &[PodEvent]) -> String {
+    events.iter().map(PodEvent::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    fn containers(of: &[(&str, ListedState)]) -> Listing {
+        let containers = of.iter().map(|(id, state)| (ContainerId::new(*id), ("app".to_owned(), *state))).collect();
+        Listing { containers, sandboxes: BTreeMap::new() }
+    }
+
+    #[rstest]
+    #[case(&[], &[], "")]
+    #[case(&[], &[("a", ListedState::Created)], "app changed")]
+    #[case(&[], &[("a", ListedState::Running)], "app started")]
+    #[case(&[("a", ListedState::Created)], &[("a", ListedState::Running)], "app started")]
+    #[case(&[("a", ListedState::Running)], &[("a", ListedState::Running)], "")]
+    #[case(&[("a", ListedState::Running)], &[("a", ListedState::Exited)], "app ended")]
+    #[case(&[("a", ListedState::Created)], &[("a", ListedState::Exited)], "app ended")]
+    #[case(&[("a", ListedState::Running)], &[("a", ListedState::Unknown)], "app changed")]
+    #[case(&[("a", ListedState::Exited)], &[], "app was removed")]
+    #[case(&[("a", ListedState::Exited)], &[("b", ListedState::Running)], "app started, app was removed")]
+    fn containers_differ(#[case] old: &[(&str, ListedState)], #[case] new: &[(&str, ListedState)], #[case] expected: &str) {
+        assert_eq!(cause(&diff(&containers(old), &containers(new))), expected);
+    }
+
+    #[test]
+    fn sandboxes_differ() {
+        let with = |ready| Listing { sandboxes: [(SandboxId::new("s"), ready)].into(), containers: BTreeMap::new() };
+        assert_eq!(cause(&diff(&Listing::default(), &with(true))), "sandbox started");
+        assert_eq!(cause(&diff(&with(true), &with(false))), "sandbox ended");
+        assert_eq!(cause(&diff(&with(false), &Listing::default())), "sandbox was removed");
+        assert_eq!(diff(&with(true), &with(true)), []);
+    }
+}

@@ -1,0 +1,82 @@
+//! One look at one pod: listings, and the details of what the last look did not show already.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::diff::Listing;
+use crate::cri::{Cri, CriError, ListedState};
+use crate::observed::{ContainerId, Observed, ObservedContainer, ObservedSandbox, SandboxId};
+use crate::pod::PodUid;
+
+/// What earlier looks found. Details do not change while the state stays the same, so they are asked for once a state.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    containers: BTreeMap<ContainerId, (ListedState, ObservedContainer)>,
+    sandboxes: BTreeMap<SandboxId, ObservedSandbox>,
+}
+
+/// What a look gave.
+pub(super) struct Look {
+    pub(super) observed: Observed,
+    pub(super) listing: Listing,
+    pub(super) known: Known,
+}
+
+/// Looks at a pod now.
+///
+/// # Errors
+/// The first call that failed. What goes away between two calls is no failure.
+pub(super) async fn look(
+    cri: &dyn Cri,
+    uid: &PodUid,
+    known: Arc<Known>,
+    runtime_name: String,
+    now: Timestamp,
+) -> Result<Look, CriError> {
+    let runtime_name = match runtime_name {
+        name if name.is_empty() => cri.version().await?.runtime_name,
+        name => name,
+    };
+    let (sandboxes, containers) = tokio::try_join!(cri.list_sandboxes(Some(uid)), cri.list_containers(Some(uid)))?;
+    let listing = Listing::of(&sandboxes, &containers);
+    let mut found = Known::default();
+    for listed in &sandboxes {
+        let seen = known.sandboxes.get(&listed.id).filter(|seen| seen.ready == listed.ready && has_address(seen));
+        let sandbox = match seen {
+            Some(seen) => Some(seen.clone()),
+            None => known_to_runtime(cri.sandbox_status(&listed.id).await)?,
+        };
+        found.sandboxes.extend(sandbox.map(|sandbox| (listed.id.clone(), sandbox)));
+    }
+    for listed in &containers {
+        let seen = known.containers.get(&listed.id).filter(|(state, _)| *state == listed.state);
+        let container = match seen {
+            Some((_, seen)) => Some(seen.clone()),
+            None => known_to_runtime(cri.container_status(listed).await)?,
+        };
+        found.containers.extend(container.map(|container| (listed.id.clone(), (listed.state, container))));
+    }
+    let mut observed = Observed::nothing(now);
+    observed.runtime_name = runtime_name;
+    observed.sandboxes = found.sandboxes.values().cloned().collect();
+    observed.sandboxes.sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
+    observed.containers = found.containers.values().map(|(_, container)| container.clone()).collect();
+    observed.containers.sort_by_key(|container| std::cmp::Reverse((container.created_at, container.restart_count)));
+    Ok(Look { observed, listing, known: found })
+}
+
+/// A sandbox that is still without an address may get one.
+fn has_address(sandbox: &ObservedSandbox) -> bool {
+    !sandbox.ready || sandbox.ips.as_ref().and_then(|ips| ips.first()).is_some_and(|ip| !ip.is_empty())
+}
+
+/// `None` for what the runtime has forgotten since it listed it.
+fn known_to_runtime<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriError> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,43 @@
+//! How long to wait before the next attempt: doubling, up to a limit.
+
+use std::time::Duration;
+
+/// A wait that doubles with each failure in a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    first: Duration,
+    max: Duration,
+    next: Duration,
+}
+
+impl Retry {
+    pub(super) fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max, next: first }
+    }
+
+    /// How long to wait after this failure.
+    #[must_use]
+    pub(super) fn failed(&mut self) -> Duration {
+        let wait = self.next;
+        self.next = (self.next * 2).min(self.max);
+        wait
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_up_to_the_limit_and_begins_anew_after_success() {
+        let mut retry = Retry::new(Duration::from_millis(100), Duration::from_secs(5));
+        let waits: Vec<_> = (0..8).map(|_| retry.failed().as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        retry.succeeded();
+        assert_eq!(retry.failed().as_millis(), 100);
+    }
+}
