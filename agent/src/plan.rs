@@ -3,6 +3,12 @@
 //! The order in which an executor walks a [`PodPlan`]: `kill_pod`, `kills`, `resets`, `removes`, `sandbox`,
 //! `start_ephemeral`, `start_init`, `start_apps` (Kubernetes 1.36, kubelet SyncPod).
 
+mod apps;
+mod init;
+mod reset;
+pub mod restart;
+mod sandbox;
+mod schedule;
 pub mod terminate;
 
 use std::fmt;
@@ -213,20 +219,112 @@ pub enum When {
 /// Pure: the same arguments give the same plan. Agrees with Kubernetes 1.36.2 `computePodActions`; what differs is
 /// listed beside the vectors in `tests/vectors/`.
 pub fn plan(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -> PodPlan {
-    let _ = (pod, history, now);
-    PodPlan {
-        kill_pod: None,
-        sandbox: SandboxStep::None {
-            last: observed.sandboxes.first().map(|s| s.id.clone()),
-            attempt: 0,
-        },
-        kills: Vec::new(),
-        resets: Vec::new(),
-        removes: Vec::new(),
-        start_ephemeral: Vec::new(),
-        start_init: Vec::new(),
-        start_apps: Vec::new(),
-        idle: None,
-        finished: false,
+    if history.restart_all {
+        return reset::plan(pod, observed);
+    }
+    let seen = sandbox::look(pod, observed);
+    let choice = match seen.change {
+        Some(reason) => sandbox::start_over(pod, observed, &seen, reason),
+        None => work_in_sandbox(pod, observed, &seen),
+    };
+    schedule::schedule(pod, observed, history, now, choice)
+}
+
+/// The start of one container of the pod by its name, if it were chosen now: what is on record decides when it may go.
+/// `None`: the pod has no such container.
+pub fn start_of(
+    pod: &Pod,
+    observed: &Observed,
+    history: &History,
+    now: Timestamp,
+    name: &str,
+) -> Option<Start> {
+    let (kind, container) = pod.container(name)?;
+    Some(schedule::start(
+        pod,
+        observed,
+        history,
+        now,
+        kind,
+        container,
+        "asked for",
+    ))
+}
+
+/// The sandbox is good: go on with what is in it.
+fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choice {
+    let mut choice = Choice::with(seen.step());
+    choice.ephemeral = pod
+        .ephemeral_containers()
+        .iter()
+        .enumerate()
+        .filter(|(_, container)| observed.container(&container.name).is_none())
+        .map(|(index, _)| Pick::new(index, "an ephemeral container starts once"))
+        .collect();
+
+    let init = init::decide(pod, observed);
+    choice.kills.extend(init.kills);
+    choice.init = init.start;
+    if let Some(reason) = init.hopeless {
+        choice.kill_pod = Some(reason);
+        return choice;
+    }
+    if !init.initialized {
+        choice.waits_for = init.waits_for;
+        return choice;
+    }
+
+    let apps = apps::decide(pod, observed);
+    choice.kills.extend(apps.kills);
+    if apps.kept == 0 && apps.start.is_empty() {
+        // Sidecars must not keep a pod alive in which nothing else will run.
+        choice.init.clear();
+        choice.kill_pod = Some("no app container runs or is to be started again".to_owned());
+    } else if apps.kept > 0 {
+        choice.waits_for = Some("its containers run".to_owned());
+    }
+    choice.apps = apps.start;
+    choice
+}
+
+/// What was chosen, before it is decided which starts have to wait.
+#[derive(Debug)]
+struct Choice {
+    kill_pod: Option<String>,
+    sandbox: SandboxStep,
+    kills: Vec<Kill>,
+    ephemeral: Vec<Pick>,
+    init: Vec<Pick>,
+    apps: Vec<Pick>,
+    waits_for: Option<String>,
+}
+
+impl Choice {
+    fn with(sandbox: SandboxStep) -> Self {
+        Self {
+            kill_pod: None,
+            sandbox,
+            kills: Vec::new(),
+            ephemeral: Vec::new(),
+            init: Vec::new(),
+            apps: Vec::new(),
+            waits_for: None,
+        }
+    }
+}
+
+/// A container chosen to be started: its index in its list of the spec, and why.
+#[derive(Clone, Debug)]
+struct Pick {
+    index: usize,
+    reason: String,
+}
+
+impl Pick {
+    fn new(index: usize, reason: impl Into<String>) -> Self {
+        Self {
+            index,
+            reason: reason.into(),
+        }
     }
 }

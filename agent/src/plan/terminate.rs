@@ -2,9 +2,12 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/{kuberuntime_container,kuberuntime_termination_order}.go.
 
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Container;
+
 use crate::observed::ContainerId;
 use crate::plan::KillReason;
-use crate::pod::Pod;
+use crate::pod::{Pod, is_sidecar};
 
 /// The least grace, in seconds, that a StopContainer call gets, whatever was used up before it.
 pub const MIN_STOP_SECONDS: i64 = 2;
@@ -17,9 +20,11 @@ pub struct KillPlan {
     pub victims: Vec<Victim>,
 }
 
-/// How to stop one container: run the preStop hook if `pre_stop` (for at most `grace` seconds), then wait until every
-/// victim named in `waits_for` has been stopped (for at most what is left of the grace), then StopContainer with
-/// [`Victim::stop_timeout`].
+/// How to stop one container:
+/// 1. with `pre_stop`, run the preStop hook, for at most `grace`;
+/// 2. wait until every victim named in `waits_for` has been stopped, for at most [`Victim::patience`]; one whose
+///    stopping failed has not been stopped;
+/// 3. StopContainer with [`Victim::stop_timeout`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victim {
     /// Which.
@@ -35,31 +40,53 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// The timeout of StopContainer, in seconds, after `spent` whole seconds of hook and waiting.
-    pub fn stop_timeout(&self, spent: i64) -> i64 {
-        (self.grace - spent).max(MIN_STOP_SECONDS)
+    /// How long to wait for others after a hook that took `hook`: whole seconds, for so the kubelet counts.
+    pub fn patience(&self, hook: SignedDuration) -> SignedDuration {
+        SignedDuration::from_secs((self.grace - hook.as_secs()).max(0))
+    }
+
+    /// The timeout of StopContainer, in seconds, after a hook that took `hook` and a wait of `waited`.
+    pub fn stop_timeout(&self, hook: SignedDuration, waited: SignedDuration) -> i64 {
+        (self.grace - hook.as_secs() - waited.as_secs()).max(MIN_STOP_SECONDS)
     }
 }
 
 /// How to end the whole pod: `running` are the ids and names of its running containers.
 /// `grace_override` is the agent's own grace in seconds (0: at once, as on the second Ctrl-C).
+///
+/// App containers are stopped together; sidecars after all of them, the last of the spec first.
 pub fn end_pod(
     pod: &Pod,
     running: &[(ContainerId, String)],
     grace_override: Option<i64>,
 ) -> KillPlan {
-    let _ = (pod, grace_override);
+    let runs = |name: &str| running.iter().any(|(_, running)| running == name);
+    let sidecars: Vec<&str> = pod
+        .init_containers()
+        .iter()
+        .filter(|init| is_sidecar(init))
+        .map(|init| init.name.as_str())
+        .collect();
+    let victims = running.iter().map(|(id, name)| {
+        let mut victim = victim(pod, id, name, KillReason::PodEnds, grace_override);
+        let place = sidecars.iter().position(|sidecar| sidecar == name);
+        if let Some(place) = place.filter(|_| victim.grace > 0) {
+            // Only the next sidecar of the spec counts; when that one does not run, none is waited for.
+            let next = sidecars.get(place + 1).copied();
+            let earlier = pod
+                .containers()
+                .iter()
+                .map(|app| app.name.as_str())
+                .chain(next);
+            victim.waits_for = earlier
+                .filter(|name| runs(name))
+                .map(str::to_owned)
+                .collect();
+        }
+        victim
+    });
     KillPlan {
-        victims: running
-            .iter()
-            .map(|(id, name)| Victim {
-                id: id.clone(),
-                name: name.clone(),
-                grace: pod.grace_seconds(),
-                pre_stop: false,
-                waits_for: Vec::new(),
-            })
-            .collect(),
+        victims: victims.collect(),
     }
 }
 
@@ -71,6 +98,45 @@ pub fn stop_one(
     reason: KillReason,
     grace_override: Option<i64>,
 ) -> KillPlan {
-    let _ = reason;
-    end_pod(pod, &[(id.clone(), name.to_owned())], grace_override)
+    KillPlan {
+        victims: vec![victim(pod, id, name, reason, grace_override)],
+    }
+}
+
+fn victim(
+    pod: &Pod,
+    id: &ContainerId,
+    name: &str,
+    reason: KillReason,
+    grace_override: Option<i64>,
+) -> Victim {
+    let container = pod.container(name).map(|(_, container)| container);
+    let grace = grace_override.unwrap_or_else(|| grace(pod, container, reason));
+    let has_hook = container
+        .and_then(|container| container.lifecycle.as_ref())
+        .is_some_and(|lifecycle| lifecycle.pre_stop.is_some());
+    Victim {
+        id: id.clone(),
+        name: name.to_owned(),
+        grace,
+        pre_stop: has_hook && grace > 0,
+        waits_for: Vec::new(),
+    }
+}
+
+/// The grace that the pod gives: what its deletion asks for, else what the failed probe says, else the pod's own.
+fn grace(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
+    let probe = container.and_then(|container| match reason {
+        KillReason::LivenessProbe => container.liveness_probe.as_ref(),
+        KillReason::StartupProbe => container.startup_probe.as_ref(),
+        KillReason::DefinitionChanged
+        | KillReason::Unknown
+        | KillReason::FailedPostStartHook
+        | KillReason::RestartAllContainers
+        | KillReason::PodEnds => None,
+    });
+    let deletion = pod.api().metadata.deletion_grace_period_seconds;
+    deletion
+        .or_else(|| probe.and_then(|probe| probe.termination_grace_period_seconds))
+        .unwrap_or_else(|| pod.grace_seconds())
 }

@@ -1,0 +1,117 @@
+//! Which app containers start, go on, or are stopped.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go computePodActions.
+
+use k8s_openapi::api::core::v1::Container;
+
+use crate::labels;
+use crate::observed::{ContainerState, Observed, ObservedContainer, ProbeResult};
+use crate::plan::{Kill, KillReason, Pick, restart};
+use crate::pod::{Pod, RestartPolicy};
+
+/// What the app containers need.
+#[derive(Debug, Default)]
+pub(super) struct AppStep {
+    pub(super) start: Vec<Pick>,
+    pub(super) kills: Vec<Kill>,
+    /// How many run and are left alone.
+    pub(super) kept: usize,
+}
+
+/// Decides what the app containers need, all init steps being over.
+pub(super) fn decide(pod: &Pod, observed: &Observed) -> AppStep {
+    let mut step = AppStep::default();
+    for (index, container) in pod.containers().iter().enumerate() {
+        match observed.container(&container.name) {
+            Some(seen) if seen.state.is_running() => {
+                step.running(pod, observed, index, container, seen)
+            }
+            seen => step.not_running(pod, observed, index, container, seen),
+        }
+    }
+    step
+}
+
+impl AppStep {
+    fn not_running(
+        &mut self,
+        pod: &Pod,
+        observed: &Observed,
+        index: usize,
+        container: &Container,
+        seen: Option<&ObservedContainer>,
+    ) {
+        if !restart::should_start(pod, container, observed) {
+            return;
+        }
+        let reason = match seen.map(|seen| (&seen.id, &seen.state)) {
+            None => "it has not run yet".to_owned(),
+            Some((id, ContainerState::Unknown)) => {
+                // It may still run: never two of the same container.
+                self.kills.push(Kill {
+                    id: id.clone(),
+                    name: container.name.clone(),
+                    reason: KillReason::Unknown,
+                    message: "Container is in \"unknown\" state, try killing it before restart"
+                        .to_owned(),
+                    restarts: true,
+                });
+                "its last attempt is replaced".to_owned()
+            }
+            Some((_, ContainerState::Exited(exit))) => {
+                format!("it ended with exit code {}", exit.code)
+            }
+            Some((_, ContainerState::Created | ContainerState::Running { .. })) => {
+                "it was made but never started".to_owned()
+            }
+        };
+        self.start.push(Pick::new(index, reason));
+    }
+
+    fn running(
+        &mut self,
+        pod: &Pod,
+        observed: &Observed,
+        index: usize,
+        container: &Container,
+        seen: &ObservedContainer,
+    ) {
+        let Some((reason, what, always)) = complaint(container, seen, observed) else {
+            self.kept += 1;
+            return;
+        };
+        // Rules are not asked: they speak of exit codes, and there is none yet.
+        let policy = RestartPolicy::of_container(container).unwrap_or_else(|| pod.restart_policy());
+        let restarts = always || policy != RestartPolicy::Never;
+        let mut message = format!("Container {} {what}", container.name);
+        if restarts {
+            message.push_str(", will be restarted");
+            self.start.push(Pick::new(index, what));
+        }
+        self.kills.push(Kill {
+            id: seen.id.clone(),
+            name: container.name.clone(),
+            reason,
+            message,
+            restarts,
+        });
+    }
+}
+
+/// Why a running container cannot stay: the reason, in words, and whether it is restarted whatever its policy.
+fn complaint(
+    container: &Container,
+    seen: &ObservedContainer,
+    observed: &Observed,
+) -> Option<(KillReason, &'static str, bool)> {
+    let probes = observed.probes.get(&seen.id).copied().unwrap_or_default();
+    if seen.hash != labels::container_hash(container) {
+        Some((KillReason::DefinitionChanged, "definition changed", true))
+    } else if probes.liveness == Some(ProbeResult::Failure) {
+        Some((KillReason::LivenessProbe, "failed liveness probe", false))
+    } else if probes.startup == Some(ProbeResult::Failure) {
+        Some((KillReason::StartupProbe, "failed startup probe", false))
+    } else {
+        None
+    }
+}

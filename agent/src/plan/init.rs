@@ -1,0 +1,247 @@
+//! Which init container is next, and which sidecars have to be started again.
+//!
+//! The runtime may have forgotten init containers that ended, so progress is read from the far end: the last init
+//! container that the runtime still knows is where the pod is, all before it are done. An app container that was
+//! created or runs means that every init step is over. (One that ended does not: it may be from before a reboot.)
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go computeInitContainerActions.
+
+use k8s_openapi::api::core::v1::Container;
+
+use crate::labels;
+use crate::observed::{
+    ContainerState, Exit, Observed, ObservedContainer, ProbeResult, ProbeResults,
+};
+use crate::plan::{Kill, KillReason, Pick, restart};
+use crate::pod::{Pod, is_sidecar};
+
+/// What the init containers need.
+#[derive(Debug, Default)]
+pub(super) struct InitStep {
+    /// Every init step is over: app containers may be handled.
+    pub(super) initialized: bool,
+    /// To start, in spec order.
+    pub(super) start: Vec<Pick>,
+    /// To stop first.
+    pub(super) kills: Vec<Kill>,
+    /// An init container failed for good: the pod is to be ended.
+    pub(super) hopeless: Option<String>,
+    /// What the pod waits for.
+    pub(super) waits_for: Option<String>,
+}
+
+/// Decides what the init containers need.
+pub(super) fn decide(pod: &Pod, observed: &Observed) -> InitStep {
+    let inits = pod.init_containers();
+    let mut step = InitStep::default();
+    if inits.is_empty() || apps_were_reached(pod, observed) {
+        step.initialized = true;
+        step.keep_sidecars(inits, observed);
+        return step;
+    }
+    let Some(front) = inits
+        .iter()
+        .rposition(|container| observed.container(&container.name).is_some())
+    else {
+        step.start.push(Pick::new(0, "the first init container"));
+        return step;
+    };
+
+    step.keep_sidecars(&inits[..front], observed);
+    let container = &inits[front];
+    let Some(seen) = observed.container(&container.name) else {
+        return step;
+    };
+    if is_sidecar(container) {
+        if step.keep_sidecar(front, container, observed) == Sidecar::Started {
+            step.passed(front, inits);
+        }
+    } else {
+        step.advance(pod, front, container, seen);
+    }
+    step.start.sort_by_key(|pick| pick.index);
+    step
+}
+
+/// Is a sidecar far enough for the next container to start?
+#[derive(PartialEq, Eq)]
+enum Sidecar {
+    Started,
+    NotYet,
+}
+
+impl InitStep {
+    /// The init container at `front` is done with: the next one, or the end.
+    fn passed(&mut self, front: usize, inits: &[Container]) {
+        if front + 1 == inits.len() {
+            self.initialized = true;
+        } else {
+            self.start.push(Pick::new(
+                front + 1,
+                format!("init container {} is done", inits[front].name),
+            ));
+        }
+    }
+
+    /// An ordinary init container at the front.
+    fn advance(
+        &mut self,
+        pod: &Pod,
+        front: usize,
+        container: &Container,
+        seen: &ObservedContainer,
+    ) {
+        let name = &container.name;
+        match &seen.state {
+            ContainerState::Created => self
+                .start
+                .push(Pick::new(front, "it was made but never started")),
+            ContainerState::Running { .. } => {
+                self.waits_for = Some(format!("init container {name} runs"))
+            }
+            ContainerState::Exited(exit) if !has_failed(exit) => {
+                self.passed(front, pod.init_containers())
+            }
+            ContainerState::Exited(exit) => {
+                if !pod.is_deleted() && restart::policy_allows(pod, container, exit.code) {
+                    self.start.push(Pick::new(
+                        front,
+                        format!("it failed with exit code {}", exit.code),
+                    ));
+                } else {
+                    self.give_up(format!(
+                        "init container {name} failed with exit code {}",
+                        exit.code
+                    ));
+                }
+            }
+            ContainerState::Unknown => {
+                if restart::is_restartable(pod, container) {
+                    self.replace_unknown(front, seen);
+                } else {
+                    self.give_up(format!("the state of init container {name} is unknown"));
+                }
+            }
+        }
+    }
+
+    /// The pod cannot succeed any more: nothing is started or restarted.
+    fn give_up(&mut self, why: String) {
+        *self = Self {
+            hopeless: Some(format!("{why} and is not started again")),
+            ..Self::default()
+        };
+    }
+
+    /// Sidecars whose turn is over are kept running.
+    fn keep_sidecars(&mut self, inits: &[Container], observed: &Observed) {
+        for (index, container) in inits
+            .iter()
+            .enumerate()
+            .filter(|(_, container)| is_sidecar(container))
+        {
+            self.keep_sidecar(index, container, observed);
+        }
+    }
+
+    fn keep_sidecar(
+        &mut self,
+        index: usize,
+        container: &Container,
+        observed: &Observed,
+    ) -> Sidecar {
+        let Some(seen) = observed.container(&container.name) else {
+            self.start.push(Pick::new(index, "the sidecar is gone"));
+            return Sidecar::NotYet;
+        };
+        let probes = observed.probes.get(&seen.id).copied().unwrap_or_default();
+        match &seen.state {
+            ContainerState::Created => self
+                .start
+                .push(Pick::new(index, "it was made but never started")),
+            ContainerState::Exited(exit) => {
+                self.start.push(Pick::new(
+                    index,
+                    format!("the sidecar ended with exit code {}", exit.code),
+                ));
+            }
+            ContainerState::Unknown => self.replace_unknown(index, seen),
+            ContainerState::Running { .. } => {
+                return self.keep_running(index, container, seen, probes);
+            }
+        }
+        Sidecar::NotYet
+    }
+
+    /// A running sidecar: its startup probe says whether the next container may start, its liveness probe whether it
+    /// has to be replaced.
+    fn keep_running(
+        &mut self,
+        index: usize,
+        container: &Container,
+        seen: &ObservedContainer,
+        probes: ProbeResults,
+    ) -> Sidecar {
+        let name = &container.name;
+        if container.startup_probe.is_some() && probes.startup != Some(ProbeResult::Success) {
+            if probes.startup == Some(ProbeResult::Failure) {
+                let message = format!("Init container {name} failed startup probe");
+                self.replace(index, seen, KillReason::StartupProbe, message);
+            } else {
+                self.waits_for = Some(format!(
+                    "the startup probe of sidecar {name} has not succeeded yet"
+                ));
+            }
+            return Sidecar::NotYet;
+        }
+        if seen.hash != labels::container_hash(container) {
+            let message = format!("Init container {name} definition changed");
+            self.replace(index, seen, KillReason::DefinitionChanged, message);
+        } else if container.liveness_probe.is_some()
+            && probes.liveness == Some(ProbeResult::Failure)
+        {
+            let message = format!("Init container {name} failed liveness probe");
+            self.replace(index, seen, KillReason::LivenessProbe, message);
+        }
+        Sidecar::Started
+    }
+
+    fn replace_unknown(&mut self, index: usize, seen: &ObservedContainer) {
+        let message = "Init container is in \"unknown\" state, try killing it before restart";
+        self.replace(index, seen, KillReason::Unknown, message.to_owned());
+    }
+
+    fn replace(
+        &mut self,
+        index: usize,
+        seen: &ObservedContainer,
+        reason: KillReason,
+        message: String,
+    ) {
+        self.kills.push(Kill {
+            id: seen.id.clone(),
+            name: seen.name.clone(),
+            reason,
+            message,
+            restarts: true,
+        });
+        self.start
+            .push(Pick::new(index, "its last attempt is replaced"));
+    }
+}
+
+/// Was an app container already made in this sandbox?
+fn apps_were_reached(pod: &Pod, observed: &Observed) -> bool {
+    pod.containers()
+        .iter()
+        .filter_map(|container| observed.container(&container.name))
+        .any(|seen| match seen.state {
+            ContainerState::Created | ContainerState::Running { .. } => true,
+            ContainerState::Exited(_) | ContainerState::Unknown => false,
+        })
+}
+
+/// Has an init container failed? One that ran out of memory has, whatever its exit code.
+fn has_failed(exit: &Exit) -> bool {
+    exit.code != 0 || exit.reason == "OOMKilled"
+}

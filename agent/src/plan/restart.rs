@@ -1,0 +1,151 @@
+//! Restart policy and restart rules: may a container that ended be started again?
+//!
+//! | container's own policy | rule matches the exit code | pod's policy | exit 0 | exit ≠ 0 |
+//! |---|---|---|---|---|
+//! | set | yes (Restart, RestartAllContainers) | any | restart | restart |
+//! | Always | no | any | restart | restart |
+//! | OnFailure | no | any | stop | restart |
+//! | Never | no | any | stop | stop |
+//! | not set | – | Always | restart | restart |
+//! | not set | – | OnFailure | stop | restart |
+//! | not set | – | Never | stop | stop |
+//!
+//! Source: Kubernetes 1.36, pkg/api/v1/pod/util.go, with the gates ContainerRestartRules and
+//! RestartAllContainersOnContainerExits on, as they are by default.
+
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodStatus};
+
+use crate::observed::{ContainerState, Observed};
+use crate::pod::{ContainerKind, Pod, RestartPolicy};
+
+/// What a restart rule asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleAction {
+    /// Restart this container.
+    Restart,
+    /// Restart every container of the pod.
+    RestartAllContainers,
+}
+
+/// The first of the container's rules that matches `exit_code`: its index and what it asks for.
+/// Rules count only beside a restart policy of the container's own.
+pub fn matched_rule(container: &Container, exit_code: i32) -> Option<(usize, RuleAction)> {
+    container.restart_policy.as_ref()?;
+    let rules = container.restart_policy_rules.iter().flatten();
+    rules
+        .enumerate()
+        .filter(|(_, rule)| rule_matches(rule, exit_code))
+        .find_map(|(index, rule)| match rule.action.as_str() {
+            "Restart" => Some((index, RuleAction::Restart)),
+            "RestartAllContainers" => Some((index, RuleAction::RestartAllContainers)),
+            _ => None,
+        })
+}
+
+fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
+    let Some(codes) = &rule.exit_codes else {
+        return false;
+    };
+    let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
+    match codes.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        _ => false,
+    }
+}
+
+/// Do policy and rules allow another start after an exit with `exit_code`? See the table above.
+pub fn policy_allows(pod: &Pod, container: &Container, exit_code: i32) -> bool {
+    if matched_rule(container, exit_code).is_some() {
+        return true;
+    }
+    match RestartPolicy::of_container(container).unwrap_or_else(|| pod.restart_policy()) {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure => exit_code != 0,
+        RestartPolicy::Never => false,
+    }
+}
+
+/// Could some exit lead to another start, by policy or by a Restart rule?
+pub fn is_restartable(pod: &Pod, container: &Container) -> bool {
+    let own = RestartPolicy::of_container(container);
+    let by_rule = own.is_some()
+        && container
+            .restart_policy_rules
+            .iter()
+            .flatten()
+            .any(|rule| rule.action == "Restart");
+    by_rule || own.unwrap_or_else(|| pod.restart_policy()) != RestartPolicy::Never
+}
+
+/// Is the container to be started (again), judged by its newest attempt?
+pub fn should_start(pod: &Pod, container: &Container, observed: &Observed) -> bool {
+    if pod.is_deleted() {
+        return false;
+    }
+    match observed.container(&container.name).map(|seen| &seen.state) {
+        None | Some(ContainerState::Created | ContainerState::Unknown) => true,
+        Some(ContainerState::Running { .. }) => false,
+        Some(ContainerState::Exited(exit)) => policy_allows(pod, container, exit.code),
+    }
+}
+
+/// Does some container of the pod have a RestartAllContainers rule?
+pub fn could_restart_all(pod: &Pod) -> bool {
+    init_and_apps(pod).any(|container| {
+        container
+            .restart_policy_rules
+            .iter()
+            .flatten()
+            .any(|rule| rule.action == "RestartAllContainers")
+    })
+}
+
+/// The init and app containers of the pod.
+pub(super) fn init_and_apps(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.all_containers()
+        .filter(|(kind, _)| *kind != ContainerKind::Ephemeral)
+        .map(|(_, container)| container)
+}
+
+/// Has a container, in its newest attempt, ended with an exit code for which a rule restarts the whole pod?
+pub fn restart_all_matched(pod: &Pod, observed: &Observed) -> bool {
+    init_and_apps(pod).any(|container| {
+        let exit = observed
+            .container(&container.name)
+            .and_then(|seen| seen.state.exit());
+        exit.and_then(|exit| matched_rule(container, exit.code))
+            .is_some_and(|(_, action)| action == RuleAction::RestartAllContainers)
+    })
+}
+
+/// Is no init or app container left in the runtime?
+pub fn all_removed(pod: &Pod, observed: &Observed) -> bool {
+    init_and_apps(pod).all(|container| observed.container(&container.name).is_none())
+}
+
+/// Is the whole pod to be restarted now: a rule fires for an exit that the runtime or the pod's last `status` shows, or
+/// a restart of the whole pod is not over yet (condition `AllContainersRestarting` of that status)?
+pub fn restarts_all(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool {
+    let under_way = status.conditions.iter().flatten().any(|condition| {
+        condition.type_ == "AllContainersRestarting" && condition.status == "True"
+    });
+    under_way || restart_all_matched(pod, observed) || restart_all_reported(pod, observed, status)
+}
+
+/// The same as [`restart_all_matched`], by the exits in a status, for containers that the runtime says have ended.
+fn restart_all_reported(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool {
+    let reported = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses)
+        .flatten();
+    reported
+        .filter_map(|seen| {
+            let exit = seen.state.as_ref()?.terminated.as_ref()?;
+            observed.container(&seen.name)?.state.exit()?;
+            let container = init_and_apps(pod).find(|container| container.name == seen.name)?;
+            matched_rule(container, exit.exit_code)
+        })
+        .any(|(_, action)| action == RuleAction::RestartAllContainers)
+}

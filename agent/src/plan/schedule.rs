@@ -1,0 +1,181 @@
+//! The last step of planning: which of the chosen starts go now, and which wait for their crash back-off.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go doBackOff and SyncPod.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Container;
+
+use crate::backoff::Verdict;
+use crate::observed::{ContainerId, ContainerState, Observed};
+use crate::plan::{Choice, History, Pick, PodPlan, SandboxStep, Start, When};
+use crate::pod::{ContainerKind, Pod};
+
+/// Makes the plan of a choice.
+pub(super) fn schedule(
+    pod: &Pod,
+    observed: &Observed,
+    history: &History,
+    now: Timestamp,
+    choice: Choice,
+) -> PodPlan {
+    let lists = |kind, list: &[Container], picks: &[Pick]| -> Vec<Start> {
+        picks
+            .iter()
+            .map(|pick| {
+                start(
+                    pod,
+                    observed,
+                    history,
+                    now,
+                    kind,
+                    &list[pick.index],
+                    &pick.reason,
+                )
+            })
+            .collect()
+    };
+    let start_ephemeral = lists(
+        ContainerKind::Ephemeral,
+        pod.ephemeral_containers(),
+        &choice.ephemeral,
+    );
+    let start_init = lists(ContainerKind::Init, pod.init_containers(), &choice.init);
+    let start_apps = lists(ContainerKind::App, pod.containers(), &choice.apps);
+    let creates = matches!(choice.sandbox, SandboxStep::Create { .. });
+    let mut plan = PodPlan {
+        removes: init_leftovers(pod, observed, creates, !start_init.is_empty()),
+        finished: choice.kill_pod.is_some() && !creates,
+        kill_pod: choice.kill_pod,
+        sandbox: choice.sandbox,
+        kills: choice.kills,
+        resets: Vec::new(),
+        start_ephemeral,
+        start_init,
+        start_apps,
+        idle: None,
+    };
+    if !plan.does_something() {
+        let waiting = plan
+            .starts()
+            .map(|start| start.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ");
+        plan.idle = Some(if waiting.is_empty() {
+            choice
+                .waits_for
+                .unwrap_or_else(|| "nothing is left to do".to_owned())
+        } else {
+            format!("waiting for the back-off of {waiting}")
+        });
+    }
+    plan
+}
+
+pub(super) fn start(
+    pod: &Pod,
+    observed: &Observed,
+    history: &History,
+    now: Timestamp,
+    kind: ContainerKind,
+    container: &Container,
+    reason: &str,
+) -> Start {
+    let key = backoff_key(pod, container);
+    let attempts = || {
+        observed
+            .containers
+            .iter()
+            .filter(|seen| seen.name == container.name)
+    };
+    // Not the newest attempt of all: the newest that ended, for one that was made and never started has no end.
+    let previous_end = attempts()
+        .find_map(|seen| seen.state.exit())
+        .map(|exit| exit.finished_at);
+    let verdict = previous_end.map_or(Verdict::Now, |ended_at| {
+        history.backoff.verdict(&key, ended_at, now)
+    });
+    Start {
+        name: container.name.clone(),
+        kind,
+        restart_count: attempts().next().map(|seen| seen.restart_count + 1),
+        when: match verdict {
+            Verdict::Now => When::Now,
+            Verdict::Wait { until, delay } => When::Wait {
+                until,
+                delay,
+                message: backoff_message(pod, &container.name, delay),
+            },
+        },
+        reason: reason.to_owned(),
+        previous_end,
+        backoff_key: key,
+    }
+}
+
+/// What a restart series belongs to: another image is another series.
+pub(super) fn backoff_key(pod: &Pod, container: &Container) -> String {
+    let image = container.image.as_deref().unwrap_or_default();
+    format!(
+        "{}_{}_{}_{}_{image}",
+        pod.name(),
+        pod.namespace(),
+        pod.uid(),
+        container.name
+    )
+}
+
+/// The kubelet's message of the waiting state `CrashLoopBackOff`.
+fn backoff_message(pod: &Pod, container: &str, delay: SignedDuration) -> String {
+    format!(
+        "back-off {} restarting failed container={container} pod={}",
+        go_duration(delay),
+        pod.long_name()
+    )
+}
+
+/// A duration as Go prints it: `10s`, `1m20s`, `2m40s`, `5m0s`, `1.5s`.
+fn go_duration(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs();
+    let fraction = match duration.subsec_nanos() {
+        0 => String::new(),
+        nanos => format!(".{nanos:09}").trim_end_matches('0').to_owned(),
+    };
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s}{fraction}s"),
+        (0, m, s) => format!("{m}m{s}{fraction}s"),
+        (h, m, s) => format!("{h}h{m}m{s}{fraction}s"),
+    }
+}
+
+/// Ended init containers that are in the way: with a new sandbox all of them, lest they be taken for progress in it;
+/// before another attempt at one, all but the newest of each name.
+fn init_leftovers(
+    pod: &Pod,
+    observed: &Observed,
+    new_sandbox: bool,
+    starts_init: bool,
+) -> Vec<ContainerId> {
+    if !(new_sandbox || starts_init) {
+        return Vec::new();
+    }
+    let kept = usize::from(!new_sandbox);
+    let ended = |state: &ContainerState| match state {
+        ContainerState::Exited(_) | ContainerState::Unknown => true,
+        // Those in an old sandbox have been killed by the time anything is removed.
+        ContainerState::Created | ContainerState::Running { .. } => new_sandbox,
+    };
+    let attempts_of = |container: &Container| {
+        let name = container.name.clone();
+        observed
+            .containers
+            .iter()
+            .filter(move |seen| seen.name == name)
+    };
+    let all = pod
+        .init_containers()
+        .iter()
+        .flat_map(|container| attempts_of(container).skip(kept));
+    all.filter(|seen| ended(&seen.state))
+        .map(|seen| seen.id.clone())
+        .collect()
+}

@@ -1,0 +1,197 @@
+//! kill-order and kill-grace: in which order and with how much grace containers are stopped.
+//!
+//! The plan says who waits for whom; a small virtual-time run of it, with the hooks and exits of the case, says when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent::observed::ContainerId;
+use agent::plan::KillReason;
+use agent::plan::terminate::{self, KillPlan, Victim};
+use jiff::SignedDuration;
+use serde_json::{Map, Value, json};
+
+use crate::support::{self, Case};
+
+#[test]
+fn pods_end_in_the_order_of_kubernetes() {
+    support::check("kill-order", |case| {
+        let pod = support::pod(&case.input["pod"]);
+        let running: Vec<_> = support::list(&case.input["running"])
+            .iter()
+            .map(|seen| {
+                (
+                    ContainerId::new(support::text(&seen["id"])),
+                    support::text(&seen["name"]).to_owned(),
+                )
+            })
+            .collect();
+        let plan = terminate::end_pod(&pod, &running, case.input["graceOverride"].as_i64());
+        let run = run(&plan, case);
+        let mut ours = run.words();
+        ours["sandboxesStopped"] = case.input["sandboxIds"].clone();
+        ours["sandboxStopAt"] = json!(support::seconds(run.end()));
+        agree(&ours, &case.expected)
+    });
+}
+
+#[test]
+fn single_containers_get_the_grace_of_kubernetes() {
+    support::check("kill-grace", |case| {
+        let pod = support::pod(&case.input["pod"]);
+        let reason = match support::text(&case.input["reason"]) {
+            "" => KillReason::PodEnds,
+            "LivenessProbe" => KillReason::LivenessProbe,
+            "StartupProbe" => KillReason::StartupProbe,
+            "FailedPostStartHook" => KillReason::FailedPostStartHook,
+            "RestartAllContainers" => KillReason::RestartAllContainers,
+            "Unknown" => KillReason::Unknown,
+            other => panic!("reason {other}"),
+        };
+        let id = ContainerId::new(support::text(&case.input["running"][0]["id"]));
+        let name = support::text(&case.input["container"]);
+        let plan = terminate::stop_one(
+            &pod,
+            &id,
+            name,
+            reason,
+            case.input["graceOverride"].as_i64(),
+        );
+        agree(&run(&plan, case).words(), &case.expected)
+    });
+}
+
+fn agree(ours: &Value, expected: &Value) -> Result<(), String> {
+    for (what, theirs) in expected.as_object().unwrap() {
+        support::same(what, &ours[what], theirs)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Default)]
+struct Fate {
+    pre_stop_at: Option<f64>,
+    stop_at: Option<f64>,
+    grace: Option<i64>,
+    done_at: Option<f64>,
+    failed: bool,
+}
+
+struct Run {
+    victims: Vec<(Victim, Fate)>,
+}
+
+/// Walks the plan in virtual time: hooks first, then each victim when its turn has come.
+fn run(plan: &KillPlan, case: &Case) -> Run {
+    let facts: BTreeMap<&str, &Value> = support::list(&case.input["running"])
+        .iter()
+        .map(|seen| (support::text(&seen["id"]), seen))
+        .collect();
+    let mut fates: BTreeMap<&str, Fate> = BTreeMap::new();
+    while fates.len() < plan.victims.len() {
+        let before = fates.len();
+        for victim in &plan.victims {
+            let others: Option<Vec<&Fate>> = victim
+                .waits_for
+                .iter()
+                .map(|name| fates.get(name.as_str()))
+                .collect();
+            let Some(others) = others.filter(|_| !fates.contains_key(victim.name.as_str())) else {
+                continue;
+            };
+            // A container whose stopping failed has not been stopped: the wait for it ends with the patience.
+            let free_at = others.iter().map(|fate| {
+                if fate.failed {
+                    f64::INFINITY
+                } else {
+                    fate.done_at.unwrap()
+                }
+            });
+            let fate = fate(
+                victim,
+                facts[victim.id.as_str()],
+                free_at.fold(0.0, f64::max),
+            );
+            fates.insert(&victim.name, fate);
+        }
+        assert!(fates.len() > before, "the victims wait for each other");
+    }
+    let victims = plan
+        .victims
+        .iter()
+        .map(|victim| (victim.clone(), fates[victim.name.as_str()].clone()))
+        .collect();
+    Run { victims }
+}
+
+fn fate(victim: &Victim, facts: &Value, free_at: f64) -> Fate {
+    let span = |seconds: f64| SignedDuration::from_millis((seconds * 1000.0).round() as i64);
+    let hook = if victim.pre_stop {
+        // A sleep hook takes as long as it says; one that says nothing of the kind, no time.
+        facts["preStopTakes"]
+            .as_f64()
+            .unwrap_or(0.0)
+            .min(victim.grace as f64)
+    } else {
+        0.0
+    };
+    let waited = (free_at - hook).clamp(0.0, victim.patience(span(hook)).as_secs_f64());
+    let grace = victim.stop_timeout(span(hook), span(waited));
+    let needed = facts["exitAfter"].as_f64().unwrap().min(grace as f64);
+    let error = support::text(&facts["stopError"]);
+    let stop_at = hook + waited;
+    Fate {
+        pre_stop_at: victim.pre_stop.then_some(0.0),
+        stop_at: Some(stop_at),
+        grace: Some(grace),
+        done_at: Some(if error == "notFound" {
+            stop_at
+        } else {
+            stop_at + needed
+        }),
+        failed: error == "failed",
+    }
+}
+
+impl Run {
+    fn end(&self) -> f64 {
+        self.victims
+            .iter()
+            .filter_map(|(_, fate)| fate.done_at)
+            .fold(0.0, f64::max)
+    }
+
+    fn words(&self) -> Value {
+        let mut stages: BTreeMap<i64, BTreeSet<&str>> = BTreeMap::new();
+        let mut failed: Vec<&str> = Vec::new();
+        let mut containers = Vec::new();
+        for (victim, fate) in &self.victims {
+            let mut words = Map::new();
+            words.insert("name".to_owned(), json!(victim.name));
+            words.insert("id".to_owned(), json!(victim.id.as_str()));
+            for (what, at) in [
+                ("preStopAt", fate.pre_stop_at),
+                ("stopAt", fate.stop_at),
+                ("doneAt", fate.done_at),
+            ] {
+                if let Some(at) = at {
+                    words.insert(what.to_owned(), support::seconds(at));
+                }
+            }
+            if let Some(grace) = fate.grace {
+                words.insert("graceSeconds".to_owned(), json!(grace));
+            }
+            containers.push(Value::Object(words));
+            if let Some(at) = fate.stop_at {
+                stages
+                    .entry((at * 1000.0).round() as i64)
+                    .or_default()
+                    .insert(&victim.name);
+            }
+            if fate.failed {
+                failed.push(&victim.name);
+            }
+        }
+        failed.sort_unstable();
+        json!({"containers": containers, "stages": stages.into_values().collect::<Vec<_>>(), "failedContainers": failed})
+    }
+}

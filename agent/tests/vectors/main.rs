@@ -1,0 +1,11 @@
+//! The agent's decisions against what Kubernetes 1.36.2 decides for the same input (see `tests/vectors/README.md`).
+#![allow(
+    clippy::unwrap_used,
+    reason = "a malformed vector has to fail the test"
+)]
+
+mod actions;
+mod backoff;
+mod kill;
+mod restart;
+mod support;
