@@ -6,6 +6,7 @@ pub mod clock;
 pub mod config;
 pub mod cri;
 pub mod dialer;
+mod images;
 pub mod labels;
 pub mod manifest;
 pub mod observed;

@@ -9,6 +9,9 @@ use k8s_openapi::api::core::v1::PodStatus;
 pub use crate::pod::ContainerKind;
 use crate::pod::PodUid;
 
+pub(crate) mod board;
+pub(crate) mod transitions;
+
 /// The latest state of one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodReport {

@@ -1,0 +1,126 @@
+//! Gets images for containers: asks whether they are there, pulls, and remembers failures. What to do is decided in `decide`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Clock, until};
+use crate::cri::{Cri, CriError};
+use crate::pod::PodUid;
+use crate::spec::{ImageSpec, SandboxSpec};
+
+mod decide;
+
+use decide::{Decision, Failures};
+pub(crate) use decide::{PullPolicy, Refusal};
+
+/// Gets images, a few at a time. Workers share it.
+pub(crate) struct Images {
+    cri: Arc<dyn Cri>,
+    clock: Arc<dyn Clock>,
+    failures: Mutex<Failures>,
+    slots: Semaphore,
+}
+
+/// An image that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Got {
+    /// What containers are made from.
+    pub(crate) reference: String,
+    /// How long the pull took, when there was one.
+    pub(crate) pull: Option<Duration>,
+}
+
+/// Why there is no image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoImage {
+    /// For this reason.
+    Refused(Refusal),
+    /// The caller gave up.
+    GivenUp,
+}
+
+impl Images {
+    pub(crate) fn new(
+        cri: Arc<dyn Cri>,
+        clock: Arc<dyn Clock>,
+        (first, max): (Duration, Duration),
+        parallel: usize,
+    ) -> Self {
+        Self { cri, clock, failures: Mutex::new(Failures::new(first, max)), slots: Semaphore::new(parallel.max(1)) }
+    }
+
+    /// Gets an image for a container of a pod; gives up when `give_up` is cancelled.
+    pub(crate) async fn get(
+        &self,
+        uid: &PodUid,
+        image: &str,
+        policy: PullPolicy,
+        sandbox: &SandboxSpec,
+        give_up: &CancellationToken,
+    ) -> Result<Got, NoImage> {
+        // Cancelled: a pull that is dropped is given up by the runtime, and leaves nothing that a later one minds.
+        tokio::select! {
+            biased;
+            () = give_up.cancelled() => Err(NoImage::GivenUp),
+            got = self.get_to_the_end(uid, image, policy, sandbox) => got.map_err(NoImage::Refused),
+        }
+    }
+
+    async fn get_to_the_end(
+        &self,
+        uid: &PodUid,
+        image: &str,
+        policy: PullPolicy,
+        sandbox: &SandboxSpec,
+    ) -> Result<Got, Refusal> {
+        let spec = ImageSpec {
+            image: decide::full_name(image)?,
+            user_specified: String::new(),
+            runtime_handler: sandbox.runtime_handler.clone(),
+            annotations: sandbox.annotations.clone(),
+        };
+        let present = match policy {
+            PullPolicy::Always => Ok(None),
+            PullPolicy::IfNotPresent | PullPolicy::Never => {
+                let status = self.cri.image_status(&spec).await;
+                status.map(|found| found.map(|image| image.id)).map_err(|error| error.to_string())
+            }
+        };
+        let key = format!("{uid}_{image}");
+        match decide::decide(image, policy, present, &self.failures(), &key, self.clock.now()) {
+            Decision::Use(reference) => Ok(Got { reference, pull: None }),
+            Decision::Refuse(refusal) => Err(refusal),
+            Decision::Pull => self.pull(&key, image, &spec, sandbox).await,
+        }
+    }
+
+    async fn pull(&self, key: &str, image: &str, spec: &ImageSpec, sandbox: &SandboxSpec) -> Result<Got, Refusal> {
+        let _slot = self.slots.acquire().await;
+        let begun = self.clock.now();
+        let pulled = self.cri.pull_image(spec, sandbox).await;
+        let now = self.clock.now();
+        match pulled {
+            Ok(reference) => {
+                self.failures().forget_old(now);
+                Ok(Got { reference, pull: Some(until(begun, now)) })
+            }
+            Err(error) => {
+                let refusal = decide::pull_failure(image, &words(&error));
+                self.failures().failed(key, &refusal, now);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the runtime said; the kind of failure when it said nothing.
+fn words(error: &CriError) -> String {
+    if error.message.is_empty() { error.code.to_string() } else { error.message.clone() }
+}

@@ -1,0 +1,149 @@
+//! What changed between two reports of a pod, decided from the reports alone.
+
+use jiff::Timestamp;
+
+use super::{ContainerPhase, ContainerReport, PodReport, Transition};
+
+/// Where a pod is in its life, beyond what its phase says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It is meant to run.
+    Active,
+    /// It is being ended.
+    Ending,
+    /// Nothing of it runs any more.
+    Ended,
+    /// Nothing of it is left.
+    Removed,
+}
+
+/// A pod's state in one word: its phase while it is active and once it is terminal.
+fn pod_word(report: &PodReport, stage: Stage) -> String {
+    let phase = report.status.phase.as_deref().unwrap_or("Pending");
+    match stage {
+        Stage::Removed => "Removed".to_owned(),
+        Stage::Ending => "Terminating".to_owned(),
+        Stage::Ended if !matches!(phase, "Succeeded" | "Failed") => "Ended".to_owned(),
+        Stage::Active | Stage::Ended => phase.to_owned(),
+    }
+}
+
+/// A container's state with its reason: `Waiting(CrashLoopBackOff)`.
+fn container_word(container: &ContainerReport) -> String {
+    let state = container.state.as_str();
+    if container.reason.is_empty() { state.to_owned() } else { format!("{state}({})", container.reason) }
+}
+
+/// The changes from `old` to `new`, containers first, then the pod.
+#[must_use]
+pub(crate) fn transitions(
+    old: Option<(&PodReport, Stage)>,
+    new: (&PodReport, Stage),
+    at: Timestamp,
+    cause: &str,
+) -> Vec<Transition> {
+    let (report, stage) = new;
+    let mut found = Vec::new();
+    let mut push = |container: Option<String>, from: String, to: String, exit_code| {
+        found.push(Transition {
+            at,
+            pod: format!("{}/{}", report.namespace, report.name),
+            uid: report.uid.clone(),
+            container,
+            from,
+            to,
+            cause: cause.to_owned(),
+            exit_code,
+        });
+    };
+    for container in &report.containers {
+        let before = old.and_then(|(old, _)| old.containers.iter().find(|before| before.name == container.name));
+        let (from, to) = (before.map(container_word).unwrap_or_default(), container_word(container));
+        // A run that began and ended between two reports shows by its id.
+        let another_run = before.is_some_and(|before| {
+            before.container_id != container.container_id && container.state == ContainerPhase::Terminated
+        });
+        if from != to || another_run {
+            let ended = container.state == ContainerPhase::Terminated;
+            push(Some(container.name.clone()), from, to, container.exit_code.filter(|_| ended));
+        }
+    }
+    let (from, to) = (old.map(|(old, stage)| pod_word(old, stage)).unwrap_or_default(), pod_word(report, stage));
+    if from != to {
+        push(None, from, to, None);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::{ContainerKind, PodUid};
+
+    fn container(state: ContainerPhase, reason: &str, id: &str) -> ContainerReport {
+        ContainerReport {
+            name: "app".to_owned(),
+            kind: ContainerKind::App,
+            state,
+            reason: reason.to_owned(),
+            message: String::new(),
+            exit_code: Some(3),
+            restarts: 0,
+            image: String::new(),
+            container_id: id.to_owned(),
+            log_path: None,
+            pull: None,
+            create: None,
+            start: None,
+        }
+    }
+
+    fn pod(phase: &str, containers: Vec<ContainerReport>) -> PodReport {
+        PodReport {
+            uid: PodUid::new("u"),
+            namespace: "default".to_owned(),
+            name: "p".to_owned(),
+            status: k8s_openapi::api::core::v1::PodStatus { phase: Some(phase.to_owned()), ..Default::default() },
+            finished: false,
+            removed: false,
+            containers,
+        }
+    }
+
+    fn words(old: Option<(&PodReport, Stage)>, new: (&PodReport, Stage)) -> Vec<String> {
+        let word = |t: &Transition| {
+            let exit = t.exit_code.map(|code| format!(" {code}")).unwrap_or_default();
+            format!("{}: {} -> {}{exit}", t.container.as_deref().unwrap_or("pod"), t.from, t.to)
+        };
+        transitions(old, new, Timestamp::UNIX_EPOCH, "test").iter().map(word).collect()
+    }
+
+    #[test]
+    fn a_pod_s_life() {
+        let waiting = pod("Pending", vec![container(ContainerPhase::Waiting, "ContainerCreating", "")]);
+        let running = pod("Running", vec![container(ContainerPhase::Running, "", "c1")]);
+        let ended = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
+        assert_eq!(words(None, (&waiting, Stage::Active)), ["app:  -> Waiting(ContainerCreating)", "pod:  -> Pending"]);
+        assert_eq!(
+            words(Some((&waiting, Stage::Active)), (&running, Stage::Active)),
+            ["app: Waiting(ContainerCreating) -> Running", "pod: Pending -> Running"]
+        );
+        assert_eq!(words(Some((&running, Stage::Active)), (&running, Stage::Active)), Vec::<String>::new());
+        assert_eq!(words(Some((&running, Stage::Active)), (&running, Stage::Ending)), ["pod: Running -> Terminating"]);
+        assert_eq!(
+            words(Some((&running, Stage::Ending)), (&ended, Stage::Ended)),
+            ["app: Running -> Terminated(Error) 3", "pod: Terminating -> Failed"]
+        );
+        assert_eq!(words(Some((&ended, Stage::Ended)), (&ended, Stage::Removed)), ["pod: Failed -> Removed"]);
+    }
+
+    #[test]
+    fn a_run_between_two_reports_is_not_lost() {
+        let first = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
+        let second = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c2")]);
+        assert_eq!(
+            words(Some((&first, Stage::Active)), (&second, Stage::Active)),
+            ["app: Terminated(Error) -> Terminated(Error) 3"]
+        );
+    }
+}
