@@ -353,6 +353,14 @@ fn documents_name_what_exists() {
 }
 
 #[test]
+fn every_call_has_its_state_in_the_documents() {
+    let tree = tree();
+    let document = tree.get("docs/cri.md").expect("there is no docs/cri.md");
+    let unlisted = docs::unlisted_calls(&tree["proto/cri-v1.tsv"], document);
+    must_be_none("not in docs/cri.md", &unlisted);
+}
+
+#[test]
 fn dependencies_have_permissive_licences() {
     must_be_none(
         "not allowed by deny.toml",

@@ -44,6 +44,18 @@ pub(crate) fn missing_paths(tree: &Tree) -> Vec<String> {
     offences
 }
 
+/// The calls of the contract that docs/cri.md does not mention, so that each is said to work or not to.
+pub(crate) fn unlisted_calls(contract: &str, document: &str) -> Vec<String> {
+    let rows = contract
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<_>>());
+    let calls = rows.filter_map(|row| (row[0] == "rpc").then(|| row[3].to_owned()));
+    let words: BTreeSet<&str> = document.split(|c: char| !c.is_alphanumeric()).collect();
+    calls
+        .filter(|call| !words.contains(call.as_str()))
+        .collect()
+}
+
 fn exists(tree: &Tree, path: &str) -> bool {
     let directory = format!("{}/", path.trim_end_matches('/'));
     tree.contains_key(path) || tree.keys().any(|file| file.starts_with(&directory))
@@ -113,6 +125,12 @@ fn resolve(directory: &str, link: &str) -> String {
         }
     }
     parts.join("/")
+}
+
+#[test]
+fn a_call_must_be_named_as_a_whole_word() {
+    let contract = "# x\nrpc\tS\t\tExec\tA\tB\nrpc\tS\t\tExecSync\tA\tB\nfield\tM\t1\tx\tint32\t";
+    assert_eq!(unlisted_calls(contract, "| `ExecSync` | yes |"), ["Exec"]);
 }
 
 #[test]
