@@ -1,1 +1,3 @@
 //! runtime-fake
+
+pub mod net;

@@ -1,0 +1,194 @@
+//! Pod networks: a bridge per daemon, and for each pod a pair of interfaces, an address and a default route.
+//!
+//! ```text
+//! bridge's namespace                                pod's namespace
+//!   crib1a2b3c4d  10.200.7.1/24  (bridge)             lo    up
+//!     └─ crv0123456789ab  (port) ──────────────────── eth0  10.200.7.2/24, default via 10.200.7.1
+//! ```
+//!
+//! The bridge lives in the current network namespace (root) or in a private one (rootless). Daemons on one host share
+//! nothing: each has its own bridge, and a subnet it chose and claimed for itself. All calls block; a daemon makes
+//! them on a thread where blocking is allowed. There is no forwarding, address translation or firewall here.
+//!
+//! Reading order: `subnet` ◆, `ipam` ◆ and `names` ◆ decide, `survey` observes, `requests` ◆ builds what `netlink`
+//! sends, `opening` and `bridge` walk it; `claim`, `namespace` and `deletion` are the tools beside.
+
+mod bridge;
+mod claim;
+mod deletion;
+mod ipam;
+mod names;
+mod namespace;
+mod netlink;
+mod opening;
+mod requests;
+mod subnet;
+mod survey;
+#[cfg(test)]
+mod tests;
+
+pub use bridge::{Bridge, BridgeConfig};
+pub use ipam::{Ipam, IpamError};
+pub use names::bridge_name;
+pub use netlink::NetlinkError;
+pub use subnet::{Subnet, SubnetError};
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use netlink::Netlink;
+
+/// The name of a pod's interface, as every container network plugin names it.
+pub const POD_INTERFACE: &str = "eth0";
+
+/// A hardware address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// The hardware address of the interface that has an IPv4 address: locally administered (bit 1 of the first byte)
+    /// and made of the address, so that neighbours that remember it from an earlier pod remember it rightly.
+    pub fn of(address: Ipv4Addr) -> Mac {
+        let [a, b, c, d] = address.octets();
+        Mac([0x02, 0xcb, a, b, c, d])
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// What a pod got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// The pod's address.
+    pub ip: IpAddr,
+    /// The length of the subnet's prefix in bits.
+    pub prefix_len: u8,
+    /// The bridge's address, which is the pod's default gateway.
+    pub gateway: IpAddr,
+    /// The name of the other end of the pod's interface, in the bridge's namespace.
+    pub host_interface: String,
+    /// The hardware address of the pod's interface.
+    pub mac: Mac,
+}
+
+/// Why a pod network could not be made, changed or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum NetError {
+    /// The kernel refused a request.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// A thread could not be started, or not enter or make a network namespace.
+    #[error("{doing}")]
+    Namespace {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The bridge's name is not one the kernel takes.
+    #[error(
+        "{name:?} can not name a network interface; use 1 to 15 characters without '/', ':' and spaces"
+    )]
+    BridgeName {
+        /// The name.
+        name: String,
+    },
+    /// There is an interface of the bridge's name that is no bridge.
+    #[error("the network interface {name} exists and is no bridge; remove or rename it")]
+    NotABridge {
+        /// The name.
+        name: String,
+    },
+    /// The subnet of the existing bridge is claimed by a process that is not this one.
+    #[error(
+        "the subnet {subnet} of the bridge {name} is in use by another daemon; stop that daemon or use another state directory"
+    )]
+    SubnetClaimed {
+        /// The bridge.
+        name: String,
+        /// Its subnet.
+        subnet: Subnet,
+    },
+    /// The socket that stands for a subnet could not be made.
+    #[error("claiming the subnet {subnet}")]
+    Claim {
+        /// The subnet.
+        subnet: Subnet,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Everything in the pools is taken.
+    #[error(
+        "no subnet of {pools} is free: each overlaps an address or a route of this host or is claimed by another daemon; configure another pool"
+    )]
+    NoSubnet {
+        /// The pools, as text.
+        pools: String,
+    },
+    /// No address was to be had.
+    #[error(transparent)]
+    Address(#[from] IpamError),
+    /// An interface that was there a moment ago has gone.
+    #[error(
+        "the network interface {name} disappeared while it was being set up; is something else removing it?"
+    )]
+    Vanished {
+        /// The name.
+        name: String,
+    },
+    /// The kernel did not begin to pass frames in time.
+    #[error("the interface {name} does not carry traffic {waited_ms} ms after it was brought up")]
+    NotForwarding {
+        /// The name.
+        name: String,
+        /// How long was waited, in milliseconds.
+        waited_ms: u128,
+    },
+    /// Attaching failed, and so did removing what was half made.
+    #[error("{attach}; the half-made interface could not be removed either")]
+    Cleanup {
+        /// What failed first.
+        attach: Box<NetError>,
+        /// What failed then.
+        #[source]
+        cleanup: Box<NetError>,
+    },
+    /// The bridge can not go while pods are attached.
+    #[error("the bridge {name} still has {pods} pods attached; detach them first")]
+    StillAttached {
+        /// The bridge.
+        name: String,
+        /// How many pods.
+        pods: usize,
+    },
+}
+
+/// Brings the loopback interface of a network namespace up, and with it 127.0.0.1 and `::1`.
+pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
+    namespace::within(Some(netns), || {
+        Netlink::open()?.batch(&[requests::up(requests::Link::Name("lo"))])
+    })
+    .map_err(|source| NetError::Namespace {
+        doing: "entering a network namespace to bring its loopback interface up",
+        source,
+    })??;
+    Ok(())
+}
+
+/// Makes a fresh network namespace, with its loopback interface up. It lives as long as the descriptor, or a process
+/// or a duplicate of the descriptor in another process.
+pub fn private_netns() -> Result<OwnedFd, NetError> {
+    let netns = namespace::make().map_err(|source| NetError::Namespace {
+        doing: "making a network namespace",
+        source,
+    })?;
+    loopback_up(std::os::fd::AsFd::as_fd(&netns))?;
+    Ok(netns)
+}

@@ -1,0 +1,291 @@
+//! The bridge of one daemon: opened or taken over, pods attached and detached, closed.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::claim::Claim;
+use super::deletion::Deletions;
+use super::names::host_interface;
+use super::netlink::Netlink;
+use super::opening::{open_here, reconcile_ports};
+use super::requests::{self, Link};
+use super::survey;
+use super::{Attachment, Ipam, Mac, NetError, POD_INTERFACE, Subnet, namespace};
+
+/// How long an interface may take to begin to carry traffic. The kernel does it within a few milliseconds.
+const FORWARDING_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a bridge is made from.
+#[derive(Debug)]
+pub struct BridgeConfig {
+    /// The name of the bridge, 1 to 15 characters; the same name finds the bridge again after a restart.
+    pub name_hint: String,
+    /// Where the subnet is taken from, in order of preference.
+    pub pools: Vec<Subnet>,
+    /// The prefix length of the subnet taken, 24 for 253 pods. A Linux bridge has 1023 ports, so below 22 is no gain.
+    pub subnet_prefix_len: u8,
+    /// The network namespace the bridge lives in; the current one when none is given.
+    pub namespace: Option<OwnedFd>,
+}
+
+impl BridgeConfig {
+    /// The default pools: 10.200.0.0/14, then 198.18.0.0/15 (RFC 2544, set apart for benchmarks), for hosts that route
+    /// all of 10.0.0.0/8 somewhere. No widespread tool takes its addresses from either.
+    pub fn new(name_hint: impl Into<String>) -> BridgeConfig {
+        let pool = |a, b, len| Subnet::containing(Ipv4Addr::new(a, b, 0, 0), len).ok();
+        BridgeConfig {
+            name_hint: name_hint.into(),
+            pools: [pool(10, 200, 14), pool(198, 18, 15)]
+                .into_iter()
+                .flatten()
+                .collect(),
+            subnet_prefix_len: 24,
+            namespace: None,
+        }
+    }
+}
+
+/// A bridge and its subnet, held for the life of the daemon. Calls may be made from several threads at once, except
+/// for two about the same sandbox.
+#[derive(Debug)]
+pub struct Bridge {
+    name: String,
+    index: u32,
+    namespace: Option<OwnedFd>,
+    subnet: Subnet,
+    ipam: Mutex<Ipam>,
+    /// Sockets of the bridge's namespace that nobody uses now. Every call takes one, so none waits for another's.
+    idle: Mutex<Vec<Netlink>>,
+    deletions: Deletions,
+    _claim: Claim,
+}
+
+impl Bridge {
+    /// Makes the bridge, or takes over the one of an earlier daemon by its name. `existing` are the sandboxes that
+    /// daemon recorded, with their addresses: they keep them, and lost ports of theirs are connected again. Ports of
+    /// the bridge that belong to no existing sandbox are leftovers and are removed.
+    pub fn open(config: BridgeConfig, existing: &[(String, IpAddr)]) -> Result<Bridge, NetError> {
+        let name = config.name_hint.clone();
+        let fits = (1..=15).contains(&name.len())
+            && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c == '\0')
+            && name != "."
+            && name != "..";
+        if !fits {
+            return Err(NetError::BridgeName { name });
+        }
+        let namespace = config.namespace.as_ref().map(AsFd::as_fd);
+        let addresses = existing
+            .iter()
+            .filter_map(|(sandbox, address)| match address {
+                IpAddr::V4(address) => Some((sandbox.as_str(), *address)),
+                IpAddr::V6(_) => None,
+            });
+        let addresses: Vec<(&str, Ipv4Addr)> = addresses.collect();
+        let mut opened = within(namespace, || open_here(&name, &config, &addresses))??;
+
+        let mut ipam = Ipam::new(opened.subnet);
+        for (sandbox, address) in addresses {
+            // A pod of another subnet has lost its network and can not get in the way of a new one.
+            if let Err(error) = ipam.restore(sandbox, address) {
+                tracing::warn!(sandbox, %error, "a pod is not connected to the bridge");
+            }
+        }
+        reconcile_ports(&mut opened.netlink, &name, opened.index, existing)?;
+        Ok(Bridge {
+            index: opened.index,
+            subnet: opened.subnet,
+            ipam: Mutex::new(ipam),
+            idle: Mutex::new(vec![opened.netlink]),
+            deletions: Deletions::default(),
+            _claim: opened.claim,
+            namespace: config.namespace,
+            name,
+        })
+    }
+
+    /// The name of the bridge.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The subnet the pods are in.
+    pub fn subnet(&self) -> Subnet {
+        self.subnet
+    }
+
+    /// The namespace the bridge lives in; `None` is the one the daemon itself is in.
+    pub fn namespace(&self) -> Option<BorrowedFd<'_>> {
+        self.namespace.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Connects a pod: `eth0` with an address and a default route, and the loopback interface, all up and able to
+    /// carry traffic when this returns. What is half made when something fails is removed.
+    pub fn attach(
+        &self,
+        sandbox_id: &str,
+        pod_netns: BorrowedFd<'_>,
+    ) -> Result<Attachment, NetError> {
+        let address = self.ipam().allocate(sandbox_id)?;
+        let host_interface = host_interface(&self.name, sandbox_id);
+        match self.connect(&host_interface, address, pod_netns) {
+            Ok(()) => Ok(Attachment {
+                ip: IpAddr::V4(address),
+                prefix_len: self.subnet.prefix_len(),
+                gateway: IpAddr::V4(self.subnet.gateway()),
+                host_interface,
+                mac: Mac::of(address),
+            }),
+            Err(attach) => match self.detach(sandbox_id) {
+                Ok(()) => Err(attach),
+                Err(cleanup) => Err(NetError::Cleanup {
+                    attach: Box::new(attach),
+                    cleanup: Box::new(cleanup),
+                }),
+            },
+        }
+    }
+
+    /// Disconnects a pod: its interface is gone and its address free when this returns. Nothing to do is fine: a
+    /// sandbox that was never attached, or whose network namespace has ended. On an error the address stays taken.
+    pub fn detach(&self, sandbox_id: &str) -> Result<(), NetError> {
+        let host_interface = host_interface(&self.name, sandbox_id);
+        self.deletions.delete(
+            self.netlink()?,
+            requests::delete(Link::Name(&host_interface)),
+        )?;
+        self.ipam().free(sandbox_id);
+        Ok(())
+    }
+
+    /// Deletes the bridge and gives the subnet back. Refused while a pod is attached.
+    pub fn close(self) -> Result<(), NetError> {
+        let pods = self.ipam().held();
+        if pods > 0 {
+            return Err(NetError::StillAttached {
+                name: self.name,
+                pods,
+            });
+        }
+        self.with_netlink(|netlink| netlink.batch(&[requests::delete(Link::Index(self.index))]))?;
+        self.deletions.finish();
+        Ok(())
+    }
+
+    fn connect(
+        &self,
+        host_interface: &str,
+        address: Ipv4Addr,
+        pod_netns: BorrowedFd<'_>,
+    ) -> Result<(), NetError> {
+        let host = Link::Name(host_interface);
+        // The pod's end goes up last: an end that goes up while the other is up carries traffic at once.
+        self.with_netlink(|netlink| {
+            netlink.batch(&[
+                requests::create_veth(
+                    host_interface,
+                    self.index,
+                    POD_INTERFACE,
+                    Mac::of(address),
+                    pod_netns,
+                ),
+                requests::no_ipv6_link_local(host),
+                requests::up(host),
+            ])
+        })?;
+        within(Some(pod_netns), || self.configure_pod(address))??;
+        self.wait_until_it_forwards(host_interface)
+    }
+
+    /// Sets the pod's end up; runs in the pod's namespace.
+    fn configure_pod(&self, address: Ipv4Addr) -> Result<(), NetError> {
+        let mut netlink = Netlink::open()?;
+        let eth = survey::link(&mut netlink, POD_INTERFACE)?.ok_or_else(|| NetError::Vanished {
+            name: POD_INTERFACE.to_owned(),
+        })?;
+        Ok(netlink.batch(&[
+            requests::up(Link::Name("lo")),
+            requests::no_ipv6_link_local(Link::Index(eth.index)),
+            requests::add_address(eth.index, address, self.subnet),
+            requests::up(Link::Index(eth.index)),
+            requests::default_route(eth.index, self.subnet.gateway()),
+        ])?)
+    }
+
+    /// The kernel opens a bridge's port, and the bridge itself with its first port, a little after the carrier is
+    /// there. Since Linux 6.8 asking for the link makes that happen; before, it is waited for. A frame sent earlier
+    /// would be lost, and a lost first question for a neighbour costs its sender a second.
+    fn wait_until_it_forwards(&self, host_interface: &str) -> Result<(), NetError> {
+        let ready = |netlink: &mut Netlink| -> Result<bool, NetError> {
+            let vanished = |name: &str| NetError::Vanished {
+                name: name.to_owned(),
+            };
+            let port =
+                survey::link(netlink, host_interface)?.ok_or_else(|| vanished(host_interface))?;
+            let bridge = survey::link(netlink, &self.name)?.ok_or_else(|| vanished(&self.name))?;
+            Ok(port.forwarding && bridge.operational)
+        };
+        if self.with_netlink(ready)? {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let mut watch = within(self.namespace(), Netlink::open_watch)??;
+        loop {
+            // Asking again only after the watch is open leaves no gap for a change to fall into.
+            if self.with_netlink(ready)? {
+                return Ok(());
+            }
+            if !watch.wait_for_change(began + FORWARDING_WITHIN)? {
+                return Err(NetError::NotForwarding {
+                    name: host_interface.to_owned(),
+                    waited_ms: began.elapsed().as_millis(),
+                });
+            }
+        }
+    }
+
+    fn ipam(&self) -> MutexGuard<'_, Ipam> {
+        self.ipam.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A socket of the bridge's namespace: an idle one, or else a new one.
+    fn netlink(&self) -> Result<Netlink, NetError> {
+        let idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        match idle {
+            Some(netlink) => Ok(netlink),
+            None => Ok(within(self.namespace(), Netlink::open)??),
+        }
+    }
+
+    /// Lends a socket of the bridge's namespace. One that failed may have unread answers and is not used again.
+    fn with_netlink<T, E>(
+        &self,
+        work: impl FnOnce(&mut Netlink) -> Result<T, E>,
+    ) -> Result<T, NetError>
+    where
+        NetError: From<E>,
+    {
+        let mut netlink = self.netlink()?;
+        let result = work(&mut netlink)?;
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(netlink);
+        Ok(result)
+    }
+}
+
+fn within<T: Send>(
+    namespace: Option<BorrowedFd<'_>>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, NetError> {
+    namespace::within(namespace, work).map_err(|source| NetError::Namespace {
+        doing: "entering a network namespace",
+        source,
+    })
+}

@@ -1,0 +1,65 @@
+//! ◆ Names made of what they stand for, so that a daemon that knows nothing but ids finds everything again.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// The name for the bridge of the daemon that has this state directory: `crib` and 8 hexadecimal digits.
+pub fn bridge_name(state_dir: &Path) -> String {
+    format!("crib{}", digits([state_dir.as_os_str().as_bytes()], 8))
+}
+
+/// The name of the host's end of a sandbox's interface: the same whenever it is asked for, so that a sandbox can be
+/// detached by a daemon that knows nothing but its id.
+pub(super) fn host_interface(bridge: &str, sandbox_id: &str) -> String {
+    format!(
+        "crv{}",
+        digits([bridge.as_bytes(), sandbox_id.as_bytes()], 12)
+    )
+}
+
+/// The first hexadecimal digits of a hash over the parts.
+fn digits<const N: usize>(parts: [&[u8]; N], count: usize) -> String {
+    let digest = hash(parts);
+    let mut text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    text.truncate(count);
+    text
+}
+
+/// Where the search for a subnet begins.
+pub(super) fn seed(name: &str) -> u32 {
+    hash([name.as_bytes()])
+        .iter()
+        .take(4)
+        .fold(0, |seed, byte| seed << 8 | u32::from(*byte))
+}
+
+fn hash<const N: usize>(parts: [&[u8]; N]) -> Vec<u8> {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part);
+        hasher.update([0]);
+    }
+    hasher.finalize().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_the_kernel_and_tell_daemons_and_sandboxes_apart() {
+        let name = bridge_name("/run/crib".as_ref());
+        assert!(name.len() == 12 && name.starts_with("crib"), "{name}");
+        assert_eq!(name, bridge_name("/run/crib".as_ref()));
+        assert_ne!(name, bridge_name("/run/crib2".as_ref()));
+
+        let port = host_interface(&name, "a");
+        assert!(port.len() == 15 && port.starts_with("crv"), "{port}");
+        assert_eq!(port, host_interface(&name, "a"));
+        assert_ne!(port, host_interface(&name, "b"));
+        // The parts are kept apart: moving a letter from one to the other makes another name.
+        assert_ne!(host_interface("cribx", "a"), host_interface("crib", "xa"));
+    }
+}

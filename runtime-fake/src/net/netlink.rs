@@ -1,0 +1,382 @@
+//! A blocking route-netlink socket: requests in batches with their acknowledgements, and dumps.
+//!
+//! The kernel handles a request while it is being sent, so every answer is there when the first read begins and a
+//! read never waits for anything but the kernel's own work.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// `RTMGRP_LINK` of linux/rtnetlink.h: changes of links.
+const LINK_CHANGES: u32 = 1;
+/// Dumps come in pieces of at most 32 KiB; acknowledgements carry the request back.
+const READ_SIZE: usize = 64 * 1024;
+
+/// One request: the message, its flags beside `NLM_F_REQUEST | NLM_F_ACK`, and how to speak of it.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    /// What it does, to what: "creating the bridge crib0".
+    pub(super) doing: String,
+    /// `NLM_F_CREATE` and the like.
+    pub(super) flags: u16,
+    /// Errors that mean there was nothing to do, as errno values.
+    pub(super) fine: &'static [i32],
+    /// The message itself.
+    pub(super) message: RouteNetlinkMessage,
+}
+
+/// A request the kernel refused, or a socket that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}{hint}")]
+pub struct NetlinkError {
+    doing: String,
+    hint: Hint,
+    /// The kernel's answer.
+    #[source]
+    pub source: io::Error,
+}
+
+/// What to do about an error, where that is known.
+#[derive(Debug)]
+enum Hint {
+    None,
+    NotPermitted,
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hint::None => Ok(()),
+            Hint::NotPermitted => {
+                f.write_str(" needs the capability CAP_NET_ADMIN in the network namespace")
+            }
+        }
+    }
+}
+
+impl NetlinkError {
+    pub(super) fn new(doing: impl Into<String>, source: io::Error) -> NetlinkError {
+        let hint = if source.kind() == io::ErrorKind::PermissionDenied {
+            Hint::NotPermitted
+        } else {
+            Hint::None
+        };
+        NetlinkError {
+            doing: doing.into(),
+            hint,
+            source,
+        }
+    }
+
+    pub(super) fn refused(doing: impl Into<String>, code: i32) -> NetlinkError {
+        NetlinkError::new(doing, io::Error::from_raw_os_error(code))
+    }
+
+    pub(super) fn garbled(doing: impl Into<String>, what: impl fmt::Display) -> NetlinkError {
+        NetlinkError::new(
+            doing,
+            io::Error::new(io::ErrorKind::InvalidData, what.to_string()),
+        )
+    }
+}
+
+/// What a dump answered.
+#[derive(Debug, Default)]
+pub(super) struct Dump {
+    /// The objects, in the kernel's order.
+    pub(super) messages: Vec<RouteNetlinkMessage>,
+    /// How many objects could not be read, being of a kind this program does not know.
+    pub(super) unreadable: usize,
+}
+
+/// An open socket; it belongs to the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub(super) struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// Opens a socket in the calling thread's network namespace.
+    pub(super) fn open() -> Result<Netlink, NetlinkError> {
+        Netlink::bound_to(0)
+    }
+
+    /// Opens a socket that also hears of changed links, for [`Netlink::wait_for_change`].
+    pub(super) fn open_watch() -> Result<Netlink, NetlinkError> {
+        Netlink::bound_to(LINK_CHANGES)
+    }
+
+    fn bound_to(groups: u32) -> Result<Netlink, NetlinkError> {
+        let failed = |source| NetlinkError::new("opening a netlink socket", source);
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed)?;
+        socket.bind(&SocketAddr::new(0, groups)).map_err(failed)?;
+        Ok(Netlink {
+            socket,
+            sequence: 0,
+        })
+    }
+
+    /// Sends all requests at once and reads their acknowledgements. The kernel handles them in order and goes on after
+    /// one it refuses; the first refusal is the error.
+    pub(super) fn batch(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
+        let Some(first) = requests.first() else {
+            return Ok(());
+        };
+        let base = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::with_capacity(512);
+        for request in requests {
+            let flags = NLM_F_REQUEST | NLM_F_ACK | request.flags;
+            self.append(&mut bytes, request.message.clone(), flags);
+        }
+        self.send(&bytes, &first.doing)?;
+
+        let mut acknowledged = 0;
+        let mut refused: Option<(usize, i32)> = None;
+        while acknowledged < requests.len() {
+            let answer = self.receive(&first.doing)?;
+            for message in Messages(&answer) {
+                let message = message.map_err(|what| NetlinkError::garbled(&first.doing, what))?;
+                let index = message.sequence.wrapping_sub(base) as usize;
+                let (Answer::Outcome(code), Some(request)) = (message.answer, requests.get(index))
+                else {
+                    continue;
+                };
+                acknowledged += 1;
+                if code != 0
+                    && !request.fine.contains(&code)
+                    && refused.is_none_or(|(first, _)| index < first)
+                {
+                    refused = Some((index, code));
+                }
+            }
+        }
+        match refused {
+            None => Ok(()),
+            Some((index, code)) => Err(NetlinkError::refused(&requests[index].doing, code)),
+        }
+    }
+
+    /// Asks for one link; `None` when there is none such.
+    pub(super) fn link(&mut self, query: LinkMessage) -> Result<Option<LinkMessage>, NetlinkError> {
+        let doing = "asking for a network interface";
+        let mut bytes = Vec::with_capacity(128);
+        let sequence = self.append(
+            &mut bytes,
+            RouteNetlinkMessage::GetLink(query),
+            NLM_F_REQUEST,
+        );
+        self.send(&bytes, doing)?;
+        loop {
+            let answer = self.receive(doing)?;
+            for message in Messages(&answer) {
+                let message = message.map_err(|what| NetlinkError::garbled(doing, what))?;
+                if message.sequence != sequence {
+                    continue;
+                }
+                match message.answer {
+                    Answer::Object(RouteNetlinkMessage::NewLink(link)) => return Ok(Some(link)),
+                    Answer::Outcome(nix::libc::ENODEV) => return Ok(None),
+                    Answer::Outcome(code) => return Err(NetlinkError::refused(doing, code)),
+                    Answer::Object(_) | Answer::Done | Answer::Other => {
+                        return Err(NetlinkError::garbled(
+                            doing,
+                            "the answer is about something else",
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for all objects of a kind. A dump that the kernel marks as interrupted by a change is asked for again.
+    pub(super) fn dump(
+        &mut self,
+        doing: &'static str,
+        query: &RouteNetlinkMessage,
+    ) -> Result<Dump, NetlinkError> {
+        // Interruptions are rare even on busy hosts; a kernel that reports nothing else must not keep us for ever.
+        for _ in 0..64 {
+            if let Some(dump) = self.try_dump(doing, query)? {
+                return Ok(dump);
+            }
+        }
+        Err(NetlinkError::garbled(
+            doing,
+            "the network configuration changed during every one of 64 attempts",
+        ))
+    }
+
+    fn try_dump(
+        &mut self,
+        doing: &'static str,
+        query: &RouteNetlinkMessage,
+    ) -> Result<Option<Dump>, NetlinkError> {
+        let mut bytes = Vec::with_capacity(128);
+        let sequence = self.append(&mut bytes, query.clone(), NLM_F_REQUEST | NLM_F_DUMP);
+        self.send(&bytes, doing)?;
+        let mut dump = Dump::default();
+        let mut interrupted = false;
+        loop {
+            let answer = self.receive(doing)?;
+            for message in Messages(&answer) {
+                let Ok(message) = message else {
+                    dump.unreadable += 1;
+                    continue;
+                };
+                if message.sequence != sequence {
+                    continue;
+                }
+                interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
+                match message.answer {
+                    Answer::Object(object) => dump.messages.push(object),
+                    Answer::Done => return Ok((!interrupted).then_some(dump)),
+                    Answer::Outcome(code) => return Err(NetlinkError::refused(doing, code)),
+                    Answer::Other => {}
+                }
+            }
+        }
+    }
+
+    /// Waits until something about a link changed, but not beyond the deadline; false when that has passed.
+    pub(super) fn wait_for_change(&mut self, deadline: Instant) -> Result<bool, NetlinkError> {
+        let doing = "waiting for a network interface";
+        let failed = |source: io::Error| NetlinkError::new(doing, source);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let timeout = PollTimeout::try_from(left.max(Duration::from_millis(1)))
+                .unwrap_or(PollTimeout::MAX);
+            let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, timeout) {
+                Ok(0) | Err(nix::Error::EINTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
+            match self.receive(doing) {
+                Ok(_) => return Ok(true),
+                // The kernel dropped news because too many came: that is news, too.
+                Err(error) if error.source.raw_os_error() == Some(nix::libc::ENOBUFS) => {
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Appends a message with a fresh sequence number, which is returned.
+    pub(super) fn append(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> u32 {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        message.finalize();
+        let start = bytes.len();
+        bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
+        message.serialize(&mut bytes[start..]);
+        self.sequence
+    }
+
+    /// Sends encoded messages; returns when the kernel has handled them.
+    pub(super) fn send(&self, bytes: &[u8], doing: &str) -> Result<(), NetlinkError> {
+        loop {
+            match self.socket.send_to(bytes, &SocketAddr::new(0, 0), 0) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(NetlinkError::new(doing, error)),
+            }
+        }
+    }
+
+    /// Reads one datagram of answers.
+    pub(super) fn receive(&self, doing: &str) -> Result<Vec<u8>, NetlinkError> {
+        let mut buffer = Vec::with_capacity(READ_SIZE);
+        loop {
+            match self.socket.recv(&mut buffer, nix::libc::MSG_TRUNC) {
+                Ok(length) if length > buffer.len() => {
+                    return Err(NetlinkError::garbled(
+                        doing,
+                        format_args!("an answer of {length} bytes was cut short"),
+                    ));
+                }
+                Ok(_) => return Ok(buffer),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(NetlinkError::new(doing, error)),
+            }
+        }
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What one message of the kernel says.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A request was handled: 0, or the error as an errno value.
+    Outcome(i32),
+    /// An object asked for, or news of one.
+    Object(RouteNetlinkMessage),
+    /// A dump is complete.
+    Done,
+    /// Nothing of these.
+    Other,
+}
+
+/// One message of the kernel.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// The sequence number of the request it answers.
+    pub(super) sequence: u32,
+    flags: u16,
+    /// What it says.
+    pub(super) answer: Answer,
+}
+
+/// The messages of one read, each decoded on its own.
+pub(super) struct Messages<'a>(pub(super) &'a [u8]);
+
+impl Iterator for Messages<'_> {
+    type Item = Result<Message, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let length = NetlinkBuffer::new_checked(self.0).ok()?.length() as usize;
+        let bytes = self.0.get(..length)?;
+        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        let decoded = NetlinkMessage::deserialize(bytes).map_err(|error| error.to_string());
+        Some(decoded.map(|message| Message {
+            sequence: message.header.sequence_number,
+            flags: message.header.flags,
+            answer: if let NetlinkPayload::Error(error) = message.payload {
+                Answer::Outcome(error.raw_code().abs())
+            } else if let NetlinkPayload::InnerMessage(object) = message.payload {
+                Answer::Object(object)
+            } else if let NetlinkPayload::Done(_) = message.payload {
+                Answer::Done
+            } else {
+                Answer::Other
+            },
+        }))
+    }
+}

@@ -1,0 +1,199 @@
+//! ◆ The route-netlink messages a pod network is made of.
+//!
+//! Every link made here has its IPv6 link-local address turned off: pods have IPv4 addresses only, and an interface
+//! that solicits routers and probes for duplicates is busy for nothing. `::1` on the loopback interface stays.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
+    LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::Mac;
+use super::netlink::Request;
+use super::subnet::Subnet;
+
+/// How a link is named in a request: by name, or by index in the namespace of the socket.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Link<'a> {
+    Name(&'a str),
+    Index(u32),
+}
+
+impl Link<'_> {
+    fn message(self) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        match self {
+            Link::Name(name) => message
+                .attributes
+                .push(LinkAttribute::IfName(name.to_owned())),
+            Link::Index(index) => message.header.index = index,
+        }
+        message
+    }
+}
+
+impl std::fmt::Display for Link<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Link::Name(name) => f.write_str(name),
+            Link::Index(index) => write!(f, "number {index}"),
+        }
+    }
+}
+
+/// Asks for a link without its counters.
+pub(super) fn query(link: Link<'_>) -> LinkMessage {
+    let mut message = link.message();
+    message
+        .attributes
+        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    message
+}
+
+/// Makes a bridge, still down. Its hardware address is fixed, or it would change with every pod that comes or goes.
+pub(super) fn create_bridge(name: &str, mac: Mac) -> Request {
+    let mut message = Link::Name(name).message();
+    message.attributes.extend([
+        LinkAttribute::Address(mac.0.to_vec()),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+    ]);
+    Request {
+        doing: format!("creating the bridge {name}"),
+        flags: NLM_F_CREATE | NLM_F_EXCL,
+        fine: &[],
+        message: RouteNetlinkMessage::NewLink(message),
+    }
+}
+
+/// Makes a pair of connected interfaces: one here, a port of the bridge; one at once inside the pod's namespace, so it
+/// is never seen here. Both are still down.
+pub(super) fn create_veth(
+    host_name: &str,
+    bridge: u32,
+    pod_name: &str,
+    pod_mac: Mac,
+    pod_netns: BorrowedFd<'_>,
+) -> Request {
+    let mut peer = Link::Name(pod_name).message();
+    peer.attributes.extend([
+        LinkAttribute::Address(pod_mac.0.to_vec()),
+        LinkAttribute::NetNsFd(pod_netns.as_raw_fd()),
+    ]);
+    let mut message = Link::Name(host_name).message();
+    message.attributes.extend([
+        LinkAttribute::Controller(bridge),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]),
+    ]);
+    Request {
+        doing: format!("creating the interface pair {host_name} and the pod's {pod_name}"),
+        flags: NLM_F_CREATE | NLM_F_EXCL,
+        fine: &[],
+        message: RouteNetlinkMessage::NewLink(message),
+    }
+}
+
+/// Turns the link-local IPv6 address off; must come before the link goes up. A kernel without IPv6 has nothing to turn
+/// off and says so with `EAFNOSUPPORT` or `EOPNOTSUPP`.
+pub(super) fn no_ipv6_link_local(link: Link<'_>) -> Request {
+    let mut message = link.message();
+    message
+        .attributes
+        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
+            vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)],
+        )]));
+    Request {
+        doing: format!("turning IPv6 autoconfiguration off on interface {link}"),
+        flags: 0,
+        fine: &[nix::libc::EAFNOSUPPORT, nix::libc::EOPNOTSUPP],
+        message: RouteNetlinkMessage::SetLink(message),
+    }
+}
+
+/// Brings a link up.
+pub(super) fn up(link: Link<'_>) -> Request {
+    let mut message = link.message();
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    Request {
+        doing: format!("bringing interface {link} up"),
+        flags: 0,
+        fine: &[],
+        message: RouteNetlinkMessage::SetLink(message),
+    }
+}
+
+/// Makes a link a port of the bridge.
+pub(super) fn enslave(link: Link<'_>, bridge: u32) -> Request {
+    let mut message = link.message();
+    message.attributes.push(LinkAttribute::Controller(bridge));
+    Request {
+        doing: format!("making interface {link} a port of the bridge"),
+        flags: 0,
+        fine: &[],
+        message: RouteNetlinkMessage::SetLink(message),
+    }
+}
+
+/// Deletes a link, and with one end of a pair the other; a link that is gone is fine.
+pub(super) fn delete(link: Link<'_>) -> Request {
+    Request {
+        doing: format!("deleting interface {link}"),
+        flags: 0,
+        fine: &[nix::libc::ENODEV],
+        message: RouteNetlinkMessage::DelLink(link.message()),
+    }
+}
+
+/// Gives a link an address; that the rest of the subnet is reached through this link follows from the prefix length.
+pub(super) fn add_address(index: u32, address: Ipv4Addr, subnet: Subnet) -> Request {
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = subnet.prefix_len();
+    message.header.index = index;
+    message.attributes.extend([
+        AddressAttribute::Local(IpAddr::V4(address)),
+        AddressAttribute::Address(IpAddr::V4(address)),
+        AddressAttribute::Broadcast(subnet.broadcast()),
+    ]);
+    Request {
+        doing: format!("adding the address {address}/{}", subnet.prefix_len()),
+        flags: NLM_F_CREATE | NLM_F_EXCL,
+        fine: &[],
+        message: RouteNetlinkMessage::NewAddress(message),
+    }
+}
+
+/// Sends everything that has no better route to the gateway.
+pub(super) fn default_route(index: u32, gateway: Ipv4Addr) -> Request {
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: AddressFamily::Inet,
+        table: RouteHeader::RT_TABLE_MAIN,
+        protocol: RouteProtocol::Static,
+        scope: RouteScope::Universe,
+        kind: RouteType::Unicast,
+        ..RouteHeader::default()
+    };
+    message.attributes.extend([
+        RouteAttribute::Gateway(RouteAddress::Inet(gateway)),
+        RouteAttribute::Oif(index),
+    ]);
+    Request {
+        doing: format!("adding the default route through {gateway}"),
+        flags: NLM_F_CREATE | NLM_F_EXCL,
+        fine: &[],
+        message: RouteNetlinkMessage::NewRoute(message),
+    }
+}

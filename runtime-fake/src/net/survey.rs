@@ -1,0 +1,155 @@
+//! What a network namespace holds: its links, and the subnets in use there.
+
+use std::net::IpAddr;
+
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    BridgePortState, InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkInfo, LinkMessage,
+    State,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::netlink::{Netlink, NetlinkError};
+use super::requests;
+use super::subnet::Subnet;
+
+/// One link, as far as pod networks care.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LinkFacts {
+    pub(super) index: u32,
+    pub(super) name: String,
+    /// It is a bridge.
+    pub(super) bridge: bool,
+    /// The index of the bridge it is a port of.
+    pub(super) controller: Option<u32>,
+    /// It can carry frames: its operational state is up, or unknown for kinds that do not tell.
+    pub(super) operational: bool,
+    /// It is a port of a bridge that passes frames through it.
+    pub(super) forwarding: bool,
+}
+
+impl LinkFacts {
+    /// ◆ Reads the facts off the kernel's answer.
+    pub(super) fn read(message: &LinkMessage) -> LinkFacts {
+        let mut facts = LinkFacts {
+            index: message.header.index,
+            name: String::new(),
+            bridge: false,
+            controller: None,
+            operational: false,
+            forwarding: false,
+        };
+        for attribute in &message.attributes {
+            if let LinkAttribute::IfName(name) = attribute {
+                facts.name.clone_from(name);
+            } else if let LinkAttribute::Controller(index) = attribute {
+                facts.controller = Some(*index);
+            } else if let LinkAttribute::OperState(state) = attribute {
+                facts.operational = matches!(state, State::Up | State::Unknown);
+            } else if let LinkAttribute::LinkInfo(infos) = attribute {
+                for info in infos {
+                    facts.bridge |= matches!(info, LinkInfo::Kind(InfoKind::Bridge));
+                    facts.forwarding |= matches!(
+                        info,
+                        LinkInfo::PortData(InfoPortData::BridgePort(port))
+                            if port.contains(&InfoBridgePort::State(BridgePortState::Forwarding))
+                    );
+                }
+            }
+        }
+        facts
+    }
+}
+
+/// An address of an interface, and the subnet it makes reachable there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InUse {
+    /// The interface, when it is known.
+    pub(super) index: Option<u32>,
+    /// The subnet.
+    pub(super) subnet: Subnet,
+    /// The subnet comes from an address of the interface, not from a route.
+    pub(super) address: bool,
+}
+
+/// All IPv4 subnets in use: those of addresses, and those of routes in any table except default routes.
+pub(super) fn subnets(netlink: &mut Netlink) -> Result<Vec<InUse>, NetlinkError> {
+    let mut query = AddressMessage::default();
+    query.header.family = AddressFamily::Inet;
+    let addresses = netlink.dump("listing addresses", &RouteNetlinkMessage::GetAddress(query))?;
+    let mut query = RouteMessage::default();
+    query.header.address_family = AddressFamily::Inet;
+    let routes = netlink.dump("listing routes", &RouteNetlinkMessage::GetRoute(query))?;
+    if addresses.unreadable + routes.unreadable > 0 {
+        tracing::warn!(
+            addresses = addresses.unreadable,
+            routes = routes.unreadable,
+            "some addresses or routes of this host are of an unknown kind; the pod subnet may overlap them"
+        );
+    }
+    Ok(addresses
+        .messages
+        .iter()
+        .chain(&routes.messages)
+        .filter_map(in_use)
+        .collect())
+}
+
+/// ◆ The subnet an address or a route puts into use.
+fn in_use(message: &RouteNetlinkMessage) -> Option<InUse> {
+    if let RouteNetlinkMessage::NewAddress(message) = message {
+        // The prefix is that of the peer on a point-to-point link, where `Address` differs from `Local`.
+        let address = message.attributes.iter().find_map(|attribute| {
+            if let AddressAttribute::Address(IpAddr::V4(address)) = attribute {
+                Some(*address)
+            } else {
+                None
+            }
+        })?;
+        Some(InUse {
+            index: Some(message.header.index),
+            subnet: Subnet::containing(address, message.header.prefix_len).ok()?,
+            address: true,
+        })
+    } else if let RouteNetlinkMessage::NewRoute(message) = message {
+        let prefix_len = message.header.destination_prefix_length;
+        let mut destination = None;
+        let mut index = None;
+        for attribute in &message.attributes {
+            if let RouteAttribute::Destination(RouteAddress::Inet(address)) = attribute {
+                destination = Some(*address);
+            } else if let RouteAttribute::Oif(oif) = attribute {
+                index = Some(*oif);
+            }
+        }
+        (prefix_len > 0).then_some(())?;
+        Some(InUse {
+            index,
+            subnet: Subnet::containing(destination?, prefix_len).ok()?,
+            address: false,
+        })
+    } else {
+        None
+    }
+}
+
+/// All links of the namespace.
+pub(super) fn links(netlink: &mut Netlink) -> Result<Vec<LinkFacts>, NetlinkError> {
+    let query = RouteNetlinkMessage::GetLink(requests::query(requests::Link::Index(0)));
+    let dump = netlink.dump("listing network interfaces", &query)?;
+    let links = dump.messages.iter().filter_map(|message| {
+        if let RouteNetlinkMessage::NewLink(link) = message {
+            Some(LinkFacts::read(link))
+        } else {
+            None
+        }
+    });
+    Ok(links.collect())
+}
+
+/// The link of that name.
+pub(super) fn link(netlink: &mut Netlink, name: &str) -> Result<Option<LinkFacts>, NetlinkError> {
+    let answer = netlink.link(requests::query(requests::Link::Name(name)))?;
+    Ok(answer.as_ref().map(LinkFacts::read))
+}

@@ -1,0 +1,132 @@
+//! Bridges and pods, each in namespaces the test makes, seen from outside by sockets and by the kernel's own tables.
+#![allow(clippy::unwrap_used)]
+
+mod daemons;
+mod measure;
+mod pods;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::time::Duration;
+
+use super::netlink::{Netlink, Request};
+use super::survey::LinkFacts;
+use super::{Attachment, Bridge, BridgeConfig, NetError, namespace, private_netns, survey};
+
+const IN_USER_NAMESPACE: &str = "CRIB_TEST_IN_USER_NAMESPACE";
+
+/// Runs the body with a fresh namespace for a bridge. An ordinary user runs the test once more as root of a user
+/// namespace, as a threaded process can not enter one; where that is not allowed, the test says it was skipped.
+fn with_namespace(test: &str, body: impl FnOnce(OwnedFd)) {
+    let skip = |reason: &str| {
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+    };
+    match private_netns() {
+        Ok(namespace) => return body(namespace),
+        Err(NetError::Namespace { source, .. })
+            if source.kind() == std::io::ErrorKind::PermissionDenied => {}
+        Err(other) => panic!("{other:?}"),
+    }
+    if std::env::var_os(IN_USER_NAMESPACE).is_some() {
+        return skip("no network namespace can be made, not even as root of a user namespace");
+    }
+    let entering = Command::new("unshare")
+        .args(["--user", "--map-root-user", "true"])
+        .output();
+    match entering {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let reason = String::from_utf8_lossy(&output.stderr);
+            return skip(&format!("no user namespace can be made: {}", reason.trim()));
+        }
+        Err(error) => return skip(&format!("unshare can not be run: {error}")),
+    }
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("net::tests::{test}"), "--nocapture"])
+        .env(IN_USER_NAMESPACE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{errors}"
+    );
+    for line in errors.lines().filter(|line| line.starts_with("skipped: ")) {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}
+
+fn config(name: &str, namespace: &OwnedFd) -> BridgeConfig {
+    BridgeConfig {
+        namespace: Some(namespace.try_clone().unwrap()),
+        ..BridgeConfig::new(name)
+    }
+}
+
+fn open(name: &str, namespace: &OwnedFd) -> Bridge {
+    Bridge::open(config(name, namespace), &[]).unwrap()
+}
+
+fn inside<T: Send>(netns: &OwnedFd, work: impl FnOnce() -> T + Send) -> T {
+    namespace::within(Some(netns.as_fd()), work).unwrap()
+}
+
+fn links(netns: &OwnedFd) -> Vec<LinkFacts> {
+    inside(netns, || {
+        survey::links(&mut Netlink::open().unwrap()).unwrap()
+    })
+}
+
+fn link_names(netns: &OwnedFd) -> Vec<String> {
+    links(netns).into_iter().map(|link| link.name).collect()
+}
+
+fn send(netns: &OwnedFd, requests: &[Request]) {
+    inside(netns, || Netlink::open().unwrap().batch(requests).unwrap());
+}
+
+/// A pod: a namespace and what the bridge gave it.
+struct Pod {
+    id: String,
+    netns: OwnedFd,
+    got: Attachment,
+}
+
+impl Pod {
+    fn attached(bridge: &Bridge, id: &str) -> Pod {
+        let netns = namespace::make().unwrap();
+        let got = bridge.attach(id, netns.as_fd()).unwrap();
+        Pod {
+            id: id.to_owned(),
+            netns,
+            got,
+        }
+    }
+
+    fn record(&self) -> (String, IpAddr) {
+        (self.id.clone(), self.got.ip)
+    }
+}
+
+/// Sends a line from one namespace to an address of another over TCP and returns the peer the listener saw.
+fn talk(from: &OwnedFd, to: &OwnedFd, address: IpAddr) -> IpAddr {
+    let listener = inside(to, || {
+        TcpListener::bind(SocketAddr::new(address, 0)).unwrap()
+    });
+    let target = listener.local_addr().unwrap();
+    let mut stream = inside(from, || {
+        TcpStream::connect_timeout(&target, Duration::from_secs(10)).unwrap()
+    });
+    stream.write_all(b"hello, pod").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let (mut accepted, peer) = listener.accept().unwrap();
+    let mut said = String::new();
+    accepted.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "hello, pod");
+    peer.ip()
+}

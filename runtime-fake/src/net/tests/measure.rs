@@ -1,0 +1,74 @@
+//! How long attaching and detaching take: printed, never judged. `cargo test -p runtime-fake --lib -- --nocapture measure`.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::{Pod, namespace, open, talk, with_namespace};
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn attach_and_detach() {
+    with_namespace("measure::attach_and_detach", |host| {
+        let opening = Instant::now();
+        let bridge = open("crib0", &host);
+        let opening = opening.elapsed();
+        let (mut making, mut attaching, mut first_word, mut detaching) =
+            (vec![], vec![], vec![], vec![]);
+        let peer = Pod::attached(&bridge, "peer");
+        for i in 0..60 {
+            let id = format!("pod-{i}");
+            let timed = |times: &mut Vec<Duration>, work: &mut dyn FnMut()| {
+                let began = Instant::now();
+                work();
+                times.push(began.elapsed());
+            };
+            let mut netns = None;
+            timed(&mut making, &mut || {
+                netns = Some(namespace::make().unwrap())
+            });
+            let netns = netns.unwrap();
+            let mut got = None;
+            timed(&mut attaching, &mut || {
+                got = Some(bridge.attach(&id, netns.as_fd()).unwrap())
+            });
+            let ip = got.unwrap().ip;
+            timed(&mut first_word, &mut || {
+                talk(&peer.netns, &netns, ip);
+            });
+            timed(&mut detaching, &mut || bridge.detach(&id).unwrap());
+        }
+
+        let ids: Vec<String> = (0..50).map(|i| format!("burst-{i}")).collect();
+        let pods: Vec<_> = ids.iter().map(|_| namespace::make().unwrap()).collect();
+        let burst = Instant::now();
+        std::thread::scope(|scope| {
+            for (id, netns) in ids.iter().zip(&pods) {
+                scope.spawn(|| bridge.attach(id, netns.as_fd()).unwrap());
+            }
+        });
+        let attached = burst.elapsed();
+        std::thread::scope(|scope| {
+            for id in &ids {
+                scope.spawn(|| bridge.detach(id).unwrap());
+            }
+        });
+        let detached = burst.elapsed() - attached;
+        let closing = Instant::now();
+        bridge.detach("peer").unwrap();
+        bridge.close().unwrap();
+        eprintln!(
+            "open {opening:?}, close {:?}; p50 of 60: make netns {:?}, attach {:?}, first connection {:?}, detach {:?}; 50 in parallel: attach {:?}, detach {:?}",
+            closing.elapsed(),
+            median(making),
+            median(attaching),
+            median(first_word),
+            median(detaching),
+            attached,
+            detached,
+        );
+    });
+}
