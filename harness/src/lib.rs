@@ -1,1 +1,3 @@
-//! harness
+//! Tools for tests of a Container Runtime Interface server or client, and what the `crib` command shares with them.
+
+pub mod cri_log;

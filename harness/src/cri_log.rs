@@ -1,0 +1,174 @@
+//! Reads the log format every CRI runtime writes: `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, one file a container attempt.
+//!
+//! The source of the rules is the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`): tags are separated by `:`, the first
+//! is `P` for a piece of a line that goes on in the next entry of the same stream, or `F` for the end of a line.
+//! [`Joiner`] is fed bytes as they come and returns whole lines; it knows no files, so it can be tested with any cut of the bytes.
+
+use std::fmt;
+
+/// Where a container wrote a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    /// The name used in log files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One entry of a log file, its line end not included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// RFC 3339 with nanoseconds, as it stands in the file.
+    pub time: &'a str,
+    /// Where it was written.
+    pub stream: Stream,
+    /// Whether the line goes on in the stream's next entry.
+    pub partial: bool,
+    /// What was written.
+    pub text: &'a [u8],
+}
+
+/// Reads one entry; `None` when the bytes are no entry.
+#[must_use]
+pub fn parse(line: &[u8]) -> Option<Entry<'_>> {
+    let mut parts = line.splitn(4, |byte| *byte == b' ');
+    let time = std::str::from_utf8(parts.next()?).ok()?;
+    time.parse::<jiff::Timestamp>().ok()?;
+    let stream = match parts.next()? {
+        b"stdout" => Stream::Stdout,
+        b"stderr" => Stream::Stderr,
+        _ => return None,
+    };
+    let partial = match parts.next()?.split(|byte| *byte == b':').next()? {
+        b"P" => true,
+        b"F" => false,
+        _ => return None,
+    };
+    Some(Entry {
+        time,
+        stream,
+        partial,
+        text: parts.next().unwrap_or_default(),
+    })
+}
+
+/// One whole line of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// When its first piece was written: RFC 3339; empty when the file held something that is no entry.
+    pub time: String,
+    /// Where it was written.
+    pub stream: Stream,
+    /// The line without its end; bytes that are not UTF-8 are replaced.
+    pub text: String,
+}
+
+/// The longest line that is put together, in bytes; a longer one comes in pieces of at least this size.
+pub const LONGEST_LINE: usize = 1 << 20;
+
+/// Turns the bytes of one log file, however they are cut, into whole lines.
+#[derive(Debug, Default)]
+pub struct Joiner {
+    unread: Vec<u8>,
+    open: [Option<Open>; 2],
+}
+
+/// The pieces of a line whose end has not been read.
+#[derive(Debug)]
+struct Open {
+    time: String,
+    text: Vec<u8>,
+}
+
+impl Joiner {
+    /// Takes the next bytes of the file and appends the lines they complete to `lines`.
+    pub fn push(&mut self, bytes: &[u8], lines: &mut Vec<Line>) {
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (head, tail) = rest.split_at(end);
+            rest = tail.get(1..).unwrap_or_default();
+            if self.unread.is_empty() {
+                self.entry(head, lines);
+            } else {
+                let mut whole = std::mem::take(&mut self.unread);
+                whole.extend_from_slice(head);
+                self.entry(&whole, lines);
+            }
+        }
+        self.unread.extend_from_slice(rest);
+    }
+
+    /// Returns what is left when nothing more will come: an entry without a line end, lines without their last piece.
+    pub fn finish(&mut self, lines: &mut Vec<Line>) {
+        let unread = std::mem::take(&mut self.unread);
+        if !unread.is_empty() {
+            self.entry(&unread, lines);
+        }
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if let Some(open) = self.slot(stream).take() {
+                lines.push(open.close(stream));
+            }
+        }
+    }
+
+    fn entry(&mut self, bytes: &[u8], lines: &mut Vec<Line>) {
+        let Some(entry) = parse(bytes) else {
+            lines.push(Line {
+                time: String::new(),
+                stream: Stream::Stdout,
+                text: String::from_utf8_lossy(bytes).into_owned(),
+            });
+            return;
+        };
+        let slot = self.slot(entry.stream);
+        let mut open = slot.take().unwrap_or_else(|| Open {
+            time: entry.time.to_owned(),
+            text: Vec::new(),
+        });
+        open.text.extend_from_slice(entry.text);
+        if entry.partial && open.text.len() < LONGEST_LINE {
+            *slot = Some(open);
+        } else {
+            lines.push(open.close(entry.stream));
+        }
+    }
+
+    fn slot(&mut self, stream: Stream) -> &mut Option<Open> {
+        let [stdout, stderr] = &mut self.open;
+        match stream {
+            Stream::Stdout => stdout,
+            Stream::Stderr => stderr,
+        }
+    }
+}
+
+impl Open {
+    fn close(self, stream: Stream) -> Line {
+        Line {
+            time: self.time,
+            stream,
+            text: String::from_utf8_lossy(&self.text).into_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cri_log/tests.rs"]
+mod tests;

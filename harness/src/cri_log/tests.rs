@@ -1,0 +1,163 @@
+//! Tables and properties of the log format: however a file is cut, the same lines come out, and none is lost.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+
+const AT: &str = "2026-01-02T03:04:05.678901234Z";
+
+fn joined(chunks: &[&[u8]]) -> Vec<(Stream, String)> {
+    let (mut joiner, mut lines) = (Joiner::default(), Vec::new());
+    for chunk in chunks {
+        joiner.push(chunk, &mut lines);
+    }
+    joiner.finish(&mut lines);
+    lines
+        .into_iter()
+        .map(|line| (line.stream, line.text))
+        .collect()
+}
+
+#[rstest]
+#[case("stdout F hello", Stream::Stdout, false, "hello")]
+#[case("stderr F a b  c ", Stream::Stderr, false, "a b  c ")]
+#[case("stdout P half", Stream::Stdout, true, "half")]
+#[case("stdout P:x:y half", Stream::Stdout, true, "half")]
+#[case("stdout F ", Stream::Stdout, false, "")]
+#[case("stdout F", Stream::Stdout, false, "")]
+#[case("stdout F  indented", Stream::Stdout, false, " indented")]
+fn entries(#[case] rest: &str, #[case] stream: Stream, #[case] partial: bool, #[case] text: &str) {
+    let line = format!("{AT} {rest}");
+    assert_eq!(
+        parse(line.as_bytes()),
+        Some(Entry {
+            time: AT,
+            stream,
+            partial,
+            text: text.as_bytes()
+        })
+    );
+}
+
+#[rstest]
+#[case("")]
+#[case("plain text")]
+#[case("2026-01-02T03:04:05Z stdin F x")]
+#[case("2026-01-02T03:04:05Z stdout X x")]
+#[case("yesterday stdout F x")]
+#[case("2026-01-02T03:04:05Z stdout")]
+fn no_entries(#[case] line: &str) {
+    assert_eq!(parse(line.as_bytes()), None);
+    let shown = if line.is_empty() {
+        vec![(Stream::Stdout, String::new())]
+    } else {
+        vec![(Stream::Stdout, line.to_owned())]
+    };
+    assert_eq!(
+        joined(&[line.as_bytes(), b"\n"]),
+        shown,
+        "what cannot be read is shown as it is"
+    );
+}
+
+#[test]
+fn pieces_of_two_streams_do_not_mix() {
+    let file =
+        format!("{AT} stdout P one \n{AT} stderr P uno \n{AT} stdout F two\n{AT} stderr F due\n");
+    assert_eq!(
+        joined(&[file.as_bytes()]),
+        [
+            (Stream::Stdout, "one two".to_owned()),
+            (Stream::Stderr, "uno due".to_owned())
+        ]
+    );
+}
+
+#[test]
+fn a_line_has_the_time_of_its_first_piece() {
+    let (mut joiner, mut lines) = (Joiner::default(), Vec::new());
+    joiner.push(
+        b"2026-01-01T00:00:00Z stdout P a\n2026-01-01T00:00:09Z stdout F b\n",
+        &mut lines,
+    );
+    assert_eq!(
+        lines,
+        [Line {
+            time: "2026-01-01T00:00:00Z".to_owned(),
+            stream: Stream::Stdout,
+            text: "ab".to_owned()
+        }]
+    );
+}
+
+#[test]
+fn what_has_no_end_is_shown_at_the_end() {
+    let file = format!("{AT} stderr P open\n{AT} stdout F cut");
+    assert_eq!(
+        joined(&[file.as_bytes()]),
+        [
+            (Stream::Stdout, "cut".to_owned()),
+            (Stream::Stderr, "open".to_owned())
+        ]
+    );
+}
+
+#[test]
+fn an_endless_line_comes_in_bounded_pieces() {
+    let piece = format!("{AT} stdout P {}\n", "x".repeat(LONGEST_LINE / 2));
+    let (mut joiner, mut lines) = (Joiner::default(), Vec::new());
+    for _ in 0..5 {
+        joiner.push(piece.as_bytes(), &mut lines);
+    }
+    joiner.finish(&mut lines);
+    let sizes: Vec<usize> = lines.iter().map(|line| line.text.len()).collect();
+    assert_eq!(sizes, [LONGEST_LINE, LONGEST_LINE, LONGEST_LINE / 2]);
+}
+
+/// What a runtime writes for one line: its pieces, then the end.
+fn written(stream: Stream, pieces: &[String]) -> String {
+    let last = pieces.len().saturating_sub(1);
+    pieces
+        .iter()
+        .enumerate()
+        .map(|(at, piece)| {
+            format!(
+                "{AT} {stream} {} {piece}\n",
+                if at == last { "F" } else { "P" }
+            )
+        })
+        .collect()
+}
+
+fn stream() -> impl Strategy<Value = Stream> {
+    prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr)]
+}
+
+proptest! {
+    #[test]
+    fn any_cut_gives_the_lines_that_were_written(
+        lines in proptest::collection::vec((stream(), proptest::collection::vec("[^\n]{0,12}", 1..4)), 0..12),
+        cuts in proptest::collection::vec(1_usize..40, 0..40),
+    ) {
+        let file: String = lines.iter().map(|(stream, pieces)| written(*stream, pieces)).collect();
+        let wanted: Vec<(Stream, String)> = lines.iter().map(|(stream, pieces)| (*stream, pieces.concat())).collect();
+        let (mut chunks, mut rest) = (Vec::new(), file.as_bytes());
+        for cut in cuts {
+            let (head, tail) = rest.split_at(cut.min(rest.len()));
+            chunks.push(head);
+            rest = tail;
+        }
+        chunks.push(rest);
+        prop_assert_eq!(joined(&chunks), wanted);
+    }
+
+    #[test]
+    fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let lines = joined(&[&bytes]);
+        let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
+        prop_assert!(lines.len() <= ends + 3);
+        prop_assert!(bytes.is_empty() || !lines.is_empty());
+    }
+}
