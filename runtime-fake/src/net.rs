@@ -36,7 +36,7 @@ pub use subnet::{Subnet, SubnetError};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netlink::Netlink;
 
@@ -152,7 +152,7 @@ pub enum NetError {
         waited_ms: u128,
     },
     /// Attaching failed, and so did removing what was half made.
-    #[error("{attach}; the half-made interface could not be removed either")]
+    #[error("{}; then removing the half-made interface failed", told(attach))]
     Cleanup {
         /// What failed first.
         attach: Box<NetError>,
@@ -168,6 +168,18 @@ pub enum NetError {
         /// How many pods.
         pods: usize,
     },
+}
+
+/// An error with its causes, for one that is told beside another and so is nobody's source.
+fn told(error: &NetError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 /// Brings the loopback interface of a network namespace up, and with it 127.0.0.1 and `::1`.
@@ -189,6 +201,6 @@ pub fn private_netns() -> Result<OwnedFd, NetError> {
         doing: "making a network namespace",
         source,
     })?;
-    loopback_up(std::os::fd::AsFd::as_fd(&netns))?;
+    loopback_up(netns.as_fd())?;
     Ok(netns)
 }

@@ -17,6 +17,9 @@ use super::{Attachment, Ipam, Mac, NetError, POD_INTERFACE, Subnet, namespace};
 /// How long an interface may take to begin to carry traffic. The kernel does it within a few milliseconds.
 const FORWARDING_WITHIN: Duration = Duration::from_secs(5);
 
+/// How many sockets are kept for later; a burst of pods opens more, and closes them again.
+const IDLE_SOCKETS: usize = 4;
+
 /// What a bridge is made from.
 #[derive(Debug)]
 pub struct BridgeConfig {
@@ -48,7 +51,8 @@ impl BridgeConfig {
 }
 
 /// A bridge and its subnet, held for the life of the daemon. Calls may be made from several threads at once, except
-/// for two about the same sandbox.
+/// for two about the same sandbox; the threads must be in the network namespace the bridge was opened from. Dropping
+/// it leaves bridge and pods as they are, for the next daemon to take over; [`Bridge::close`] removes the bridge.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,
@@ -159,7 +163,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Deletes the bridge and gives the subnet back. Refused while a pod is attached.
+    /// Deletes the bridge and gives the subnet back; when this returns the kernel is done with every earlier detach,
+    /// too. Refused while a pod is attached: then everything stays as it is, for the next daemon to take over.
     pub fn close(self) -> Result<(), NetError> {
         let pods = self.ipam().held();
         if pods > 0 {
@@ -168,7 +173,8 @@ impl Bridge {
                 pods,
             });
         }
-        self.with_netlink(|netlink| netlink.batch(&[requests::delete(Link::Index(self.index))]))?;
+        self.deletions
+            .delete(self.netlink()?, requests::delete(Link::Index(self.index)))?;
         self.deletions.finish();
         Ok(())
     }
@@ -272,10 +278,10 @@ impl Bridge {
     {
         let mut netlink = self.netlink()?;
         let result = work(&mut netlink)?;
-        self.idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(netlink);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_SOCKETS {
+            idle.push(netlink);
+        }
         Ok(result)
     }
 }

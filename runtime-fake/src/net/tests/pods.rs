@@ -249,3 +249,48 @@ fn a_refused_deletion_is_an_error_and_a_gone_interface_is_fine() {
         },
     );
 }
+
+#[test]
+fn a_sandbox_is_attached_again_as_soon_as_it_was_detached() {
+    with_namespace(
+        "pods::a_sandbox_is_attached_again_as_soon_as_it_was_detached",
+        |host| {
+            let bridge = open("crib0", &host);
+            let mut pod = Pod::attached(&bridge, "a");
+            for _ in 0..20 {
+                bridge.detach("a").unwrap();
+                let before = pod.got.ip;
+                pod.got = bridge.attach("a", pod.netns.as_fd()).unwrap();
+                assert_ne!(pod.got.ip, before);
+                assert_eq!(talk(&host, &pod.netns, pod.got.ip), pod.got.gateway);
+            }
+            assert_eq!(links(&host).len(), 3);
+        },
+    );
+}
+
+#[test]
+fn a_bridge_without_a_namespace_of_its_own_lives_where_the_daemon_does() {
+    with_namespace(
+        "pods::a_bridge_without_a_namespace_of_its_own_lives_where_the_daemon_does",
+        |host| {
+            inside(&host, || {
+                let bridge = Bridge::open(BridgeConfig::new("crib0"), &[]).unwrap();
+                let pod = Pod::attached(&bridge, "a");
+                assert_eq!(link_names(&host), ["lo", "crib0", &pod.got.host_interface]);
+                assert_eq!(talk(&host, &pod.netns, pod.got.ip), pod.got.gateway);
+                bridge.detach("a").unwrap();
+                bridge.close().unwrap();
+            });
+            assert_eq!(link_names(&host), ["lo"]);
+        },
+    );
+}
+
+#[test]
+fn a_private_namespace_has_its_loopback_up() {
+    with_namespace("pods::a_private_namespace_has_its_loopback_up", |host| {
+        let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert_eq!(talk(&host, &host, localhost), localhost);
+    });
+}
