@@ -101,6 +101,17 @@ impl Pod {
     fn attached(bridge: &Bridge, id: &str) -> Pod {
         let netns = namespace::make().unwrap();
         let got = bridge.attach(id, netns.as_fd()).unwrap();
+        // A listing, unlike a question about one interface, does not make the kernel catch up with its carriers.
+        let listed = namespace::within(bridge.namespace(), || {
+            survey::links(&mut Netlink::open().unwrap()).unwrap()
+        });
+        for link in listed.unwrap() {
+            assert!(link.name != bridge.name() || link.operational, "{link:?}");
+            assert!(
+                link.name != got.host_interface || link.forwarding,
+                "{link:?}"
+            );
+        }
         Pod {
             id: id.to_owned(),
             netns,
