@@ -1,6 +1,9 @@
 //! The node agent: pods in, Container Runtime Interface calls out, reports back.
 
 pub mod backoff;
+pub mod dns;
+pub mod env;
+pub mod hosts;
 mod cache;
 pub mod clock;
 pub mod config;
@@ -13,6 +16,7 @@ pub mod observed;
 pub mod plan;
 mod pleg;
 pub mod pod;
+pub mod quantity;
 pub mod report;
 pub mod source;
 pub mod spec;

@@ -1,7 +1,20 @@
 //! What the agent asks the runtime to make, in the agent's own words: sandbox, container, mounts, security.
 
+mod container;
+mod node;
+pub mod resources;
+mod sandbox;
+mod security;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+pub use container::{
+    ContainerError, ContainerInputs, HostVolume, ImageUser, container, hosts_path, mounts_hosts_file,
+};
+pub use node::Node;
+pub use sandbox::{SandboxError, sandbox};
+pub use security::UserError;
 
 /// A sandbox to make: what RunPodSandbox gets.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,6 +6,7 @@
 
 mod actions;
 mod backoff;
+mod inside;
 mod kill;
 mod restart;
 mod support;

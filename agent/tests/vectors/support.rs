@@ -68,7 +68,18 @@ fn listed(file: &str) -> BTreeMap<String, String> {
 /// Runs every case of `file`. Fails for a case that differs and is not listed, for a listed one that agrees, and for a
 /// listed one that does not exist.
 pub(crate) fn check(file: &str, judge: impl Fn(&Case) -> Result<(), String>) {
-    let cases = read(file);
+    check_within(file, |_| true, judge);
+}
+
+/// The same for the cases whose input is about something that crib has; the share is of these.
+pub(crate) fn check_within(
+    file: &str,
+    in_scope: impl Fn(&Case) -> bool,
+    judge: impl Fn(&Case) -> Result<(), String>,
+) {
+    let all = read(file);
+    let total = all.len();
+    let cases: Vec<Case> = all.into_iter().filter(in_scope).collect();
     assert!(!cases.is_empty(), "{file} has no cases");
     let mut listed = listed(file);
     let (mut agree, mut unlisted, mut outdated) = (0, Vec::new(), Vec::new());
@@ -263,4 +274,12 @@ pub(crate) fn seconds(seconds: f64) -> Value {
     } else {
         serde_json::json!(seconds)
     }
+}
+
+fn scope(judged: usize, total: usize) -> String {
+    if judged == total { String::new() } else { format!("; {} more are out of scope", total - judged) }
+}
+
+pub(crate) fn texts(value: &Value) -> Vec<String> {
+    list(value).iter().map(|item| text(item).to_owned()).collect()
 }

@@ -1,0 +1,171 @@
+//! The resolv.conf of a pod.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/network/dns/dns.go.
+
+use crate::pod::Pod;
+use crate::spec::{DnsConfig, Node};
+
+const MAX_SERVERS: usize = 3;
+const MAX_SEARCHES: usize = 32;
+const MAX_SEARCH_CHARACTERS: usize = 2048;
+
+/// A pod's DNS, and what had to be left out of it (the messages of `DNSConfigForming` and `MissingClusterDNS` events).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodDns {
+    /// What the sandbox gets.
+    pub config: DnsConfig,
+    /// Warnings for the pod's author.
+    pub warnings: Vec<String>,
+}
+
+/// Why a pod has no DNS.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DnsError {
+    /// The node's resolv.conf names no server where it says `nameserver`.
+    #[error("Encountered error while parsing resolv conf file. Error: nameserver list is empty ")]
+    NoServer,
+}
+
+enum Source {
+    Cluster,
+    Node,
+    Nothing,
+}
+
+/// The DNS of a pod on this node.
+pub fn pod_dns(pod: &Pod, node: &Node) -> Result<PodDns, DnsError> {
+    let mut warnings = Vec::new();
+    let mut dns = match source(pod, node, &mut warnings) {
+        Source::Nothing => DnsConfig::default(),
+        Source::Node => of_node(node)?,
+        Source::Cluster => of_cluster(pod, node)?,
+    };
+    if let Some(own) = &pod.spec().dns_config {
+        let further = |list: &mut Vec<String>, more: &Option<Vec<String>>| {
+            list.extend(more.iter().flatten().cloned());
+            deduplicate(list);
+        };
+        further(&mut dns.servers, &own.nameservers);
+        further(&mut dns.searches, &own.searches);
+        merge_options(&mut dns.options, own.options.iter().flatten().map(|option| {
+            (option.name.as_deref().unwrap_or_default(), option.value.as_deref().unwrap_or_default())
+        }));
+    }
+    limit(&mut dns, &mut warnings);
+    Ok(PodDns { config: dns, warnings })
+}
+
+fn source(pod: &Pod, node: &Node, warnings: &mut Vec<String>) -> Source {
+    let policy = pod.spec().dns_policy.as_deref().unwrap_or("ClusterFirst");
+    let wants_cluster = match policy {
+        "None" => return Source::Nothing,
+        "ClusterFirstWithHostNet" => true,
+        "ClusterFirst" => !pod.host_network(),
+        _ => false,
+    };
+    if !wants_cluster {
+        return Source::Node;
+    }
+    if node.cluster_dns.is_empty() {
+        warnings.push(format!(
+            "pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using {policy:?} policy. \
+             Falling back to \"Default\" policy.",
+            pod.long_name()
+        ));
+        return Source::Node;
+    }
+    Source::Cluster
+}
+
+/// What the node uses itself; without a resolv.conf nothing can be resolved, which loopback servers make sure of.
+fn of_node(node: &Node) -> Result<DnsConfig, DnsError> {
+    match &node.resolv_conf {
+        Some(text) => parse_resolv_conf(text),
+        None => {
+            let any_v6 = node.ips.is_empty() || node.ips.iter().any(|ip| ip.contains(':'));
+            let any_v4 = node.ips.is_empty() || node.ips.iter().any(|ip| !ip.contains(':'));
+            let mut servers = Vec::new();
+            if any_v4 {
+                servers.push("127.0.0.1".to_owned());
+            }
+            if any_v6 && !node.ips.is_empty() {
+                servers.push("::1".to_owned());
+            }
+            Ok(DnsConfig { servers, searches: vec![".".to_owned()], options: Vec::new() })
+        }
+    }
+}
+
+fn of_cluster(pod: &Pod, node: &Node) -> Result<DnsConfig, DnsError> {
+    let host = match &node.resolv_conf {
+        Some(text) => parse_resolv_conf(text)?,
+        None => DnsConfig::default(),
+    };
+    let domain = &node.cluster_domain;
+    let mut searches = Vec::new();
+    if !domain.is_empty() {
+        searches = vec![format!("{}.svc.{domain}", pod.namespace()), format!("svc.{domain}"), domain.clone()];
+    }
+    searches.extend(host.searches);
+    deduplicate(&mut searches);
+    Ok(DnsConfig { servers: node.cluster_dns.clone(), searches, options: vec!["ndots:5".to_owned()] })
+}
+
+/// Reads a resolv.conf. Comments fill a line; of several `search` lines the last counts.
+pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
+    let mut dns = DnsConfig::default();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let Some(keyword) = words.next() else { continue };
+        match keyword {
+            "nameserver" => dns.servers.push(words.next().ok_or(DnsError::NoServer)?.to_owned()),
+            "search" => {
+                // A root domain searches nothing more.
+                let domains = words.map(|word| if word == "." { word } else { word.trim_end_matches('.') });
+                dns.searches = domains.filter(|word| *word != ".").map(str::to_owned).collect();
+            }
+            "options" => merge_options(&mut dns.options, words.map(|word| word.split_once(':').unwrap_or((word, "")))),
+            _ => {}
+        }
+    }
+    Ok(dns)
+}
+
+/// Adds options: one of a name that is there already takes its place.
+fn merge_options<'a>(options: &mut Vec<String>, more: impl Iterator<Item = (&'a str, &'a str)>) {
+    for (name, value) in more {
+        options.retain(|option| option.split(':').next() != Some(name));
+        options.push(if value.is_empty() { name.to_owned() } else { format!("{name}:{value}") });
+    }
+}
+
+fn deduplicate(list: &mut Vec<String>) {
+    let mut seen = std::collections::BTreeSet::new();
+    list.retain(|item| seen.insert(item.clone()));
+}
+
+/// What the resolver library would not read is left out, with a word about it.
+fn limit(dns: &mut DnsConfig, warnings: &mut Vec<String>) {
+    if dns.servers.len() > MAX_SERVERS {
+        dns.servers.truncate(MAX_SERVERS);
+        warnings.push(format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+            dns.servers.join(" ")
+        ));
+    }
+    let mut exceeded = false;
+    if dns.searches.len() > MAX_SEARCHES {
+        dns.searches.truncate(MAX_SEARCHES);
+        exceeded = true;
+    }
+    while dns.searches.join(" ").chars().count() > MAX_SEARCH_CHARACTERS {
+        dns.searches.pop();
+        exceeded = true;
+    }
+    if exceeded {
+        warnings.push(format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+            dns.searches.join(" ")
+        ));
+    }
+}

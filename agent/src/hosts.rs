@@ -1,0 +1,77 @@
+//! The pod's host name, and the /etc/hosts that its containers share.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go (GeneratePodHostNameAndDomain, managedHostsFileContent).
+
+use std::fmt::Write as _;
+
+use crate::pod::Pod;
+
+/// The longest host name that the kernel and DNS labels allow.
+const MAX_HOSTNAME: usize = 63;
+
+/// The pod's host name, and its domain where it has one.
+///
+/// `spec.hostnameOverride` wins over `spec.hostname`, that over the pod's name.
+pub fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
+    let spec = pod.spec();
+    if let Some(name) = spec.hostname_override.as_deref().filter(|name| !name.is_empty()) {
+        return (cut(name), None);
+    }
+    let name = spec.hostname.as_deref().filter(|name| !name.is_empty()).unwrap_or_else(|| pod.name());
+    let domain = spec
+        .subdomain
+        .as_deref()
+        .filter(|subdomain| !subdomain.is_empty())
+        .map(|subdomain| format!("{subdomain}.{}.svc.{cluster_domain}", pod.namespace()));
+    (cut(name), domain)
+}
+
+/// The host name that the sandbox gets: with `setHostnameAsFQDN` the domain is part of it.
+pub fn sandbox_hostname(pod: &Pod, cluster_domain: &str) -> String {
+    match hostname(pod, cluster_domain) {
+        (name, Some(domain)) if pod.spec().set_hostname_as_fqdn == Some(true) => format!("{name}.{domain}"),
+        (name, _) => name,
+    }
+}
+
+fn cut(name: &str) -> String {
+    if name.len() <= MAX_HOSTNAME {
+        return name.to_owned();
+    }
+    let end = (0..=MAX_HOSTNAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
+    name[..end].trim_end_matches(['-', '.']).to_owned()
+}
+
+/// The text of the pod's own hosts file. `node_hosts` is the node's, for pods in the node's network.
+pub fn hosts_file(pod: &Pod, ips: &[String], cluster_domain: &str, node_hosts: &str) -> String {
+    let mut text = if pod.host_network() {
+        format!("# Kubernetes-managed hosts file (host network).\n{node_hosts}")
+    } else {
+        let mut text = String::from(
+            "# Kubernetes-managed hosts file.\n\
+             127.0.0.1\tlocalhost\n\
+             ::1\tlocalhost ip6-localhost ip6-loopback\n\
+             fe00::0\tip6-localnet\n\
+             fe00::0\tip6-mcastprefix\n\
+             fe00::1\tip6-allnodes\n\
+             fe00::2\tip6-allrouters\n",
+        );
+        let (name, domain) = hostname(pod, cluster_domain);
+        for ip in ips {
+            let _ = match &domain {
+                Some(domain) => writeln!(text, "{ip}\t{name}.{domain}\t{name}"),
+                None => writeln!(text, "{ip}\t{name}"),
+            };
+        }
+        text
+    };
+    let aliases = pod.spec().host_aliases.as_deref().unwrap_or_default();
+    if !aliases.is_empty() {
+        text.push_str("\n# Entries added by HostAliases.\n");
+        for alias in aliases {
+            let names = alias.hostnames.as_deref().unwrap_or_default().join("\t");
+            let _ = writeln!(text, "{}\t{names}", alias.ip);
+        }
+    }
+    text
+}
