@@ -61,14 +61,16 @@ fn source(pod: &Pod, node: &Node, warnings: &mut Vec<String>) -> Source {
         "None" => return Source::Nothing,
         "ClusterFirstWithHostNet" => true,
         "ClusterFirst" => !pod.host_network(),
-        _ => false,
+        "Default" => false,
+        // An unknown policy is taken for the usual one.
+        _ => true,
     };
     if !wants_cluster {
         return Source::Node;
     }
     if node.cluster_dns.is_empty() {
         warnings.push(format!(
-            "pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using {policy:?} policy. \
+            "pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
              Falling back to \"Default\" policy.",
             pod.long_name()
         ));
@@ -82,14 +84,10 @@ fn of_node(node: &Node) -> Result<DnsConfig, DnsError> {
     match &node.resolv_conf {
         Some(text) => parse_resolv_conf(text),
         None => {
-            let any_v6 = node.ips.is_empty() || node.ips.iter().any(|ip| ip.contains(':'));
-            let any_v4 = node.ips.is_empty() || node.ips.iter().any(|ip| !ip.contains(':'));
-            let mut servers = Vec::new();
-            if any_v4 {
+            let loopback = |ip: &String| if ip.contains(':') { "::1" } else { "127.0.0.1" };
+            let mut servers: Vec<String> = node.ips.iter().map(|ip| loopback(ip).to_owned()).collect();
+            if servers.is_empty() {
                 servers.push("127.0.0.1".to_owned());
-            }
-            if any_v6 && !node.ips.is_empty() {
-                servers.push("::1".to_owned());
             }
             Ok(DnsConfig { servers, searches: vec![".".to_owned()], options: Vec::new() })
         }

@@ -165,6 +165,8 @@ fn field(
     Ok(match path {
         "metadata.name" => pod.name().to_owned(),
         "metadata.namespace" => pod.namespace().to_owned(),
+        "metadata.labels" => listed(pod.labels()),
+        "metadata.annotations" => listed(pod.annotations()),
         "metadata.uid" => pod.uid().to_string(),
         "spec.nodeName" => pod.spec().node_name.clone().unwrap_or_else(|| node.name.clone()),
         "spec.serviceAccountName" => pod.spec().service_account_name.clone().unwrap_or_default(),
@@ -174,6 +176,12 @@ fn field(
         "status.podIPs" => ips.join(","),
         _ => return Err(unsupported()),
     })
+}
+
+/// A whole map as the downward API writes it: `key="value"`, one a line, with Go's escapes.
+fn listed<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let lines: Vec<String> = pairs.map(|(key, value)| format!("{key}={value:?}")).collect();
+    lines.join("\n")
 }
 
 fn resource(

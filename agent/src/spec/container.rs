@@ -74,10 +74,10 @@ pub enum ContainerError {
     },
 }
 
-/// Does the container get the pod's hosts file: the pod has an address, and nothing else is mounted there?
-pub fn mounts_hosts_file(container: &Container, ips: &[String]) -> bool {
+/// Does the container get the pod's hosts file: the pod has an address, or the node's, and nothing else is mounted there?
+pub fn mounts_hosts_file(pod: &Pod, container: &Container, ips: &[String]) -> bool {
     let taken = container.volume_mounts.iter().flatten().any(|mount| mount.mount_path == "/etc/hosts");
-    !ips.is_empty() && !taken
+    (pod.host_network() || !ips.is_empty()) && !taken
 }
 
 /// The path of the pod's hosts file on the node.
@@ -134,7 +134,7 @@ fn mounts(
         let Some(volume) = inputs.volumes.get(&mount.name) else { continue };
         mounts.push(volume_mount(container, mount, volume)?);
     }
-    if mounts_hosts_file(container, &inputs.ips) {
+    if mounts_hosts_file(pod, container, &inputs.ips) {
         let host_path = hosts_path(pod, node);
         mounts.push(MountSpec { container_path: "/etc/hosts".to_owned(), host_path, ..MountSpec::default() });
     }

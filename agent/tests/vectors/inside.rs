@@ -61,7 +61,7 @@ fn hosts_files_are_those_of_kubernetes() {
             ours["domain"] = json!(domain);
         }
         // Whether there is a file at all hangs on the addresses alone for a container that mounts nothing.
-        let mount = agent::spec::mounts_hosts_file(&Default::default(), &ips);
+        let mount = agent::spec::mounts_hosts_file(&pod, &Default::default(), &ips);
         ours["mount"] = json!(mount);
         if mount {
             let node_hosts = support::text(&case.input["nodeHostsFile"]);
@@ -104,6 +104,12 @@ pub(crate) fn node(facts: &Value) -> Node {
     node.cluster_domain = support::text(&facts["clusterDomain"]).to_owned();
     node.resolv_conf = facts.get("resolvConf").map(|text| support::text(text).to_owned());
     node.ips = support::texts(&facts["nodeIPs"]);
+    if node.ips.is_empty() {
+        // Without configured addresses the node's own internal ones count.
+        let addresses = support::list(&facts["addresses"]).iter();
+        let internal = addresses.filter(|address| address["type"] == "InternalIP");
+        node.ips = internal.map(|address| support::text(&address["address"]).to_owned()).collect();
+    }
     let pairs = |value: &Value| -> BTreeMap<String, String> {
         value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), support::text(value).to_owned())).collect()
     };
