@@ -106,6 +106,20 @@ fn character(rest: &[char]) -> Option<usize> {
     }
 }
 
+/// Code without its test module, which stands at the end of a file.
+pub(crate) fn without_tests(code: &str) -> String {
+    let modules = code
+        .match_indices("#[cfg(test)]")
+        .filter(|(at, attribute)| {
+            let item = code[at + attribute.len()..]
+                .split_inclusive([';', '{'])
+                .next();
+            item.is_some_and(|item| item.contains("mod ") && item.ends_with('{'))
+        });
+    let end = modules.map(|(at, _)| at).next().unwrap_or(code.len());
+    code[..end].to_owned()
+}
+
 /// The 1-based lines on which `path` (a word, or words joined by `::`) is used in `code`.
 pub(crate) fn lines_naming(code: &str, path: &str) -> Vec<usize> {
     let names = |line: &str| {
@@ -140,4 +154,16 @@ fn a_path_is_found_as_whole_words() {
     let code = "use cri::v1;\nuse crate::cri::v1::X;\nlet scri::v1 = cri::v10;\nuse cri::{v1}";
     assert_eq!(lines_naming(code, "cri::v1"), [1, 2]);
     assert_eq!(lines_naming(code, "cri::{"), [4]);
+}
+
+#[test]
+fn only_a_test_module_in_the_file_is_cut_off() {
+    assert_eq!(
+        without_tests("a\n#[cfg(test)]\nmod t;\nb"),
+        "a\n#[cfg(test)]\nmod t;\nb"
+    );
+    assert_eq!(
+        without_tests("a\n#[cfg(test)]\nfn t() {}\n#[cfg(test)]\n#[allow(x)]\nmod t {\nb }"),
+        "a\n#[cfg(test)]\nfn t() {}\n"
+    );
 }
