@@ -1,3 +1,4 @@
 //! runtime-fake
 
+pub mod image;
 pub mod net;

@@ -1,0 +1,429 @@
+//! Images: from an archive that somebody offers to directories that an overlay can stack.
+//!
+//! The walk of a pull: [`reference`](Reference) → `host` or `catalogue` (which archives) →
+//! `archive` (named blobs) → `offer` (names, then documents, each verified) → `import` (each layer
+//! once) → `stream` and `tar_stream` (one pass: decompress, count, hash) → `layer` (files) →
+//! `shelf` (records). Owner of all state is [`ImageStore`]; its calls block.
+
+mod archive;
+mod catalogue;
+mod digest;
+mod disk;
+mod flight;
+mod host;
+mod import;
+mod layer;
+mod limits;
+mod lookup;
+mod offer;
+mod pax;
+mod problem;
+mod record;
+mod reference;
+mod shelf;
+mod stream;
+mod tar_stream;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+pub use self::digest::{Digest, DigestError};
+pub use self::limits::Limits;
+pub use self::problem::{ImageError, Problem};
+pub use self::record::{ImageConfig, ImageId, ImageRecord, UserName};
+pub use self::reference::{Reference, ReferenceError};
+
+use self::archive::Archive;
+use self::catalogue::Catalogue;
+use self::flight::Flights;
+use self::import::{Failure, Importer, lock};
+use self::layer::style::Style;
+use self::offer::Offer;
+use self::record::Content;
+use self::shelf::{Places, Shelf, discard, store};
+
+/// Where a store lies and what its process may do.
+#[derive(Debug, Clone)]
+pub struct ImageOptions {
+    /// The store's own directory; made if missing. One daemon at a time (its caller sees to that).
+    pub root: PathBuf,
+    /// The process is in a user namespace: overlay marks are `user.overlay.…` attributes, and
+    /// only ids that the namespace knows are given to files.
+    pub in_user_namespace: bool,
+    /// Only one id is to be had: all files belong to it.
+    pub single_id: bool,
+    /// Archives and layout directories offered to [`ImageStore::pull`], and directories of these.
+    pub archives: Vec<PathBuf>,
+    /// What an image may cost.
+    pub limits: Limits,
+}
+
+impl ImageOptions {
+    /// A store at `root` for a process that is root, with nothing to pull but the host's image.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            in_user_namespace: false,
+            single_id: false,
+            archives: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Where a container's root file system comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rootfs {
+    /// The host's own root, to be used read-only.
+    Host,
+    /// Directories for overlayfs's `lowerdir`, topmost first; never none.
+    Layers {
+        /// Absolute if the store's root is.
+        lower: Vec<PathBuf>,
+    },
+}
+
+/// What the store takes on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FsInfo {
+    /// The store's root: a directory on the file system that holds it.
+    pub mountpoint: PathBuf,
+    /// Bytes of disk blocks of layers, and lengths of documents.
+    pub used_bytes: u64,
+    /// Files, directories and links.
+    pub inodes_used: u64,
+}
+
+/// The images of one daemon. All methods may be called from many threads and block on the disk.
+#[derive(Debug)]
+pub struct ImageStore {
+    places: Places,
+    style: Style,
+    limits: Limits,
+    catalogue: Catalogue,
+    shelf: Mutex<Shelf>,
+    images: Flights<Digest>,
+    layers: Flights<Digest>,
+}
+
+impl ImageStore {
+    /// Opens the store, making it if need be, and removes what an interrupted daemon left behind.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`] when a directory cannot be made or read, or an archive does not exist.
+    pub fn open(options: ImageOptions) -> Result<Self, ImageError> {
+        let places = Places { root: options.root };
+        places.prepare()?;
+        let tmp = places.tmp();
+        let probe = File::open(&tmp).map_err(store("open", &tmp))?;
+        let style = Style::probe(&probe, options.in_user_namespace, options.single_id);
+        let catalogue = Catalogue::new(options.archives)?;
+        let shelf = Shelf::load(places.clone(), &import::style_name(&style))?;
+        Ok(Self {
+            places,
+            style,
+            limits: options.limits,
+            catalogue,
+            shelf: Mutex::new(shelf),
+            images: Flights::default(),
+            layers: Flights::default(),
+        })
+    }
+
+    /// Every image, by id.
+    pub fn list(&self) -> Vec<ImageRecord> {
+        lock(&self.shelf).records().cloned().collect()
+    }
+
+    /// The image that `name` means: a tag (`nginx`, `nginx:1`), a digest (`nginx@sha256:…`), an id
+    /// or an unambiguous beginning of one (at least 12 digits, or any number after `sha256:`).
+    pub fn status(&self, name: &str) -> Option<ImageRecord> {
+        let shelf = lock(&self.shelf);
+        let records: Vec<&ImageRecord> = shelf.records().collect();
+        lookup::find(records.into_iter(), name).cloned()
+    }
+
+    /// Makes the image that `reference` names present, under that name. An image or layer that is
+    /// already there is not read again; of several callers one does the work.
+    ///
+    /// # Errors
+    /// [`ImageError::Reference`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
+    /// [`ImageError::Archive`] (then nothing of the image is kept) or [`ImageError::Store`].
+    pub fn pull(&self, reference: &str) -> Result<ImageId, ImageError> {
+        let wanted: Reference = reference.parse().map_err(|source| ImageError::Reference {
+            text: reference.to_owned(),
+            source,
+        })?;
+        if host::is_meant(&wanted) {
+            return self.pull_host();
+        }
+        let archives = self.catalogue.archives()?;
+        let mut refused = Vec::new();
+        for path in &archives {
+            let refuse = |source| ImageError::Archive {
+                path: path.clone(),
+                source,
+            };
+            let scan = match self.catalogue.scan(path, &self.places.tmp(), &self.limits) {
+                Ok(scan) => scan,
+                Err(problem) => {
+                    refused.push(refuse(problem));
+                    continue;
+                }
+            };
+            if let Some(offer) = offer::find(&scan.offers, &wanted, offer::architecture()) {
+                return self
+                    .import(path, scan.opened, offer, &wanted)
+                    .map_err(|failure| match failure {
+                        Failure::Archive(problem) => refuse(problem),
+                        Failure::Store(error) => error,
+                    });
+            }
+        }
+        let (reference, searched, unreadable) = (wanted.to_string(), archives.len(), refused.len());
+        Err(match refused.into_iter().next() {
+            Some(first) => ImageError::NotFoundUnreadable {
+                reference,
+                searched,
+                unreadable,
+                source: Box::new(first),
+            },
+            None => ImageError::NotFound {
+                reference,
+                searched,
+            },
+        })
+    }
+
+    fn pull_host(&self) -> Result<ImageId, ImageError> {
+        let document = host::document();
+        let record = host::record(&document);
+        let id = record.id;
+        let mut shelf = lock(&self.shelf);
+        if shelf.by_target(&id.0).is_none() {
+            shelf.put_blob(id.0, &document)?;
+            shelf.put(record)?;
+        }
+        Ok(id)
+    }
+
+    fn import(
+        &self,
+        path: &Path,
+        opened: Option<Archive>,
+        offer: &Offer,
+        wanted: &Reference,
+    ) -> Result<ImageId, Failure> {
+        let _seat = self.images.board(offer.target);
+        if let Some(id) = self.name_known(offer, wanted)? {
+            return Ok(id);
+        }
+        let archive = match opened {
+            Some(archive) => archive,
+            None => Archive::open(path, &self.places.tmp(), &self.limits)?,
+        };
+        let image = offer::resolve(&archive, offer, offer::architecture(), &self.limits)?;
+        let chains = import::chains(&image.layers);
+        let manifest = image.manifest.as_ref();
+        let blobs: BTreeSet<Digest> = manifest
+            .iter()
+            .map(|(digest, _)| *digest)
+            .chain([image.id])
+            .collect();
+        let leased: Vec<Digest> = chains.iter().chain(&blobs).copied().collect();
+        let _lease = Lease::take(&self.shelf, leased);
+        let importer = Importer {
+            places: &self.places,
+            shelf: &self.shelf,
+            flights: &self.layers,
+            style: &self.style,
+            limits: &self.limits,
+        };
+        importer.layers(&archive, &image, &chains)?;
+        let mut shelf = lock(&self.shelf);
+        shelf.put_blob(image.id, &image.config_bytes)?;
+        if let Some((digest, bytes)) = manifest {
+            shelf.put_blob(*digest, bytes)?;
+        }
+        let files: u64 = chains
+            .iter()
+            .filter_map(|chain| shelf.layer(chain))
+            .map(|l| l.file_bytes)
+            .sum();
+        let documents = image.config_bytes.len() + manifest.map_or(0, |(_, bytes)| bytes.len());
+        let mut targets = BTreeSet::from([image.id, offer.target]);
+        targets.extend(manifest.map(|(digest, _)| *digest));
+        // The same image may be here under other names, from another archive.
+        let known = shelf
+            .records()
+            .find(|record| record.id.0 == image.id)
+            .cloned();
+        let mut record = known.unwrap_or_else(|| ImageRecord {
+            id: ImageId(image.id),
+            tags: BTreeSet::new(),
+            digests: BTreeSet::new(),
+            size: files + documents as u64,
+            pinned: false,
+            config: ImageConfig::of(&image.config),
+            content: Content::Layers(chains.clone()),
+            targets: BTreeSet::new(),
+            blobs: BTreeSet::new(),
+            serial: 0,
+        });
+        record.targets.extend(targets);
+        record.blobs.extend(blobs);
+        give_names(&mut record, offer, wanted);
+        shelf.put(record)?;
+        Ok(ImageId(image.id))
+    }
+
+    /// If the image is here already, it only takes the name.
+    fn name_known(&self, offer: &Offer, wanted: &Reference) -> Result<Option<ImageId>, ImageError> {
+        let mut shelf = lock(&self.shelf);
+        let Some(record) = shelf.by_target(&offer.target).cloned() else {
+            return Ok(None);
+        };
+        let mut named = record.clone();
+        give_names(&mut named, offer, wanted);
+        if named != record {
+            shelf.put(named)?;
+        }
+        Ok(Some(record.id))
+    }
+
+    /// Forgets an image under all its names. Layers stay as long as another image, a pull or a
+    /// holder needs them. An image that is not there is no error (CRI v1, RemoveImage).
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn remove(&self, name: &str) -> Result<(), ImageError> {
+        let Some(record) = self.status(name) else {
+            return Ok(());
+        };
+        let garbage = lock(&self.shelf).remove(record.id)?;
+        discard(garbage)
+    }
+
+    /// What the store takes.
+    pub fn fs_info(&self) -> FsInfo {
+        let (used_bytes, inodes_used) = lock(&self.shelf).usage();
+        FsInfo {
+            mountpoint: self.places.root.clone(),
+            used_bytes,
+            inodes_used,
+        }
+    }
+
+    /// Where the files of an image are. They stay there while the image does; a container that is
+    /// to outlive its image [holds](ImageStore::hold) them.
+    ///
+    /// # Errors
+    /// [`ImageError::Absent`].
+    pub fn rootfs(&self, name: &str) -> Result<Rootfs, ImageError> {
+        let record = self.status(name).ok_or_else(|| ImageError::Absent {
+            name: name.to_owned(),
+        })?;
+        Ok(self.rootfs_of(&record))
+    }
+
+    fn rootfs_of(&self, record: &ImageRecord) -> Rootfs {
+        match &record.content {
+            Content::Host => Rootfs::Host,
+            Content::Layers(chains) if chains.is_empty() => Rootfs::Layers {
+                lower: vec![self.places.empty()],
+            },
+            Content::Layers(chains) => Rootfs::Layers {
+                lower: chains
+                    .iter()
+                    .rev()
+                    .map(|chain| self.places.layer_files(chain))
+                    .collect(),
+            },
+        }
+    }
+
+    /// Like [`ImageStore::rootfs`], and keeps the layers for `holder` (a container's id: letters,
+    /// digits, `-`, `_`) until it is released, across restarts and whatever becomes of the image.
+    ///
+    /// # Errors
+    /// [`ImageError::Absent`] or [`ImageError::Store`].
+    pub fn hold(&self, holder: &str, name: &str) -> Result<Rootfs, ImageError> {
+        let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
+        if holder.is_empty() || holder.len() > 200 || !holder.bytes().all(fits) {
+            let path = PathBuf::from(holder);
+            return Err(store("hold layers for", &path)(
+                std::io::ErrorKind::InvalidInput.into(),
+            ));
+        }
+        let mut shelf = lock(&self.shelf);
+        let records: Vec<&ImageRecord> = shelf.records().collect();
+        let record = lookup::find(records.into_iter(), name).cloned();
+        let record = record.ok_or_else(|| ImageError::Absent {
+            name: name.to_owned(),
+        })?;
+        shelf.hold(holder, record.chains().iter().copied().collect())?;
+        Ok(self.rootfs_of(&record))
+    }
+
+    /// Ends a hold. One that does not exist is no error.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn release(&self, holder: &str) -> Result<(), ImageError> {
+        self.release_all_but(|other| other != holder)
+    }
+
+    /// Ends every hold whose holder `stays` does not accept: for a daemon that has found out which
+    /// containers outlived its predecessor.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn release_all_but(&self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
+        let garbage = lock(&self.shelf).release(stays)?;
+        discard(garbage)
+    }
+}
+
+/// A pull by tag gives the tag; a pull by digest gives none (critest, "pull image by digest").
+/// Either gives the digest, where the archive has one that others would also see.
+fn give_names(record: &mut ImageRecord, offer: &Offer, wanted: &Reference) {
+    record.tags.extend(wanted.as_tag());
+    if offer.by_digest {
+        record
+            .digests
+            .insert(format!("{}@{}", wanted.repository, offer.target));
+    }
+}
+
+/// Keeps what a pull brings from being collected until its record names it.
+struct Lease<'a> {
+    shelf: &'a Mutex<Shelf>,
+    digests: Vec<Digest>,
+}
+
+impl<'a> Lease<'a> {
+    fn take(shelf: &'a Mutex<Shelf>, digests: Vec<Digest>) -> Self {
+        lock(shelf).lease(&digests);
+        Self { shelf, digests }
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut shelf = lock(self.shelf);
+        shelf.release_lease(&self.digests);
+        // After a success there is nothing to collect; after a failure, the layers that did fit.
+        let collected = shelf.collect();
+        drop(shelf);
+        if let Err(error) = collected.and_then(discard) {
+            tracing::warn!(%error, "could not remove the layers of a failed pull, the next start does");
+        }
+    }
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

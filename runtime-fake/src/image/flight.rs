@@ -1,0 +1,85 @@
+//! One at a time for each key: two pulls of an image, or of a layer, do its work once.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The keys somebody is busy with.
+#[derive(Debug)]
+pub(crate) struct Flights<K> {
+    busy: Mutex<HashSet<K>>,
+    changed: Condvar,
+}
+
+/// Holds a key until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Seat<'a, K: Eq + Hash + Copy> {
+    flights: &'a Flights<K>,
+    key: K,
+}
+
+impl<K> Default for Flights<K> {
+    fn default() -> Self {
+        Self {
+            busy: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Copy> Flights<K> {
+    /// Waits until nobody holds `key`, then holds it. Whoever waited looks again whether the work
+    /// is still to be done.
+    pub(crate) fn board(&self, key: K) -> Seat<'_, K> {
+        let mut busy = self.lock();
+        while !busy.insert(key) {
+            busy = self
+                .changed
+                .wait(busy)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        Seat { flights: self, key }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<K>> {
+        // The set is consistent at every instant, so a panic elsewhere does no harm.
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash + Copy> Drop for Seat<'_, K> {
+    fn drop(&mut self) {
+        self.flights.lock().remove(&self.key);
+        self.flights.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_for_each_key() {
+        let flights = Flights::default();
+        let inside = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let worst = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for i in 0..8usize {
+                let (flights, inside, worst) = (&flights, &inside, &worst);
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let _seat = flights.board(i % 2);
+                        let now = inside[i % 2].fetch_add(1, Ordering::SeqCst) + 1;
+                        worst.fetch_max(now, Ordering::SeqCst);
+                        std::thread::yield_now();
+                        inside[i % 2].fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(worst.into_inner(), 1);
+    }
+}

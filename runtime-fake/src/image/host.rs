@@ -1,0 +1,70 @@
+//! ◆ The embedded image `crib.local/host`: the host's own root, so that a pod runs on a box
+//! without network and without registry.
+
+use std::collections::BTreeSet;
+
+use super::digest::Digest;
+use super::offer::architecture;
+use super::record::{Content, ImageConfig, ImageId, ImageRecord};
+use super::reference::Reference;
+
+/// Its repository. Any tag of it but `latest` is another image, which nobody has.
+pub(crate) const REPOSITORY: &str = "crib.local/host";
+
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Does `reference` mean the embedded image?
+pub(crate) fn is_meant(reference: &Reference) -> bool {
+    let by_tag = reference.repository == REPOSITORY && reference.digest.is_none();
+    by_tag && reference.tag.as_deref() == Some("latest")
+}
+
+/// Its configuration document: fixed for an architecture, so its id is as well.
+pub(crate) fn document() -> Vec<u8> {
+    let document = format!(
+        concat!(
+            r#"{{"architecture":"{}","os":"linux","config":{{"Env":["{}"],"Cmd":["/bin/sh"],"WorkingDir":"/"}},"#,
+            r#""rootfs":{{"type":"layers","diff_ids":[]}}}}"#
+        ),
+        architecture(),
+        PATH
+    );
+    document.into_bytes()
+}
+
+/// Its record. The size is that of its configuration: the store keeps nothing else of it.
+pub(crate) fn record(document: &[u8]) -> ImageRecord {
+    let id = Digest::of(document);
+    ImageRecord {
+        id: ImageId(id),
+        tags: BTreeSet::from([format!("{REPOSITORY}:latest")]),
+        digests: BTreeSet::new(),
+        size: document.len() as u64,
+        pinned: false,
+        config: ImageConfig {
+            env: vec![PATH.to_owned()],
+            cmd: vec!["/bin/sh".to_owned()],
+            working_dir: "/".to_owned(),
+            ..ImageConfig::default()
+        },
+        content: Content::Host,
+        targets: BTreeSet::from([id]),
+        blobs: BTreeSet::from([id]),
+        serial: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_record_says_what_the_document_says() {
+        let document = document();
+        let config: oci_spec::image::ImageConfiguration =
+            serde_json::from_slice(&document).unwrap();
+        assert_eq!(ImageConfig::of(&config), record(&document).config);
+        assert_eq!(config.architecture().to_string(), architecture());
+    }
+}

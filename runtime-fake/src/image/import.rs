@@ -1,0 +1,228 @@
+//! Brings the layers of a resolved image into the store, each verified and unpacked once.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::archive::Archive;
+use super::digest::Digest;
+use super::disk;
+use super::flight::Flights;
+use super::layer::{self, style::Style};
+use super::limits::Limits;
+use super::offer::{LayerSource, Resolved};
+use super::problem::{ImageError, Problem};
+use super::record::LayerRecord;
+use super::shelf::{Places, Shelf};
+use super::stream::{Budget, Decoder, Hashing, Metered};
+use super::tar_stream::{Sequential, TarReader};
+
+/// What an import works with.
+pub(crate) struct Importer<'a> {
+    pub(crate) places: &'a Places,
+    pub(crate) shelf: &'a Mutex<Shelf>,
+    pub(crate) flights: &'a Flights<Digest>,
+    pub(crate) style: &'a Style,
+    pub(crate) limits: &'a Limits,
+}
+
+/// Why an import ended: the archive's fault, or the store's.
+pub(crate) enum Failure {
+    Archive(Problem),
+    Store(ImageError),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Archive(problem)
+    }
+}
+
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// The shelf is consistent at every instant between its own statements, and its statements do not
+/// panic: a poisoned lock means a bug elsewhere and no reason to stop serving.
+pub(crate) fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The chain ids of layers, from the bottom up.
+pub(crate) fn chains(layers: &[LayerSource]) -> Vec<Digest> {
+    let mut chains: Vec<Digest> = Vec::with_capacity(layers.len());
+    for layer in layers {
+        let chain = chains
+            .last()
+            .map_or(layer.diff_id, |below| below.chain(&layer.diff_id));
+        chains.push(chain);
+    }
+    chains
+}
+
+impl Importer<'_> {
+    /// Makes every layer of `image` present. The caller holds leases on `chains`.
+    pub(crate) fn layers(
+        &self,
+        archive: &Archive,
+        image: &Resolved,
+        chains: &[Digest],
+    ) -> Result<(), Failure> {
+        let budget = Budget::new(self.limits);
+        let mut lowers: Vec<PathBuf> = Vec::new();
+        for (layer, chain) in image.layers.iter().zip(chains) {
+            let _seat = self.flights.board(*chain);
+            let present = lock(self.shelf).layer(chain).is_some();
+            if !present {
+                self.layer(archive, layer, chain, &lowers, &budget)?;
+            }
+            lowers.insert(0, self.places.layer_files(chain));
+        }
+        Ok(())
+    }
+
+    fn layer(
+        &self,
+        archive: &Archive,
+        layer: &LayerSource,
+        chain: &Digest,
+        lowers: &[PathBuf],
+        budget: &Budget,
+    ) -> Result<(), Failure> {
+        let scratch = Scratch::new(&self.places.tmp())?;
+        let usage = self.unpack(archive, layer, lowers, budget, &scratch.0.join("fs"))?;
+        let record = LayerRecord {
+            diff_id: layer.diff_id,
+            style: style_name(self.style),
+            file_bytes: usage.file_bytes,
+            disk_bytes: usage.disk_bytes,
+            inodes: usage.inodes,
+        };
+        let path = scratch.0.join("layer.json");
+        let bytes = serde_json::to_vec_pretty(&record).map_err(|e| Problem::Io {
+            doing: "describe a layer".to_owned(),
+            source: e.into(),
+        })?;
+        fs::write(&path, bytes).map_err(Problem::io(format!("write {}", path.display())))?;
+        lock(self.shelf).put_layer(*chain, record, &scratch.0)?;
+        Ok(())
+    }
+
+    fn unpack(
+        &self,
+        archive: &Archive,
+        layer: &LayerSource,
+        lowers: &[PathBuf],
+        budget: &Budget,
+        into: &Path,
+    ) -> Result<layer::Usage, Problem> {
+        let what = format!("layer {}", layer.member);
+        fs::create_dir(into).map_err(Problem::io(format!("make directory {}", into.display())))?;
+        let blob = archive.blob(&layer.member)?;
+        let size = blob.size();
+        if let Some(expected) = layer.size
+            && expected != size
+        {
+            return Err(Problem::SizeDiffers {
+                what,
+                expected,
+                actual: size,
+            });
+        }
+        let (packed, packed_tally) = Hashing::new(blob);
+        let decoder = Decoder::new(packed, &what)?;
+        let compressed = (!decoder.is_plain()).then(|| packed_tally.clone());
+        let (unpacked, tally) = Hashing::new(Metered::new(decoder, budget, compressed, &what));
+        let tar = TarReader::new(Sequential(unpacked), &what, self.limits.extension_bytes);
+        let usage = layer::unpack(tar, into, lowers, self.style, budget);
+        let usage = match (usage, layer.digest) {
+            (
+                Err(
+                    problem @ (Problem::Header { .. }
+                    | Problem::Truncated { .. }
+                    | Problem::Compressed { .. }),
+                ),
+                Some(digest),
+            ) => {
+                // A stream that breaks because it is not the promised one is better called that.
+                self.check_whole(archive, layer, &what, digest)?;
+                return Err(problem);
+            }
+            (usage, _) => usage?,
+        };
+        if let Some(expected) = layer.digest {
+            let actual = packed_tally.digest();
+            if actual != expected || packed_tally.bytes() != size {
+                return Err(Problem::DigestDiffers {
+                    what,
+                    expected,
+                    actual,
+                });
+            }
+        }
+        let actual = tally.digest();
+        if actual != layer.diff_id {
+            return Err(Problem::DigestDiffers {
+                what: format!("{what}, decompressed,"),
+                expected: layer.diff_id,
+                actual,
+            });
+        }
+        Ok(usage)
+    }
+
+    /// Hashes a whole member.
+    fn check_whole(
+        &self,
+        archive: &Archive,
+        layer: &LayerSource,
+        what: &str,
+        expected: Digest,
+    ) -> Result<(), Problem> {
+        let (mut hashing, tally) = Hashing::new(archive.blob(&layer.member)?);
+        let mut buffer = vec![0; 64 << 10];
+        while hashing
+            .read(&mut buffer)
+            .map_err(Problem::io(format!("read {what}")))?
+            > 0
+        {}
+        match tally.digest() {
+            actual if actual == expected => Ok(()),
+            actual => Err(Problem::DigestDiffers {
+                what: what.to_owned(),
+                expected,
+                actual,
+            }),
+        }
+    }
+}
+
+/// How a store names the way its layers are kept.
+pub(crate) fn style_name(style: &Style) -> String {
+    format!("{style:?}")
+}
+
+/// A directory that is removed when the import ends, unless it was moved to its place.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(tmp: &Path) -> Result<Self, Problem> {
+        let made = tempfile::Builder::new().prefix("layer-").tempdir_in(tmp);
+        let dir = made.map_err(Problem::io(format!(
+            "make a directory in {}",
+            tmp.display()
+        )))?;
+        Ok(Self(dir.keep()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = disk::remove_tree(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "could not remove an unfinished layer, the next start does");
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! Unpacks one layer: a tar stream becomes a directory that overlayfs can stack on others.
+//!
+//! The stream is hostile until its digest is verified, which is only known at its end: whatever
+//! happens before then happens inside the directory, and the caller throws it away on any error.
+
+pub(crate) mod name;
+pub(crate) mod stack;
+pub(crate) mod style;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+};
+
+use self::name::{Entry, Parts, lossy};
+use self::stack::{Implied, Stack};
+use self::style::Style;
+use super::problem::Problem;
+use super::stream::Budget;
+use super::tar_stream::{Kind, Member, Skip, TarReader};
+
+/// What an unpacked layer takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Sum of the lengths of its files.
+    pub(crate) file_bytes: u64,
+    /// Blocks its files and directories take on disk, in bytes.
+    pub(crate) disk_bytes: u64,
+    /// Files, directories and links.
+    pub(crate) inodes: u64,
+}
+
+/// Unpacks `tar` into the empty directory `into`, above the unpacked layers `lowers` (topmost first).
+pub(crate) fn unpack<R: Skip>(
+    mut tar: TarReader<R>,
+    into: &Path,
+    lowers: &[impl AsRef<Path>],
+    style: &Style,
+    budget: &Budget,
+) -> Result<Usage, Problem> {
+    let stack = Stack::open(into, lowers, style, budget.limits.depth)?;
+    let root = match stack.root_below() {
+        Some(stat) => Directory::like(&stat),
+        None => Directory {
+            mode: 0o755,
+            owner: None,
+            mtime: None,
+        },
+    };
+    let mut unpacker = Unpacker {
+        stack,
+        style,
+        budget,
+        directories: BTreeMap::from([(Parts::new(), root)]),
+        usage: Usage::default(),
+    };
+    while let Some(member) = tar.next()? {
+        unpacker.entry(&member, &mut tar)?;
+    }
+    tar.drain()?;
+    unpacker.finish()
+}
+
+struct Unpacker<'a> {
+    stack: Stack<'a>,
+    style: &'a Style,
+    budget: &'a Budget,
+    /// Set at the end, deepest first: a read-only directory could not be filled, and filling it
+    /// changes its time.
+    directories: BTreeMap<Parts, Directory>,
+    usage: Usage,
+}
+
+struct Directory {
+    mode: u32,
+    owner: Option<(u32, u32)>,
+    mtime: Option<(i64, u32)>,
+}
+
+impl Directory {
+    fn like(stat: &Stat) -> Self {
+        let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        Self {
+            mode: stat.st_mode & 0o7777,
+            owner: Some((stat.st_uid, stat.st_gid)),
+            mtime: Some((stat.st_mtime, nanos)),
+        }
+    }
+}
+
+impl Unpacker<'_> {
+    fn entry<R: Skip>(&mut self, member: &Member, body: &mut TarReader<R>) -> Result<(), Problem> {
+        self.budget.take_entry("the image")?;
+        match name::classify(&member.path, self.budget.limits.depth)? {
+            Entry::Bookkeeping => Ok(()),
+            Entry::Root if member.kind == Kind::Directory => {
+                self.describe(Parts::new(), member);
+                self.set_attributes(&Parts::new(), member)
+            }
+            Entry::Root => Err(Problem::Name {
+                path: lossy(&member.path),
+                why: "which is not a directory",
+            }),
+            Entry::Whiteout { parent, name } => self.whiteout(&parent, &name),
+            Entry::Opaque { directory } => {
+                let at = self.resolve(&directory)?;
+                if !self.stack.is_bottom() {
+                    self.style.make_opaque(&*self.stack.directory(&at)?)?;
+                }
+                Ok(())
+            }
+            Entry::Node { parent, name } => self.node(&parent, &name, member, body),
+        }
+    }
+
+    fn resolve(&mut self, wanted: &Parts) -> Result<Parts, Problem> {
+        let mut made = Vec::new();
+        let at = self.stack.resolve(wanted, &mut made)?;
+        for Implied { parts, like } in made {
+            let directory = match like {
+                Some(stat) => Directory::like(&stat),
+                None => Directory {
+                    mode: 0o755,
+                    owner: self.style.owner(0, 0),
+                    mtime: None,
+                },
+            };
+            self.usage.inodes += 1;
+            self.directories.insert(parts, directory);
+        }
+        Ok(at)
+    }
+
+    /// A whiteout speaks of the layers below only: what this layer itself has under the name stays.
+    fn whiteout(&mut self, parent: &Parts, name: &[u8]) -> Result<(), Problem> {
+        if self.stack.is_bottom() {
+            return Ok(());
+        }
+        let at = self.resolve(parent)?;
+        let directory = self.stack.directory(&at)?;
+        match stack::status(&*directory, name)? {
+            None => {
+                self.usage.inodes += 1;
+                self.style.hide(&*directory, name)
+            }
+            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                let inner =
+                    stack::enter(&*directory, name).map_err(Problem::errno("open a directory"))?;
+                self.style.make_opaque(inner)
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn node<R: Skip>(
+        &mut self,
+        parent: &Parts,
+        name: &[u8],
+        member: &Member,
+        body: &mut TarReader<R>,
+    ) -> Result<(), Problem> {
+        let path = || lossy(&member.path);
+        if member.kind == Kind::Char && member.device == (0, 0) {
+            // A layer in overlayfs's own form.
+            return self.whiteout(parent, name);
+        }
+        if matches!(member.kind, Kind::Char | Kind::Block) {
+            return Err(Problem::Device { path: path() });
+        }
+        self.budget
+            .check_bytes(member.size, &format!("{:?}", path()))?;
+        let at = self.resolve(parent)?;
+        let directory = self.stack.directory(&at)?;
+        // What a hard link names is looked up first: the link may take the place of its own target.
+        let target = match member.kind {
+            Kind::HardLink => Some(self.hard_link_target(member, &at, name)?),
+            Kind::File
+            | Kind::Symlink
+            | Kind::Directory
+            | Kind::Fifo
+            | Kind::Char
+            | Kind::Block => None,
+        };
+        let there = stack::status(&*directory, name)?;
+        if let Some(stat) = there
+            && !self.style.is_whiteout(&*directory, name, &stat)
+        {
+            let same = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory if member.kind == Kind::Directory => {
+                    self.describe(below(&at, name), member);
+                    return self.set_attributes(&below(&at, name), member);
+                }
+                FileType::RegularFile => matches!(member.kind, Kind::File | Kind::HardLink),
+                FileType::Symlink => member.kind == Kind::Symlink,
+                FileType::Fifo => member.kind == Kind::Fifo,
+                FileType::Directory
+                | FileType::Socket
+                | FileType::CharacterDevice
+                | FileType::BlockDevice
+                | FileType::Unknown => false,
+            };
+            if !same {
+                return Err(Problem::KindChanged { path: path() });
+            }
+            rustix::fs::unlinkat(&*directory, name, AtFlags::empty())
+                .map_err(Problem::errno(format!("replace {:?}", path())))?;
+            self.usage.inodes -= 1;
+        }
+        let failed = || Problem::errno(format!("unpack {:?}", path()));
+        self.usage.inodes += 1;
+        match member.kind {
+            Kind::Directory => {
+                self.stack.make_directory(&at, name)?;
+                self.describe(below(&at, name), member);
+                return self.set_attributes(&below(&at, name), member);
+            }
+            Kind::HardLink => {
+                self.stack.clear_whiteout(&directory, name)?;
+                let (from, old) = target.ok_or_else(|| self.bad_hard_link(member))?;
+                return rustix::fs::linkat(from, old, &*directory, name, AtFlags::empty())
+                    .map_err(failed());
+            }
+            Kind::File => {
+                self.stack.clear_whiteout(&directory, name)?;
+                let flags = OFlags::WRONLY
+                    | OFlags::CREATE
+                    | OFlags::EXCL
+                    | OFlags::NOFOLLOW
+                    | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(&*directory, name, flags, Mode::RUSR | Mode::WUSR)
+                    .map_err(failed())?;
+                let mut file = File::from(file);
+                io::copy(body, &mut file).map_err(Problem::io(format!("unpack {:?}", path())))?;
+                self.own(&*directory, name, member)?;
+                self.attributes(&file, member)?;
+                rustix::fs::fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(failed())?;
+                let stat = rustix::fs::fstat(&file).map_err(failed())?;
+                self.usage.file_bytes += member.size;
+                self.usage.disk_bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            }
+            Kind::Symlink => {
+                self.check_symlink(member, at.len())?;
+                self.stack.clear_whiteout(&directory, name)?;
+                rustix::fs::symlinkat(member.link.as_slice(), &*directory, name)
+                    .map_err(failed())?;
+                self.own(&*directory, name, member)?;
+            }
+            Kind::Fifo => {
+                self.stack.clear_whiteout(&directory, name)?;
+                rustix::fs::mknodat(
+                    &*directory,
+                    name,
+                    FileType::Fifo,
+                    Mode::RUSR | Mode::WUSR,
+                    0,
+                )
+                .map_err(failed())?;
+                self.own(&*directory, name, member)?;
+                rustix::fs::chmodat(
+                    &*directory,
+                    name,
+                    Mode::from_raw_mode(member.mode),
+                    AtFlags::empty(),
+                )
+                .map_err(failed())?;
+            }
+            Kind::Char | Kind::Block => return Err(Problem::Device { path: path() }),
+        }
+        set_time(&*directory, name, member.mtime).map_err(failed())
+    }
+
+    fn check_symlink(&self, member: &Member, depth: usize) -> Result<(), Problem> {
+        let refuse = |why| {
+            Err(Problem::Name {
+                path: lossy(&member.path),
+                why,
+            })
+        };
+        if member.link.is_empty() {
+            return refuse("a link to nothing");
+        }
+        if member.link.contains(&0) || member.link.len() > 4095 {
+            return refuse("a link whose target is no path");
+        }
+        if name::climbs_out(depth, &member.link) {
+            return Err(Problem::LinkLeadsOut {
+                path: lossy(&member.path),
+                target: lossy(&member.link),
+            });
+        }
+        Ok(())
+    }
+
+    /// The directory and name that a hard link points to: an earlier file of this layer.
+    fn hard_link_target(
+        &mut self,
+        member: &Member,
+        at: &Parts,
+        name: &[u8],
+    ) -> Result<(OwnedFd, Vec<u8>), Problem> {
+        let leads_out = || Problem::LinkLeadsOut {
+            path: lossy(&member.path),
+            target: lossy(&member.link),
+        };
+        let mut parts = name::split(&member.link, self.budget.limits.depth).map_err(|problem| {
+            if matches!(problem, Problem::Name { .. }) {
+                leads_out()
+            } else {
+                problem
+            }
+        })?;
+        let bad = self.bad_hard_link(member);
+        let Some(target) = parts.pop() else {
+            return Err(bad);
+        };
+        let parent = self.resolve(&parts)?;
+        if parent == *at && target == name {
+            return Err(bad);
+        }
+        let directory = self.stack.directory(&parent)?;
+        match stack::status(&*directory, &target)? {
+            Some(stat)
+                if FileType::from_raw_mode(stat.st_mode) != FileType::Directory
+                    && !self.style.is_whiteout(&*directory, &target, &stat) =>
+            {
+                let fd = directory
+                    .try_clone()
+                    .map_err(Problem::io("open a directory again"))?;
+                Ok((fd, target))
+            }
+            Some(_) | None => Err(bad),
+        }
+    }
+
+    fn bad_hard_link(&self, member: &Member) -> Problem {
+        Problem::HardLink {
+            path: lossy(&member.path),
+            target: lossy(&member.link),
+        }
+    }
+
+    /// Remembers what a directory is to be like at the end.
+    fn describe(&mut self, parts: Parts, member: &Member) {
+        let owner = self.style.owner(member.uid, member.gid);
+        self.directories.insert(
+            parts,
+            Directory {
+                mode: member.mode,
+                owner,
+                mtime: Some(member.mtime),
+            },
+        );
+    }
+
+    fn set_attributes(&mut self, parts: &Parts, member: &Member) -> Result<(), Problem> {
+        if member.xattrs.is_empty() {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::openat(&*self.stack.directory(parts)?, ".", flags, Mode::empty())
+                .map_err(Problem::errno(format!("open {:?}", lossy(&member.path))))?;
+        self.attributes(directory, member)
+    }
+
+    /// Sets `user.…` and file capabilities. Others belong to the machine (labels of a security
+    /// module, access lists with its ids) and are left out; those of overlayfs are an attack.
+    fn attributes(&self, file: impl AsFd, member: &Member) -> Result<(), Problem> {
+        for (name, value) in &member.xattrs {
+            if name.starts_with("trusted.overlay.") || name.starts_with("user.overlay.") {
+                return Err(Problem::Attribute {
+                    path: lossy(&member.path),
+                    name: name.clone(),
+                });
+            }
+            let wanted = name.starts_with("user.") || name == "security.capability";
+            if !wanted || name.contains('\0') {
+                continue;
+            }
+            if let Err(errno) =
+                rustix::fs::fsetxattr(&file, name.as_str(), value, XattrFlags::empty())
+            {
+                tracing::debug!(path = %lossy(&member.path), attribute = %name, %errno, "left out an attribute");
+            }
+        }
+        Ok(())
+    }
+
+    fn own(&self, parent: impl AsFd, name: &[u8], member: &Member) -> Result<(), Problem> {
+        let Some(owner) = self.style.owner(member.uid, member.gid) else {
+            return Ok(());
+        };
+        chown(parent, name, owner).map_err(Problem::errno(format!(
+            "give {:?} to its owner",
+            lossy(&member.path)
+        )))
+    }
+
+    /// Sets what directories are like, the deepest first.
+    fn finish(mut self) -> Result<Usage, Problem> {
+        for (parts, directory) in std::mem::take(&mut self.directories).into_iter().rev() {
+            let failed = || {
+                Problem::errno(format!(
+                    "set the attributes of {:?}",
+                    lossy(&parts.join(&b'/'))
+                ))
+            };
+            let fd = self.stack.directory(&parts)?;
+            if let Some(owner) = directory.owner
+                && self.style.owner(0, 0).is_some()
+            {
+                chown(&*fd, b".", owner).map_err(failed())?;
+            }
+            let stat = rustix::fs::fstat(&*fd).map_err(failed())?;
+            self.usage.disk_bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            if let Some(mtime) = directory.mtime {
+                set_time(&*fd, b".", mtime).map_err(failed())?;
+            }
+            rustix::fs::chmodat(
+                &*fd,
+                ".",
+                Mode::from_raw_mode(directory.mode),
+                AtFlags::empty(),
+            )
+            .map_err(failed())?;
+        }
+        Ok(self.usage)
+    }
+}
+
+fn below(at: &Parts, name: &[u8]) -> Parts {
+    let mut parts = at.clone();
+    parts.push(name.to_vec());
+    parts
+}
+
+fn chown(parent: impl AsFd, name: &[u8], (uid, gid): (u32, u32)) -> Result<(), rustix::io::Errno> {
+    let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn set_time(
+    parent: impl AsFd,
+    name: &[u8],
+    (seconds, nanos): (i64, u32),
+) -> Result<(), rustix::io::Errno> {
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: i64::from(nanos),
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! ◆ What can be wrong with an image: one enum for what an archive holds, one for what a caller sees.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::digest::{Digest, DigestError};
+use super::reference::ReferenceError;
+
+/// Why an archive or an image in it was refused. Nothing of it is kept.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The bytes end too early.
+    #[error("{what} ends before it is complete")]
+    Truncated {
+        /// The member, layer or archive.
+        what: String,
+    },
+    /// A tar header does not hold what it must.
+    #[error("the tar header at byte {at} is broken: {why}")]
+    Header {
+        /// Offset in the decompressed stream.
+        at: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Something this runtime does not read.
+    #[error("{what} is not supported")]
+    Unsupported {
+        /// The feature, with the member that needs it.
+        what: String,
+    },
+    /// The decompressor gave up.
+    #[error("{what} cannot be decompressed")]
+    Compressed {
+        /// The layer or archive.
+        what: String,
+        /// The decompressor's word.
+        source: io::Error,
+    },
+    /// A document is not the JSON it should be.
+    #[error("{what} is not the document it should be")]
+    Document {
+        /// The member.
+        what: String,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// A digest that cannot be verified.
+    #[error("{what} has an unusable digest")]
+    Digest {
+        /// What carries the digest.
+        what: String,
+        /// Why it cannot be used.
+        source: DigestError,
+    },
+    /// Neither an OCI layout nor a docker archive.
+    #[error("it holds neither index.json (an OCI layout) nor manifest.json (a docker archive)")]
+    NoImages,
+    /// A document points to a blob that is not there.
+    #[error("{name} is missing, though a document of the archive points to it")]
+    Missing {
+        /// The member.
+        name: String,
+    },
+    /// Two members of the archive share a name.
+    #[error("{name:?} appears twice")]
+    Twice {
+        /// The member.
+        name: String,
+    },
+    /// Two different images of the archive share a name.
+    #[error("it gives the name {name} to two different images")]
+    Ambiguous {
+        /// The reference.
+        name: String,
+    },
+    /// The bytes are not those that were promised.
+    #[error("{what} has digest {actual} instead of {expected}")]
+    DigestDiffers {
+        /// The blob, or the layer once decompressed.
+        what: String,
+        /// What the document promised.
+        expected: Digest,
+        /// What was read.
+        actual: Digest,
+    },
+    /// There are more or fewer bytes than promised.
+    #[error("{what} has {actual} bytes instead of {expected}")]
+    SizeDiffers {
+        /// The blob.
+        what: String,
+        /// What the document promised.
+        expected: u64,
+        /// What is there.
+        actual: u64,
+    },
+    /// Manifest and configuration disagree.
+    #[error("the manifest lists {manifest} layers and the configuration {config}")]
+    LayerCount {
+        /// Layers of the manifest.
+        manifest: usize,
+        /// `rootfs.diff_ids` of the configuration.
+        config: usize,
+    },
+    /// No manifest of an index is for this machine.
+    #[error("it has no image for linux/{wanted}, only for {offered}")]
+    Platform {
+        /// This machine's architecture, in Go's spelling.
+        wanted: String,
+        /// What there is, separated by commas.
+        offered: String,
+    },
+    /// One of the [`Limits`](super::Limits) is passed.
+    #[error("{what} has more than the {limit} {unit} allowed")]
+    TooMuch {
+        /// What is too large.
+        what: String,
+        /// The limit.
+        limit: u64,
+        /// bytes, entries, layers, directories.
+        unit: &'static str,
+    },
+    /// A decompression bomb.
+    #[error("{what} decompresses to more than {limit} times its size")]
+    Ratio {
+        /// The layer or archive.
+        what: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// A name that would lie outside, or could mislead whoever reads it.
+    #[error("the layer names {path:?}, {why}")]
+    Name {
+        /// The name as it stands in the layer.
+        path: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A link that would lead out of the image's root.
+    #[error("the link {path:?} to {target:?} leads out of the image")]
+    LinkLeadsOut {
+        /// The link.
+        path: String,
+        /// Its target.
+        target: String,
+    },
+    /// A hard link to something that its layer does not hold.
+    #[error("the hard link {path:?} to {target:?} does not point to an earlier file of its layer")]
+    HardLink {
+        /// The link.
+        path: String,
+        /// Its target.
+        target: String,
+    },
+    /// A name below something that is no directory.
+    #[error("the layer puts {path:?} below a file")]
+    NotADirectory {
+        /// The name.
+        path: String,
+    },
+    /// A device node.
+    #[error("{path:?} is a device node: an image may not bring devices")]
+    Device {
+        /// The name.
+        path: String,
+    },
+    /// One name, first one kind of file and then another.
+    #[error("{path:?} appears twice in one layer, as different kinds of file")]
+    KindChanged {
+        /// The name.
+        path: String,
+    },
+    /// An attribute that would steer the overlay file system.
+    #[error("{path:?} carries the reserved attribute {name}")]
+    Attribute {
+        /// The file.
+        path: String,
+        /// The attribute.
+        name: String,
+    },
+    /// Not the archive's fault: this machine could not do its part.
+    #[error("could not {doing}")]
+    Io {
+        /// What was being done, to what.
+        doing: String,
+        /// The system's word.
+        source: io::Error,
+    },
+}
+
+impl Problem {
+    /// An adapter for `map_err`: the I/O error while `doing` something, or the [`Problem`] that
+    /// a reader below smuggled through [`io::Error`].
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Problem {
+        move |source| match source.downcast::<Problem>() {
+            Ok(problem) => problem,
+            Err(source) => Problem::Io {
+                doing: doing.into(),
+                source,
+            },
+        }
+    }
+
+    /// The same for [`rustix::io::Errno`].
+    pub(crate) fn errno(doing: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> Problem {
+        move |errno| Problem::Io {
+            doing: doing.into(),
+            source: errno.into(),
+        }
+    }
+}
+
+/// What [`ImageStore`](super::ImageStore) answers when it cannot do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Not a reference.
+    #[error("{text:?} is no image reference")]
+    Reference {
+        /// What was asked for.
+        text: String,
+        /// What is wrong with it.
+        source: ReferenceError,
+    },
+    /// No archive offers it, and every archive could be read.
+    #[error(
+        "image {reference} is in none of the {searched} image archives offered, and this version asks no registry: \
+         offer an archive that holds it, or use crib.local/host"
+    )]
+    NotFound {
+        /// The full reference.
+        reference: String,
+        /// How many archives were looked through.
+        searched: usize,
+    },
+    /// No archive that could be read offers it; the first that could not be read is the source.
+    #[error(
+        "image {reference} was not found: {unreadable} of the {searched} image archives offered could not be read, \
+         and this version asks no registry"
+    )]
+    NotFoundUnreadable {
+        /// The full reference.
+        reference: String,
+        /// How many archives there are.
+        searched: usize,
+        /// How many of them could not be read.
+        unreadable: usize,
+        /// The first of those.
+        source: Box<ImageError>,
+    },
+    /// An archive, or an image in it, was refused.
+    #[error("image archive {} was refused", .path.display())]
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// Why.
+        source: Problem,
+    },
+    /// No such image in the store.
+    #[error("image {name} is not present: pull it first")]
+    Absent {
+        /// What was asked for.
+        name: String,
+    },
+    /// The store itself failed.
+    #[error("could not {doing} {}", .path.display())]
+    Store {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file or directory.
+        path: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
+}

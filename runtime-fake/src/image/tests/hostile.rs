@@ -1,0 +1,347 @@
+//! Archives made to do harm: each is refused for its own reason and leaves nothing.
+
+use serde_json::{Value, json};
+use tar::EntryType;
+
+use super::*;
+
+/// Pulls from the archive; the problem it was refused for, after making sure that nothing stays.
+fn refusal(bench: &Bench, archive: &[u8], name: &str) -> Problem {
+    bench.offer("a.tar", archive);
+    let store = bench.open();
+    let error = store.pull(name).unwrap_err();
+    assert_eq!(store.list(), [], "{error:?}");
+    assert_eq!(bench.leftovers(), NOTHING, "{error:?}");
+    let error = if let ImageError::NotFoundUnreadable { source, .. } = error {
+        *source
+    } else {
+        error
+    };
+    let ImageError::Archive { source, .. } = error else {
+        panic!("{error:?}")
+    };
+    source
+}
+
+const NAME: &str = "example.com/evil:1";
+
+fn refused(members: &Members) -> Problem {
+    refusal(&Bench::new(), &members.tar(), NAME)
+}
+
+/// A good bottom layer, so that there would be something to leave behind.
+fn with_layer(layer: Vec<u8>) -> Vec<Vec<u8>> {
+    vec![layers()[0].clone(), layer]
+}
+
+#[rstest]
+#[case::traversal(Tar::new().file("../../evil", "x"))]
+#[case::absolute(Tar::new().file("/evil", "x"))]
+#[case::device(Tar::new().device(EntryType::Block, "sda", 8, 0))]
+#[case::symlink(Tar::new().symlink("l", "../..").file("l/evil", "x"))]
+#[case::hard_link(Tar::new().hard_link("l", "../../images"))]
+#[case::size(Tar::new().member(EntryType::Regular, "a", "", b"", |h| h.set_size(1 << 60)))]
+#[case::kind(Tar::new().file("a", "").directory("a").file("a", ""))]
+fn layers_are_refused_whole(#[case] layer: Tar) {
+    for pack in [gzip, zstd, plain] {
+        refused(&oci(NAME, &with_layer(layer.clone().bytes()), pack));
+    }
+    refused(&docker(&[NAME], &with_layer(layer.bytes())));
+}
+
+#[test]
+fn truncated_layers() {
+    let layer = Tar::new().file("a", vec![7; 5000]).bytes();
+    // The archive's digest fits what is there; the layer still ends early.
+    fn cut(bytes: &[u8]) -> Vec<u8> {
+        let packed = gzip(bytes);
+        packed[..packed.len() - 9].to_vec()
+    }
+    let problem = refused(&oci(NAME, std::slice::from_ref(&layer), cut));
+    assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
+    let problem = refused(&docker(&[NAME], &[layer[..3000].to_vec()]));
+    assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
+    fn damaged(bytes: &[u8]) -> Vec<u8> {
+        let mut packed = gzip(bytes);
+        let crc = packed.len() - 8;
+        packed[crc] ^= 1;
+        packed
+    }
+    let problem = refused(&oci(NAME, &[layer], damaged));
+    assert!(matches!(problem, Problem::Compressed { .. }), "{problem:?}");
+}
+
+#[test]
+fn bytes_that_are_not_those_promised() {
+    let change = |part: &str, change: fn(&mut Vec<u8>)| {
+        let mut members = oci(NAME, &layers(), gzip);
+        let large = part == "layer";
+        let layer = Digest::of(&gzip(&layers()[1])).hex();
+        let name = members.0.iter().find(|(name, bytes)| {
+            name.starts_with("blobs/")
+                && name.ends_with(&layer) == large
+                && (large || find(bytes, part))
+        });
+        let name = name.unwrap().0.clone();
+        change(members.0.get_mut(&name).unwrap());
+        refused(&members)
+    };
+    fn find(bytes: &[u8], part: &str) -> bool {
+        String::from_utf8_lossy(bytes).contains(part)
+    }
+    for part in ["\"diff_ids\"", "\"layers\"", "layer"] {
+        let longer = change(part, |bytes| bytes.push(b' '));
+        assert!(
+            matches!(longer, Problem::SizeDiffers { .. }),
+            "{part}: {longer:?}"
+        );
+        let shorter = change(part, |bytes| bytes.truncate(bytes.len() - 1));
+        assert!(
+            matches!(shorter, Problem::SizeDiffers { .. }),
+            "{part}: {shorter:?}"
+        );
+    }
+    for part in ["\"diff_ids\"", "\"layers\""] {
+        let other = change(part, |bytes| *bytes.last_mut().unwrap() = b' ');
+        assert!(
+            matches!(other, Problem::DigestDiffers { .. }),
+            "{part}: {other:?}"
+        );
+    }
+    // The time in a gzip header changes the blob and not the layer.
+    let other = change("layer", |bytes| bytes[4] ^= 1);
+    assert!(matches!(other, Problem::DigestDiffers { .. }), "{other:?}");
+    // A broken blob that is not the promised one is called that.
+    let other = change("layer", |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0xff;
+    });
+    assert!(matches!(other, Problem::DigestDiffers { .. }), "{other:?}");
+}
+
+#[test]
+fn a_layer_that_is_another_than_the_configuration_says() {
+    let mut members = docker(&[NAME], &layers());
+    members.0.insert(
+        "1/layer.tar".to_owned(),
+        Tar::new().file("other", "").bytes(),
+    );
+    let problem = refused(&members);
+    assert!(
+        matches!(problem, Problem::DigestDiffers { .. }),
+        "{problem:?}"
+    );
+    // A configuration under the digest of another.
+    let mut members = docker(&[NAME], &layers());
+    let config = members
+        .0
+        .keys()
+        .find(|name| name.ends_with(".json") && name.len() > 60)
+        .unwrap()
+        .clone();
+    members.0.get_mut(&config).unwrap().push(b' ');
+    let problem = refused(&members);
+    assert!(
+        matches!(problem, Problem::DigestDiffers { .. }),
+        "{problem:?}"
+    );
+}
+
+#[test]
+fn documents_that_point_to_nothing() {
+    for missing in oci(NAME, &layers(), gzip).0.keys() {
+        let mut members = oci(NAME, &layers(), gzip);
+        members.0.remove(missing);
+        let problem = match missing.as_str() {
+            "oci-layout" => continue,
+            _ => refused(&members),
+        };
+        let expected = match missing.as_str() {
+            "index.json" => matches!(problem, Problem::NoImages),
+            _ => matches!(&problem, Problem::Missing { name } if name == missing),
+        };
+        assert!(expected, "{missing}: {problem:?}");
+    }
+}
+
+#[rstest]
+#[case("index.json", b"{".to_vec())]
+#[case("index.json", b"[]".to_vec())]
+#[case("index.json", br#"{"schemaVersion":2,"manifests":[{"mediaType":"x","size":1,"digest":"sha256:../../../etc/passwd"}]}"#.to_vec())]
+#[case("manifest.json", b"[{}]".to_vec())]
+#[case("manifest.json", b"\xff".to_vec())]
+fn documents_that_are_none(#[case] name: &str, #[case] bytes: Vec<u8>) {
+    let mut members = Members::default();
+    members.0.insert(name.to_owned(), bytes);
+    let problem = refused(&members);
+    assert!(
+        matches!(problem, Problem::Document { .. } | Problem::Digest { .. }),
+        "{problem:?}"
+    );
+}
+
+#[rstest]
+#[case::layer_outside("../../etc/passwd")]
+#[case::layer_absolute("/etc/passwd")]
+#[case::layer_missing("2/layer.tar")]
+fn a_docker_manifest_that_points_elsewhere(#[case] layer: &str) {
+    let mut members = docker(&[NAME], &layers());
+    let mut manifest: Value = serde_json::from_slice(&members.0["manifest.json"]).unwrap();
+    manifest[0]["Layers"][1] = layer.into();
+    members.document("manifest.json", &manifest);
+    let problem = refused(&members);
+    assert!(matches!(problem, Problem::Missing { .. }), "{problem:?}");
+    manifest[0]["Layers"] = json!([]);
+    members.document("manifest.json", &manifest);
+    let problem = refused(&members);
+    assert!(
+        matches!(
+            problem,
+            Problem::LayerCount {
+                manifest: 0,
+                config: 2
+            }
+        ),
+        "{problem:?}"
+    );
+}
+
+#[test]
+fn archives_that_are_no_honest_tar() {
+    let good = docker(&[NAME], &layers());
+    let bench = Bench::new();
+    let twice = good
+        .0
+        .iter()
+        .chain(&good.0)
+        .fold(Tar::new(), |tar, (name, bytes)| tar.file(name, bytes));
+    let problem = refusal(&bench, &twice.bytes(), NAME);
+    assert!(matches!(problem, Problem::Twice { .. }), "{problem:?}");
+    let whole = good.tar();
+    // Cut inside the last member's body or header: the end marker is 1024 bytes.
+    for cut in [whole.len() - 1024 - 300, 700, 100] {
+        let problem = refusal(&bench, &whole[..cut], NAME);
+        assert!(
+            matches!(problem, Problem::Truncated { .. }),
+            "cut at {cut}: {problem:?}"
+        );
+    }
+    let packed = gzip(&whole);
+    let problem = refusal(&bench, &packed[..packed.len() - 20], NAME);
+    assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
+    let problem = refusal(
+        &bench,
+        &Tar::new().file("../manifest.json", "[]").bytes(),
+        NAME,
+    );
+    assert!(matches!(problem, Problem::Name { .. }), "{problem:?}");
+    let problem = refusal(
+        &bench,
+        &Tar::new().symlink("manifest.json", "/etc/passwd").bytes(),
+        NAME,
+    );
+    assert!(
+        matches!(problem, Problem::LinkLeadsOut { .. }),
+        "{problem:?}"
+    );
+    let problem = refusal(
+        &bench,
+        &Tar::new()
+            .device(EntryType::Char, "manifest.json", 1, 5)
+            .bytes(),
+        NAME,
+    );
+    assert!(matches!(problem, Problem::Device { .. }), "{problem:?}");
+    let problem = refusal(&bench, b"hello", NAME);
+    assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
+    let problem = refusal(&bench, &[b'x'; 2048], NAME);
+    assert!(matches!(problem, Problem::Header { .. }), "{problem:?}");
+    let problem = refusal(&bench, b"", NAME);
+    assert!(matches!(problem, Problem::NoImages), "{problem:?}");
+}
+
+#[test]
+fn limits_of_images_and_archives() {
+    let with = |limits: Limits| Bench::limited(limits);
+    let zeros = Tar::new().file("zeros", vec![0; 1 << 20]).bytes();
+    let bomb = Limits {
+        ratio: 50,
+        ratio_from: 1 << 16,
+        ..Limits::default()
+    };
+    let problem = refusal(
+        &with(bomb.clone()),
+        &oci(NAME, std::slice::from_ref(&zeros), zstd).tar(),
+        NAME,
+    );
+    assert!(matches!(problem, Problem::Ratio { .. }), "{problem:?}");
+    let problem = refusal(
+        &with(bomb),
+        &gzip(&docker(&[NAME], std::slice::from_ref(&zeros)).tar()),
+        NAME,
+    );
+    assert!(matches!(problem, Problem::Ratio { .. }), "{problem:?}");
+    // Two layers of one image draw on one budget.
+    let budget = Limits {
+        unpacked_bytes: 3 << 19,
+        ..Limits::default()
+    };
+    let two = [
+        zeros.clone(),
+        Tar::new().file("more", vec![1; 1 << 20]).bytes(),
+    ];
+    let problem = refusal(&with(budget), &oci(NAME, &two, gzip).tar(), NAME);
+    assert!(matches!(problem, Problem::TooMuch { .. }), "{problem:?}");
+    for limits in [
+        Limits {
+            document_bytes: 100,
+            ..Limits::default()
+        },
+        Limits {
+            layers: 1,
+            ..Limits::default()
+        },
+        Limits {
+            entries: 3,
+            ..Limits::default()
+        },
+    ] {
+        let problem = refusal(
+            &with(limits.clone()),
+            &oci(NAME, &layers(), gzip).tar(),
+            NAME,
+        );
+        assert!(
+            matches!(problem, Problem::TooMuch { .. }),
+            "{limits:?}: {problem:?}"
+        );
+    }
+}
+
+#[test]
+fn indexes_without_end_or_with_one_name_for_two() {
+    let mut members = Members::default();
+    let mut descriptor = oci_image(&mut members, &layers(), gzip);
+    for _ in 0..10 {
+        let nested = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [descriptor]});
+        descriptor = members.blob(INDEX, &serde_json::to_vec(&nested).unwrap());
+    }
+    index(&mut members, &[named(descriptor, NAME)]);
+    let problem = refused(&members);
+    assert!(
+        matches!(
+            problem,
+            Problem::TooMuch {
+                unit: "nested indexes",
+                ..
+            }
+        ),
+        "{problem:?}"
+    );
+    let mut members = Members::default();
+    let one = oci_image(&mut members, &layers(), gzip);
+    let other = oci_image(&mut members, &layers()[..1], gzip);
+    index(&mut members, &[named(one, NAME), named(other, NAME)]);
+    let problem = refused(&members);
+    assert!(matches!(problem, Problem::Ambiguous { .. }), "{problem:?}");
+}
