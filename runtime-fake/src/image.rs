@@ -424,6 +424,6 @@ impl Drop for Lease<'_> {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

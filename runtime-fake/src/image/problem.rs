@@ -201,8 +201,8 @@ impl Problem {
         }
     }
 
-    /// The same for [`rustix::io::Errno`].
-    pub(crate) fn errno(doing: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> Problem {
+    /// The same for a bare system error number.
+    pub(crate) fn errno<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Problem {
         move |errno| Problem::Io {
             doing: doing.into(),
             source: errno.into(),

@@ -1,0 +1,432 @@
+//! `runtime.v1.ImageService`: the wire's side of the image store.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use cri::v1;
+use cri::v1::image_service_server::ImageService;
+use tokio_stream::Stream;
+use tonic::{Code, Request, Response, Status};
+
+use crate::image::{FsInfo, ImageError, ImageRecord, ImageStore, Problem, UserName};
+
+/// The service over one store. Every call leaves the store's blocking work to a blocking thread.
+#[derive(Debug, Clone)]
+pub(crate) struct ImageServer {
+    store: Arc<ImageStore>,
+}
+
+impl ImageServer {
+    pub(crate) fn new(store: Arc<ImageStore>) -> Self {
+        Self { store }
+    }
+
+    /// Runs `work` where it may block. It ends even if the client goes away: a pull that was asked
+    /// for once is of use to the next who asks.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&ImageStore) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let store = self.store.clone();
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        done.map_err(|error| {
+            Status::internal(format!("a call to the image store broke off: {error}"))
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for ImageServer {
+    /// Without a filter, or with an empty one, every image; otherwise the one the filter names.
+    async fn list_images(
+        &self,
+        request: Request<v1::ListImagesRequest>,
+    ) -> Result<Response<v1::ListImagesResponse>, Status> {
+        let filter = request.into_inner().filter.and_then(|filter| filter.image);
+        let wanted = filter
+            .map(|spec| spec.image)
+            .filter(|name| !name.is_empty());
+        let records = self.blocking(move |store| match wanted {
+            Some(name) => store.status(&name).into_iter().collect(),
+            None => store.list(),
+        });
+        let images = records.await?.into_iter().map(image).collect();
+        Ok(Response::new(v1::ListImagesResponse { images }))
+    }
+
+    type StreamImagesStream =
+        Pin<Box<dyn Stream<Item = Result<v1::StreamImagesResponse, Status>> + Send>>;
+
+    /// A client takes this answer as the sign to call ListImages instead.
+    async fn stream_images(
+        &self,
+        _request: Request<v1::StreamImagesRequest>,
+    ) -> Result<Response<Self::StreamImagesStream>, Status> {
+        Err(Status::unimplemented(
+            "StreamImages is not implemented: call ListImages",
+        ))
+    }
+
+    /// An image that is not there is no image and no error (CRI v1, ImageStatusResponse).
+    async fn image_status(
+        &self,
+        request: Request<v1::ImageStatusRequest>,
+    ) -> Result<Response<v1::ImageStatusResponse>, Status> {
+        let request = request.into_inner();
+        let name = named(request.image)?;
+        let record = self.blocking(move |store| store.status(&name)).await?;
+        let info = match &record {
+            Some(record) if request.verbose => verbose(record)?,
+            Some(_) | None => HashMap::new(),
+        };
+        Ok(Response::new(v1::ImageStatusResponse {
+            image: record.map(image),
+            info,
+        }))
+    }
+
+    /// The answer is the image's id, which is also what ImageStatus and ListImages call it.
+    async fn pull_image(
+        &self,
+        request: Request<v1::PullImageRequest>,
+    ) -> Result<Response<v1::PullImageResponse>, Status> {
+        let name = named(request.into_inner().image)?;
+        let id = self.blocking(move |store| store.pull(&name)).await??;
+        Ok(Response::new(v1::PullImageResponse {
+            image_ref: id.to_string(),
+        }))
+    }
+
+    /// Idempotent (CRI v1, ImageService.RemoveImage).
+    async fn remove_image(
+        &self,
+        request: Request<v1::RemoveImageRequest>,
+    ) -> Result<Response<v1::RemoveImageResponse>, Status> {
+        let name = named(request.into_inner().image)?;
+        self.blocking(move |store| store.remove(&name)).await??;
+        Ok(Response::new(v1::RemoveImageResponse {}))
+    }
+
+    /// One file system, for images and containers alike.
+    async fn image_fs_info(
+        &self,
+        _request: Request<v1::ImageFsInfoRequest>,
+    ) -> Result<Response<v1::ImageFsInfoResponse>, Status> {
+        let info = self.blocking(ImageStore::fs_info).await?;
+        Ok(Response::new(filesystems(&info, jiff::Timestamp::now())))
+    }
+}
+
+/// The name a request is about.
+fn named(spec: Option<v1::ImageSpec>) -> Result<String, Status> {
+    let name = spec.map(|spec| spec.image).unwrap_or_default();
+    if name.is_empty() {
+        return Err(Status::invalid_argument(
+            "the request names no image: set image.image",
+        ));
+    }
+    Ok(name)
+}
+
+fn image(record: ImageRecord) -> v1::Image {
+    let (uid, username) = match record.config.user() {
+        UserName::Unset => (None, String::new()),
+        UserName::Uid(uid) => (
+            Some(v1::Int64Value {
+                value: i64::from(uid),
+            }),
+            String::new(),
+        ),
+        UserName::Name(name) => (None, name),
+    };
+    v1::Image {
+        id: record.id.to_string(),
+        repo_tags: record.tags.into_iter().collect(),
+        repo_digests: record.digests.into_iter().collect(),
+        size: record.size,
+        uid,
+        username,
+        spec: Some(v1::ImageSpec {
+            image: record.id.to_string(),
+            ..v1::ImageSpec::default()
+        }),
+        pinned: record.pinned,
+    }
+}
+
+/// What `crictl inspecti` shows beside the status.
+fn verbose(record: &ImageRecord) -> Result<HashMap<String, String>, Status> {
+    let info = serde_json::to_string(&record.config).map_err(|error| {
+        Status::internal(format!("could not describe image {}: {error}", record.id))
+    })?;
+    Ok(HashMap::from([(
+        "info".to_owned(),
+        format!("{{\"imageSpec\":{{\"config\":{info}}}}}"),
+    )]))
+}
+
+fn filesystems(info: &FsInfo, now: jiff::Timestamp) -> v1::ImageFsInfoResponse {
+    let usage = v1::FilesystemUsage {
+        timestamp: i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX),
+        fs_id: Some(v1::FilesystemIdentifier {
+            mountpoint: info.mountpoint.display().to_string(),
+        }),
+        used_bytes: Some(v1::UInt64Value {
+            value: info.used_bytes,
+        }),
+        inodes_used: Some(v1::UInt64Value {
+            value: info.inodes_used,
+        }),
+    };
+    v1::ImageFsInfoResponse {
+        image_filesystems: vec![usage.clone()],
+        container_filesystems: vec![usage],
+    }
+}
+
+/// The table from image errors to gRPC codes. The message is the error with all its causes.
+impl From<ImageError> for Status {
+    fn from(error: ImageError) -> Self {
+        let code = match &error {
+            ImageError::Reference { .. } => Code::InvalidArgument,
+            ImageError::NotFound { .. }
+            | ImageError::NotFoundUnreadable { .. }
+            | ImageError::Absent { .. } => Code::NotFound,
+            ImageError::Archive {
+                source: Problem::Io { source, .. },
+                ..
+            }
+            | ImageError::Store { source, .. } => system(source),
+            // The archive has to change before a second try can do better.
+            ImageError::Archive { .. } => Code::FailedPrecondition,
+        };
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            message += &format!(": {next}");
+            cause = next.source();
+        }
+        Self::new(code, message)
+    }
+}
+
+fn system(error: &io::Error) -> Code {
+    let full = [
+        io::ErrorKind::StorageFull,
+        io::ErrorKind::QuotaExceeded,
+        io::ErrorKind::OutOfMemory,
+    ];
+    if full.contains(&error.kind()) {
+        Code::ResourceExhausted
+    } else {
+        Code::Internal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+    use crate::image::ImageOptions;
+    use crate::image::testing::{Tar, config, docker};
+
+    struct Bench {
+        dir: tempfile::TempDir,
+        server: ImageServer,
+    }
+
+    fn spec(name: &str) -> Option<v1::ImageSpec> {
+        Some(v1::ImageSpec {
+            image: name.to_owned(),
+            ..v1::ImageSpec::default()
+        })
+    }
+
+    impl Bench {
+        /// Offers one docker archive whose image wants to run as `user`, and the host's image.
+        fn new(user: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let layer = Tar::new().file("a", "content").bytes();
+            let mut members = docker(&["example.com/app:1"], std::slice::from_ref(&layer));
+            let mut config = config(&[layer]);
+            config["config"]["User"] = user.into();
+            members.document("config", &config);
+            members.document(
+                "manifest.json",
+                &serde_json::json!([{"Config": "config", "RepoTags": ["example.com/app:1"], "Layers": ["0/layer.tar"]}]),
+            );
+            let archive = dir.path().join("a.tar");
+            std::fs::write(&archive, members.tar()).unwrap();
+            let options = ImageOptions {
+                archives: vec![archive],
+                ..ImageOptions::new(dir.path().join("store"))
+            };
+            let server = ImageServer::new(Arc::new(ImageStore::open(options).unwrap()));
+            Self { dir, server }
+        }
+
+        async fn pull(&self, name: &str) -> Result<String, Status> {
+            let request = v1::PullImageRequest {
+                image: spec(name),
+                ..v1::PullImageRequest::default()
+            };
+            Ok(self
+                .server
+                .pull_image(Request::new(request))
+                .await?
+                .into_inner()
+                .image_ref)
+        }
+
+        async fn status(&self, name: &str, verbose: bool) -> v1::ImageStatusResponse {
+            let request = v1::ImageStatusRequest {
+                image: spec(name),
+                verbose,
+            };
+            self.server
+                .image_status(Request::new(request))
+                .await
+                .unwrap()
+                .into_inner()
+        }
+
+        async fn list(&self, filter: Option<&str>) -> Vec<v1::Image> {
+            let filter = filter.map(|name| v1::ImageFilter { image: spec(name) });
+            let request = v1::ListImagesRequest { filter };
+            self.server
+                .list_images(Request::new(request))
+                .await
+                .unwrap()
+                .into_inner()
+                .images
+        }
+
+        async fn remove(&self, name: &str) -> Result<(), Status> {
+            let request = v1::RemoveImageRequest { image: spec(name) };
+            self.server
+                .remove_image(Request::new(request))
+                .await
+                .map(|_| ())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_image_comes_and_goes() {
+        let bench = Bench::new("");
+        assert_eq!(bench.status("example.com/app:1", false).await.image, None);
+        assert_eq!(bench.list(None).await, []);
+        let id = bench.pull("example.com/app:1").await.unwrap();
+        let host = bench.pull("crib.local/host").await.unwrap();
+        let status = bench.status("example.com/app:1", true).await;
+        let image = status.image.unwrap();
+        assert_eq!(
+            (image.id.as_str(), &image.repo_tags[..]),
+            (id.as_str(), &["example.com/app:1".to_owned()][..])
+        );
+        assert!(
+            image.size > 0 && image.uid.is_none() && image.username.is_empty() && !image.pinned
+        );
+        let info: serde_json::Value = serde_json::from_str(&status.info["info"]).unwrap();
+        assert_eq!(info["imageSpec"]["config"]["entrypoint"][0], "/bin/x");
+        for name in [id.as_str(), &id["sha256:".len()..], "example.com/app:1"] {
+            assert_eq!(
+                bench.status(name, false).await.image.as_ref(),
+                Some(&image),
+                "{name}"
+            );
+            assert_eq!(bench.list(Some(name)).await, std::slice::from_ref(&image));
+        }
+        assert_eq!(bench.list(Some("example.com/app:2")).await, []);
+        let mut ids: Vec<String> = bench
+            .list(Some(""))
+            .await
+            .into_iter()
+            .map(|image| image.id)
+            .collect();
+        ids.sort();
+        let mut want = vec![id.clone(), host];
+        want.sort();
+        assert_eq!(ids, want);
+        bench.remove(&id).await.unwrap();
+        bench.remove(&id).await.unwrap();
+        bench.remove("example.com/never:1").await.unwrap();
+        assert_eq!(bench.status("example.com/app:1", false).await.image, None);
+        assert_eq!(bench.list(None).await.len(), 1);
+    }
+
+    #[rstest]
+    #[case("1002", Some(1002), "")]
+    #[case("www-data", None, "www-data")]
+    #[case("1003:users", Some(1003), "")]
+    #[case("www-data:www-data", None, "www-data")]
+    #[tokio::test]
+    async fn users(#[case] user: &str, #[case] uid: Option<i64>, #[case] name: &str) {
+        let bench = Bench::new(user);
+        let id = bench.pull("example.com/app:1").await.unwrap();
+        let image = bench.status(&id, false).await.image.unwrap();
+        assert_eq!(
+            (image.uid.map(|uid| uid.value), image.username.as_str()),
+            (uid, name)
+        );
+    }
+
+    #[tokio::test]
+    async fn refusals_have_codes_and_say_why() {
+        let bench = Bench::new("");
+        let code = |result: Result<String, Status>| result.unwrap_err().code();
+        assert_eq!(code(bench.pull("").await), Code::InvalidArgument);
+        assert_eq!(code(bench.pull("Not A Name").await), Code::InvalidArgument);
+        assert_eq!(code(bench.pull("example.com/app:2").await), Code::NotFound);
+        assert_eq!(
+            bench.remove("").await.unwrap_err().code(),
+            Code::InvalidArgument
+        );
+        let evil = Tar::new().file("../evil", "").bytes();
+        std::fs::write(
+            bench.dir.path().join("a.tar"),
+            docker(&["example.com/app:1"], &[evil]).tar(),
+        )
+        .unwrap();
+        let status = bench.pull("example.com/app:1").await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        let end = "a.tar was refused: the layer names \"../evil\", which leads out of the image";
+        assert!(status.message().ends_with(end), "{}", status.message());
+        let request = Request::new(v1::StreamImagesRequest::default());
+        let stream = bench.server.stream_images(request).await;
+        assert_eq!(stream.err().unwrap().code(), Code::Unimplemented);
+    }
+
+    #[tokio::test]
+    async fn the_file_system_is_there_and_grows() {
+        let bench = Bench::new("");
+        let used = async || {
+            let request = Request::new(v1::ImageFsInfoRequest {});
+            let info = bench
+                .server
+                .image_fs_info(request)
+                .await
+                .unwrap()
+                .into_inner();
+            let [usage] = &info.image_filesystems[..] else {
+                panic!("{info:?}")
+            };
+            let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
+            assert!(std::path::Path::new(mountpoint).is_dir(), "{mountpoint}");
+            assert!(usage.timestamp > 1_700_000_000_000_000_000);
+            (
+                usage.used_bytes.unwrap().value,
+                usage.inodes_used.unwrap().value,
+            )
+        };
+        let empty = used().await;
+        assert_eq!(empty.0, 0);
+        bench.pull("example.com/app:1").await.unwrap();
+        let full = used().await;
+        assert!(full.0 > empty.0 && full.1 > empty.1, "{empty:?} {full:?}");
+    }
+}
