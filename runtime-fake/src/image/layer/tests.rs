@@ -1,6 +1,8 @@
 //! Layers built here, unpacked into directories that the test then looks at with ordinary calls.
 #![allow(clippy::unwrap_used)]
 
+mod overlay;
+
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
