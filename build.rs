@@ -4,11 +4,55 @@
 
 use std::{env, fs, path::PathBuf};
 
+/// What a runtime is told and keeps in its records: these messages have a JSON form.
+const RECORDED: [&str; 33] = [
+    "CDIDevice",
+    "Capability",
+    "ContainerConfig",
+    "ContainerMetadata",
+    "DNSConfig",
+    "Device",
+    "HugepageLimit",
+    "IDMapping",
+    "ImageSpec",
+    "Int64Value",
+    "KeyValue",
+    "LinuxContainerConfig",
+    "LinuxContainerResources",
+    "LinuxContainerSecurityContext",
+    "LinuxContainerUser",
+    "LinuxPodSandboxConfig",
+    "LinuxSandboxSecurityContext",
+    "Mount",
+    "NamespaceOption",
+    "PodSandboxConfig",
+    "PodSandboxMetadata",
+    "PortMapping",
+    "SELinuxOption",
+    "SecurityProfile",
+    "UserNamespace",
+    "WindowsContainerConfig",
+    "WindowsContainerResources",
+    "WindowsContainerSecurityContext",
+    "WindowsCpuGroupAffinity",
+    "WindowsNamespaceOption",
+    "WindowsPodSandboxConfig",
+    "WindowsSandboxSecurityContext",
+    "ContainerUser",
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/cri.proto");
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_source_info(true).open_file("cri.proto")?;
-    tonic_prost_build::configure()
+    let mut generator = tonic_prost_build::configure();
+    for message in RECORDED {
+        generator = generator.message_attribute(
+            format!("runtime.v1.{message}"),
+            "#[derive(serde::Serialize, serde::Deserialize)] #[serde(default)]",
+        );
+    }
+    generator
         // It holds secrets: `proto/redact.rs` writes its Debug form by hand.
         .skip_debug(["runtime.v1.AuthConfig"])
         .compile_fds(compiler.file_descriptor_set())?;

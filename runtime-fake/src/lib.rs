@@ -1,5 +1,46 @@
-//! runtime-fake
+//! **runtime-fake**: a container runtime that speaks CRI v1 over real namespaces and processes.
+//!
+//! Read in this order: [`server`] opens everything and serves; [`service`] takes the calls; [`runtime`] walks between the
+//! records and the processes; [`launch`] decides how a container is set up; [`keeper`] does it.
+//!
+//! # Tasks
+//! | task | owns | in | out |
+//! |---|---|---|---|
+//! | store (one) | every record, their files | changes (channel) | state (watch), news (broadcast) |
+//! | keeper writer, reader (a pod) | one connection | calls (channel) | answers (oneshot), news (channel) |
+//! | follower (a pod) | nothing | a keeper's news | changes to the store |
+//! | operation (a call) | nothing | a request | an answer; it goes on when its client is gone |
 
+mod config;
+mod container;
+mod id;
 pub mod image;
+mod isolation;
+mod keeper;
+mod launch;
+mod log;
 pub mod net;
+mod recovery;
+mod resolv;
+mod runtime;
+mod sandbox;
+mod server;
 mod service;
+mod store;
+
+pub use config::Config;
+pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
+pub use keeper::keeper_main;
+pub use server::{ServeError, serve};
+pub use store::OpenError;
+
+/// An error with its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,10 +1,496 @@
-//! The services of CRI v1, one file each.
+//! `runtime.v1.RuntimeService`: one short method a call. The work is [`crate::runtime`]'s, the messages' [`wire`]'s.
 
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "the server that offers it comes with the runtime service"
-    )
-)]
+mod error;
 pub(crate) mod image;
+mod wire;
+
+use std::{pin::Pin, time::Duration};
+
+use cri::v1::{self, runtime_service_server::RuntimeService};
+use jiff::Timestamp;
+use tokio_stream::{
+    Stream, StreamExt as _,
+    wrappers::{BroadcastStream, errors::BroadcastStreamRecvError},
+};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    isolation::Isolation,
+    runtime::{Network, Runtime},
+};
+
+/// The version of the kubelet's interface, which has been this one since 2016 (CRI v1, VersionResponse).
+const KUBELET_API_VERSION: &str = "0.1.0";
+const RUNTIME_NAME: &str = "crib";
+
+/// The service over one runtime.
+pub(crate) struct CriService {
+    runtime: Runtime,
+}
+
+impl CriService {
+    pub(crate) fn new(runtime: Runtime) -> Self {
+        Self { runtime }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+type Items<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+fn absent(call: &str) -> Status {
+    Status::unimplemented(format!(
+        "{call} is not implemented yet: see docs/cri.md for the calls that are"
+    ))
+}
+
+fn required<T>(value: Option<T>, what: &str) -> Result<T, Status> {
+    value.ok_or_else(|| Status::invalid_argument(format!("{what} is missing")))
+}
+
+/// Whole seconds that a client gave; negative ones are a mistake.
+fn seconds(value: i64, what: &str) -> Result<Duration, Status> {
+    let value = u64::try_from(value)
+        .map_err(|_| Status::invalid_argument(format!("{what} is negative: {value}")))?;
+    // Longer than a timer can wait is as good as for ever.
+    Ok(Duration::from_secs(value.min(u64::from(u32::MAX))))
+}
+
+#[tonic::async_trait]
+impl RuntimeService for CriService {
+    async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
+        Ok(Response::new(v1::VersionResponse {
+            version: KUBELET_API_VERSION.to_owned(),
+            runtime_name: RUNTIME_NAME.to_owned(),
+            runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+            runtime_api_version: "v1".to_owned(),
+        }))
+    }
+
+    async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
+        let runtime = &self.runtime;
+        let (network, reason) = match &*runtime.network {
+            Network::Bridge(_) | Network::Host => (true, String::new()),
+            Network::Loopback { reason } => (
+                true,
+                format!("pods have a loopback interface only: {reason}"),
+            ),
+        };
+        let condition = |kind: &str, status, reason: &str, message: String| v1::RuntimeCondition {
+            r#type: kind.to_owned(),
+            status,
+            reason: reason.to_owned(),
+            message,
+        };
+        let isolation = runtime.config.isolation;
+        let namespaces = isolation != Isolation::Process;
+        let mut info = std::collections::HashMap::new();
+        if request.into_inner().verbose {
+            info.insert("isolation".to_owned(), isolation.to_string());
+            info.insert(
+                "stateDirectory".to_owned(),
+                runtime.config.state_dir.display().to_string(),
+            );
+        }
+        Ok(Response::new(v1::StatusResponse {
+            status: Some(v1::RuntimeStatus {
+                conditions: vec![
+                    condition(
+                        "RuntimeReady",
+                        true,
+                        "Isolation",
+                        format!("isolation: {isolation}"),
+                    ),
+                    condition(
+                        "NetworkReady",
+                        network,
+                        if reason.is_empty() {
+                            ""
+                        } else {
+                            "LoopbackOnly"
+                        },
+                        reason,
+                    ),
+                ],
+            }),
+            info,
+            runtime_handlers: vec![v1::RuntimeHandler {
+                name: String::new(),
+                features: Some(v1::RuntimeHandlerFeatures {
+                    recursive_read_only_mounts: namespaces,
+                    user_namespaces: false,
+                }),
+            }],
+            features: Some(v1::RuntimeFeatures {
+                supplemental_groups_policy: true,
+                ..Default::default()
+            }),
+        }))
+    }
+
+    async fn runtime_config(
+        &self,
+        _: Request<v1::RuntimeConfigRequest>,
+    ) -> Answer<v1::RuntimeConfigResponse> {
+        // Said explicitly: the message's default would mean systemd.
+        let linux = v1::LinuxRuntimeConfiguration {
+            cgroup_driver: v1::CgroupDriver::Cgroupfs.into(),
+        };
+        Ok(Response::new(v1::RuntimeConfigResponse {
+            linux: Some(linux),
+        }))
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        request: Request<v1::RunPodSandboxRequest>,
+    ) -> Answer<v1::RunPodSandboxResponse> {
+        let request = request.into_inner();
+        let config = required(request.config, "config")?;
+        let runtime = self.runtime.clone();
+        let run = async move { runtime.run_sandbox(config, request.runtime_handler).await };
+        let id = self.runtime.to_its_end(run).await?;
+        Ok(Response::new(v1::RunPodSandboxResponse {
+            pod_sandbox_id: id.to_string(),
+        }))
+    }
+
+    async fn stop_pod_sandbox(
+        &self,
+        request: Request<v1::StopPodSandboxRequest>,
+    ) -> Answer<v1::StopPodSandboxResponse> {
+        let (runtime, id) = (self.runtime.clone(), request.into_inner().pod_sandbox_id);
+        self.runtime
+            .to_its_end(async move { runtime.stop_sandbox(&id).await })
+            .await?;
+        Ok(Response::new(v1::StopPodSandboxResponse {}))
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        request: Request<v1::RemovePodSandboxRequest>,
+    ) -> Answer<v1::RemovePodSandboxResponse> {
+        let (runtime, id) = (self.runtime.clone(), request.into_inner().pod_sandbox_id);
+        self.runtime
+            .to_its_end(async move { runtime.remove_sandbox(&id).await })
+            .await?;
+        Ok(Response::new(v1::RemovePodSandboxResponse {}))
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        request: Request<v1::PodSandboxStatusRequest>,
+    ) -> Answer<v1::PodSandboxStatusResponse> {
+        let request = request.into_inner();
+        let state = self.runtime.store.state();
+        let sandbox = state
+            .sandbox(&request.pod_sandbox_id)
+            .map_err(crate::runtime::Error::from)?;
+        let mut info = std::collections::HashMap::new();
+        if request.verbose {
+            info.insert(
+                "info".to_owned(),
+                serde_json::to_string(&**sandbox).unwrap_or_default(),
+            );
+        }
+        Ok(Response::new(v1::PodSandboxStatusResponse {
+            status: Some(wire::sandbox_status(sandbox)),
+            info,
+            containers_statuses: wire::statuses_of(&state, &sandbox.id),
+            timestamp: i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX),
+        }))
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        request: Request<v1::ListPodSandboxRequest>,
+    ) -> Answer<v1::ListPodSandboxResponse> {
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let state = self.runtime.store.state();
+        let items = state
+            .sandboxes
+            .values()
+            .filter(|s| wire::sandbox_fits(s, &filter))
+            .map(|s| wire::sandbox(s))
+            .collect();
+        Ok(Response::new(v1::ListPodSandboxResponse { items }))
+    }
+
+    async fn create_container(
+        &self,
+        request: Request<v1::CreateContainerRequest>,
+    ) -> Answer<v1::CreateContainerResponse> {
+        let request = request.into_inner();
+        let config = required(request.config, "config")?;
+        let runtime = self.runtime.clone();
+        let create = async move {
+            runtime
+                .create_container(&request.pod_sandbox_id, config)
+                .await
+        };
+        let id = self.runtime.to_its_end(create).await?;
+        Ok(Response::new(v1::CreateContainerResponse {
+            container_id: id.to_string(),
+        }))
+    }
+
+    async fn start_container(
+        &self,
+        request: Request<v1::StartContainerRequest>,
+    ) -> Answer<v1::StartContainerResponse> {
+        let (runtime, id) = (self.runtime.clone(), request.into_inner().container_id);
+        self.runtime
+            .to_its_end(async move { runtime.start_container(&id).await })
+            .await?;
+        Ok(Response::new(v1::StartContainerResponse {}))
+    }
+
+    async fn stop_container(
+        &self,
+        request: Request<v1::StopContainerRequest>,
+    ) -> Answer<v1::StopContainerResponse> {
+        let request = request.into_inner();
+        let grace = seconds(request.timeout, "timeout")?;
+        // Not to its end: a client that goes away does not get its container killed.
+        self.runtime
+            .stop_container(&request.container_id, grace)
+            .await?;
+        Ok(Response::new(v1::StopContainerResponse {}))
+    }
+
+    async fn remove_container(
+        &self,
+        request: Request<v1::RemoveContainerRequest>,
+    ) -> Answer<v1::RemoveContainerResponse> {
+        let (runtime, id) = (self.runtime.clone(), request.into_inner().container_id);
+        self.runtime
+            .to_its_end(async move { runtime.remove_container(&id).await })
+            .await?;
+        Ok(Response::new(v1::RemoveContainerResponse {}))
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<v1::ListContainersRequest>,
+    ) -> Answer<v1::ListContainersResponse> {
+        let filter = request.into_inner().filter.unwrap_or_default();
+        let state = self.runtime.store.state();
+        let containers = state
+            .containers
+            .values()
+            .filter(|c| wire::container_fits(c, &filter))
+            .map(|c| wire::container(c))
+            .collect();
+        Ok(Response::new(v1::ListContainersResponse { containers }))
+    }
+
+    async fn container_status(
+        &self,
+        request: Request<v1::ContainerStatusRequest>,
+    ) -> Answer<v1::ContainerStatusResponse> {
+        let request = request.into_inner();
+        let state = self.runtime.store.state();
+        let container = state
+            .container(&request.container_id)
+            .map_err(crate::runtime::Error::from)?;
+        let mut info = std::collections::HashMap::new();
+        if request.verbose {
+            info.insert(
+                "info".to_owned(),
+                serde_json::to_string(&**container).unwrap_or_default(),
+            );
+        }
+        Ok(Response::new(v1::ContainerStatusResponse {
+            status: Some(wire::container_status(container)),
+            info,
+        }))
+    }
+
+    async fn reopen_container_log(
+        &self,
+        request: Request<v1::ReopenContainerLogRequest>,
+    ) -> Answer<v1::ReopenContainerLogResponse> {
+        self.runtime
+            .reopen_log(&request.into_inner().container_id)
+            .await?;
+        Ok(Response::new(v1::ReopenContainerLogResponse {}))
+    }
+
+    async fn exec_sync(
+        &self,
+        request: Request<v1::ExecSyncRequest>,
+    ) -> Answer<v1::ExecSyncResponse> {
+        let request = request.into_inner();
+        let timeout = seconds(request.timeout, "timeout")?;
+        let runtime = self.runtime.clone();
+        let exec = async move {
+            runtime
+                .exec_sync(&request.container_id, request.cmd, timeout)
+                .await
+        };
+        let result = self.runtime.to_its_end(exec).await?;
+        Ok(Response::new(v1::ExecSyncResponse {
+            stdout: result.stdout,
+            stderr: result.stderr,
+            exit_code: result.exit_code,
+        }))
+    }
+
+    async fn update_runtime_config(
+        &self,
+        _: Request<v1::UpdateRuntimeConfigRequest>,
+    ) -> Answer<v1::UpdateRuntimeConfigResponse> {
+        Err(absent("UpdateRuntimeConfig"))
+    }
+
+    type GetContainerEventsStream = Items<v1::ContainerEventResponse>;
+
+    async fn get_container_events(
+        &self,
+        _: Request<v1::GetEventsRequest>,
+    ) -> Answer<Self::GetContainerEventsStream> {
+        let news = BroadcastStream::new(self.runtime.store.news()).map(|news| match news {
+            Ok(news) => Ok(wire::event(&news, Timestamp::now())),
+            Err(BroadcastStreamRecvError::Lagged(missed)) => {
+                Err(Status::data_loss(format!("{missed} events were missed: they were not read in time; list everything and subscribe again")))
+            }
+        });
+        Ok(Response::new(Box::pin(news)))
+    }
+
+    type StreamPodSandboxesStream = Items<v1::StreamPodSandboxesResponse>;
+
+    async fn stream_pod_sandboxes(
+        &self,
+        _: Request<v1::StreamPodSandboxesRequest>,
+    ) -> Answer<Self::StreamPodSandboxesStream> {
+        Err(absent("StreamPodSandboxes"))
+    }
+
+    type StreamContainersStream = Items<v1::StreamContainersResponse>;
+
+    async fn stream_containers(
+        &self,
+        _: Request<v1::StreamContainersRequest>,
+    ) -> Answer<Self::StreamContainersStream> {
+        Err(absent("StreamContainers"))
+    }
+
+    async fn update_container_resources(
+        &self,
+        _: Request<v1::UpdateContainerResourcesRequest>,
+    ) -> Answer<v1::UpdateContainerResourcesResponse> {
+        Err(absent("UpdateContainerResources"))
+    }
+
+    async fn exec(&self, _: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
+        Err(absent("Exec"))
+    }
+
+    async fn attach(&self, _: Request<v1::AttachRequest>) -> Answer<v1::AttachResponse> {
+        Err(absent("Attach"))
+    }
+
+    async fn port_forward(
+        &self,
+        _: Request<v1::PortForwardRequest>,
+    ) -> Answer<v1::PortForwardResponse> {
+        Err(absent("PortForward"))
+    }
+
+    async fn container_stats(
+        &self,
+        _: Request<v1::ContainerStatsRequest>,
+    ) -> Answer<v1::ContainerStatsResponse> {
+        Err(absent("ContainerStats"))
+    }
+
+    async fn list_container_stats(
+        &self,
+        _: Request<v1::ListContainerStatsRequest>,
+    ) -> Answer<v1::ListContainerStatsResponse> {
+        Err(absent("ListContainerStats"))
+    }
+
+    type StreamContainerStatsStream = Items<v1::StreamContainerStatsResponse>;
+
+    async fn stream_container_stats(
+        &self,
+        _: Request<v1::StreamContainerStatsRequest>,
+    ) -> Answer<Self::StreamContainerStatsStream> {
+        Err(absent("StreamContainerStats"))
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        _: Request<v1::PodSandboxStatsRequest>,
+    ) -> Answer<v1::PodSandboxStatsResponse> {
+        Err(absent("PodSandboxStats"))
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        _: Request<v1::ListPodSandboxStatsRequest>,
+    ) -> Answer<v1::ListPodSandboxStatsResponse> {
+        Err(absent("ListPodSandboxStats"))
+    }
+
+    type StreamPodSandboxStatsStream = Items<v1::StreamPodSandboxStatsResponse>;
+
+    async fn stream_pod_sandbox_stats(
+        &self,
+        _: Request<v1::StreamPodSandboxStatsRequest>,
+    ) -> Answer<Self::StreamPodSandboxStatsStream> {
+        Err(absent("StreamPodSandboxStats"))
+    }
+
+    async fn checkpoint_container(
+        &self,
+        _: Request<v1::CheckpointContainerRequest>,
+    ) -> Answer<v1::CheckpointContainerResponse> {
+        Err(absent("CheckpointContainer"))
+    }
+
+    async fn checkpoint_pod(
+        &self,
+        _: Request<v1::CheckpointPodRequest>,
+    ) -> Answer<v1::CheckpointPodResponse> {
+        Err(absent("CheckpointPod"))
+    }
+
+    async fn restore_pod(
+        &self,
+        _: Request<v1::RestorePodRequest>,
+    ) -> Answer<v1::RestorePodResponse> {
+        Err(absent("RestorePod"))
+    }
+
+    async fn list_metric_descriptors(
+        &self,
+        _: Request<v1::ListMetricDescriptorsRequest>,
+    ) -> Answer<v1::ListMetricDescriptorsResponse> {
+        Err(absent("ListMetricDescriptors"))
+    }
+
+    async fn list_pod_sandbox_metrics(
+        &self,
+        _: Request<v1::ListPodSandboxMetricsRequest>,
+    ) -> Answer<v1::ListPodSandboxMetricsResponse> {
+        Err(absent("ListPodSandboxMetrics"))
+    }
+
+    type StreamPodSandboxMetricsStream = Items<v1::StreamPodSandboxMetricsResponse>;
+
+    async fn stream_pod_sandbox_metrics(
+        &self,
+        _: Request<v1::StreamPodSandboxMetricsRequest>,
+    ) -> Answer<Self::StreamPodSandboxMetricsStream> {
+        Err(absent("StreamPodSandboxMetrics"))
+    }
+
+    async fn update_pod_sandbox_resources(
+        &self,
+        _: Request<v1::UpdatePodSandboxResourcesRequest>,
+    ) -> Answer<v1::UpdatePodSandboxResourcesResponse> {
+        Err(absent("UpdatePodSandboxResources"))
+    }
+}

@@ -1,17 +1,15 @@
 //! `runtime.v1.ImageService`: the wire's side of the image store.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use cri::v1;
 use cri::v1::image_service_server::ImageService;
 use tokio_stream::Stream;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
-use crate::image::{FsInfo, ImageError, ImageRecord, ImageStore, Problem, UserName};
+use crate::image::{FsInfo, ImageRecord, ImageStore, UserName};
 
 /// The service over one store. Every call leaves the store's blocking work to a blocking thread.
 #[derive(Debug, Clone)]
@@ -184,45 +182,6 @@ fn filesystems(info: &FsInfo, now: jiff::Timestamp) -> v1::ImageFsInfoResponse {
     v1::ImageFsInfoResponse {
         image_filesystems: vec![usage.clone()],
         container_filesystems: vec![usage],
-    }
-}
-
-/// The table from image errors to gRPC codes. The message is the error with all its causes.
-impl From<ImageError> for Status {
-    fn from(error: ImageError) -> Self {
-        let code = match &error {
-            ImageError::Reference { .. } => Code::InvalidArgument,
-            ImageError::NotFound { .. }
-            | ImageError::NotFoundUnreadable { .. }
-            | ImageError::Absent { .. } => Code::NotFound,
-            ImageError::Archive {
-                source: Problem::Io { source, .. },
-                ..
-            }
-            | ImageError::Store { source, .. } => system(source),
-            // The archive has to change before a second try can do better.
-            ImageError::Archive { .. } => Code::FailedPrecondition,
-        };
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            message += &format!(": {next}");
-            cause = next.source();
-        }
-        Self::new(code, message)
-    }
-}
-
-fn system(error: &io::Error) -> Code {
-    let full = [
-        io::ErrorKind::StorageFull,
-        io::ErrorKind::QuotaExceeded,
-        io::ErrorKind::OutOfMemory,
-    ];
-    if full.contains(&error.kind()) {
-        Code::ResourceExhausted
-    } else {
-        Code::Internal
     }
 }
 

@@ -1,0 +1,31 @@
+//! What the runtime is told when it is started.
+
+use std::path::PathBuf;
+
+use crate::isolation::Isolation;
+
+/// The runtime's settings.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where everything is kept that outlives the daemon.
+    pub state_dir: PathBuf,
+    /// What [`crate::enter`] found.
+    pub isolation: Isolation,
+    /// Image archives and layouts, or directories of them, that `PullImage` may take images from.
+    pub image_archives: Vec<PathBuf>,
+    /// Every pod ends with the daemon, however that ends, and nothing is left.
+    pub ephemeral: bool,
+}
+
+impl Config {
+    /// Settings for `state_dir`, with pods that outlive the daemon and no archives.
+    #[must_use]
+    pub fn new(state_dir: PathBuf, isolation: Isolation) -> Self {
+        Self {
+            state_dir,
+            isolation,
+            image_archives: Vec::new(),
+            ephemeral: false,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The container machine: pure.
+//!
+//! ```text
+//! Creating ──Created──▶ Created ──Started──▶ Running ──Exited──▶ Exited
+//!     │                    └──────────────Exited────────────────────▲
+//!     └──(removed: a container that could not be created never was)
+//! ```
+//!
+//! `Exited` may overtake `Started`: a program can end before the daemon has heard that it ran. It brings the time of its
+//! start along, so nothing is lost.
+
+use cri::v1::ContainerConfig;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{ContainerId, SandboxId},
+    keeper::protocol::{Exit, UserIds},
+};
+
+/// A container's record.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Container {
+    /// Its id.
+    pub id: ContainerId,
+    /// The sandbox that it lives in.
+    pub sandbox: SandboxId,
+    /// What the client asked for, word by word.
+    pub config: ContainerConfig,
+    /// The id of its image.
+    pub image_id: String,
+    /// The signal that asks it to end, by number.
+    pub stop_signal: i32,
+    /// Its log file; empty when it has none.
+    pub log_path: String,
+    /// Where it is in its life.
+    pub state: ContainerState,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When its program began to run.
+    pub started_at: Option<Timestamp>,
+    /// The user that it runs as.
+    pub user: Option<UserIds>,
+    /// How it ended.
+    pub exit: Option<Exit>,
+}
+
+/// Where a container is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ContainerState {
+    /// Being set up.
+    Creating,
+    /// It waits to be started.
+    Created,
+    /// Its program runs.
+    Running,
+    /// Its program has ended.
+    Exited,
+    /// It was lost: nobody saw how it ended.
+    Lost,
+}
+
+/// What can happen to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ContainerEvent {
+    /// It waits at its barrier, as this user.
+    Created(UserIds),
+    /// Its program runs.
+    Started(Timestamp),
+    /// It has ended.
+    Exited(Exit),
+    /// Its keeper is gone and has left no record of it. The time is when that was noticed.
+    Lost(Timestamp),
+}
+
+/// What a client is told about a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It was created.
+    Created,
+    /// It was started.
+    Started,
+    /// It has ended.
+    Stopped,
+    /// It was removed.
+    Deleted,
+}
+
+/// The exit code of a container that nobody saw ending (containerd reports the same).
+pub(crate) const LOST_EXIT_CODE: i32 = 255;
+
+impl Container {
+    /// The container after `event`, and what clients are told, in order. Nothing is told when nothing changes.
+    #[must_use]
+    pub(crate) fn on(&mut self, event: ContainerEvent) -> Vec<Told> {
+        use ContainerState as S;
+        match (self.state, event) {
+            (S::Creating, ContainerEvent::Created(user)) => {
+                self.user = Some(user);
+                self.state = S::Created;
+                vec![Told::Created]
+            }
+            (S::Created, ContainerEvent::Started(at)) => {
+                self.started_at = Some(at);
+                self.state = S::Running;
+                vec![Told::Started]
+            }
+            (S::Created | S::Running | S::Lost, ContainerEvent::Exited(exit)) => {
+                let overtaken = self.state == S::Created && exit.started.is_some();
+                self.started_at = self.started_at.or(exit.started);
+                self.exit = Some(exit);
+                let told = if self.state == S::Lost {
+                    Vec::new()
+                } else {
+                    vec![Told::Stopped]
+                };
+                self.state = S::Exited;
+                if overtaken {
+                    [vec![Told::Started], told].concat()
+                } else {
+                    told
+                }
+            }
+            (S::Creating | S::Created | S::Running, ContainerEvent::Lost(at)) => {
+                self.exit = Some(Exit {
+                    code: LOST_EXIT_CODE,
+                    at,
+                    started: self.started_at,
+                    start_error: None,
+                });
+                self.state = S::Lost;
+                vec![Told::Stopped]
+            }
+            (S::Creating | S::Exited, ContainerEvent::Exited(_))
+            | (S::Creating | S::Running | S::Exited | S::Lost, ContainerEvent::Started(_))
+            | (S::Created | S::Running | S::Exited | S::Lost, ContainerEvent::Created(_))
+            | (S::Exited | S::Lost, ContainerEvent::Lost(_)) => Vec::new(),
+        }
+    }
+
+    /// Whether clients see it.
+    #[must_use]
+    pub(crate) fn visible(&self) -> bool {
+        self.state != ContainerState::Creating
+    }
+
+    /// Whether it has ended, known or unknown how.
+    #[must_use]
+    pub(crate) fn ended(&self) -> bool {
+        matches!(self.state, ContainerState::Exited | ContainerState::Lost)
+    }
+
+    /// Name and attempt: no two containers of a sandbox share both.
+    #[must_use]
+    pub(crate) fn key(&self) -> (&str, u32) {
+        self.config
+            .metadata
+            .as_ref()
+            .map_or(("", 0), |m| (&m.name, m.attempt))
+    }
+
+    /// Why it ended, in one word (`Completed`, `Error`, `StartError`, `Unknown`) and as a sentence.
+    #[must_use]
+    pub(crate) fn reason(&self) -> (&'static str, String) {
+        match (self.state, &self.exit) {
+            (ContainerState::Lost, _) => (
+                "Unknown",
+                "the container was lost: its keeper ended without a record of it".to_owned(),
+            ),
+            (
+                _,
+                Some(Exit {
+                    start_error: Some(error),
+                    ..
+                }),
+            ) => ("StartError", error.clone()),
+            (_, Some(Exit { code: 0, .. })) => ("Completed", String::new()),
+            (_, Some(_)) => ("Error", String::new()),
+            (_, None) => ("", String::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn container(state: ContainerState) -> Container {
+        Container {
+            id: ContainerId::from_record("c"),
+            sandbox: SandboxId::random(),
+            config: ContainerConfig::default(),
+            image_id: String::new(),
+            stop_signal: 15,
+            log_path: String::new(),
+            state,
+            created_at: Timestamp::UNIX_EPOCH,
+            started_at: None,
+            user: None,
+            exit: None,
+        }
+    }
+
+    fn exit(code: i32, started: Option<Timestamp>, start_error: Option<&str>) -> Exit {
+        Exit {
+            code,
+            at: Timestamp::UNIX_EPOCH,
+            started,
+            start_error: start_error.map(Into::into),
+        }
+    }
+
+    const T: Timestamp = Timestamp::UNIX_EPOCH;
+
+    #[rstest]
+    #[case::created(ContainerState::Creating, ContainerEvent::Created(UserIds::default()), ContainerState::Created, &[Told::Created])]
+    #[case::started(ContainerState::Created, ContainerEvent::Started(T), ContainerState::Running, &[Told::Started])]
+    #[case::ended(ContainerState::Running, ContainerEvent::Exited(exit(0, Some(T), None)), ContainerState::Exited, &[Told::Stopped])]
+    #[case::overtaken(ContainerState::Created, ContainerEvent::Exited(exit(0, Some(T), None)), ContainerState::Exited, &[Told::Started, Told::Stopped])]
+    #[case::never_ran(ContainerState::Created, ContainerEvent::Exited(exit(137, None, None)), ContainerState::Exited, &[Told::Stopped])]
+    #[case::late_start(ContainerState::Exited, ContainerEvent::Started(T), ContainerState::Exited, &[])]
+    #[case::twice(ContainerState::Exited, ContainerEvent::Exited(exit(1, None, None)), ContainerState::Exited, &[])]
+    #[case::lost(ContainerState::Running, ContainerEvent::Lost(T), ContainerState::Lost, &[Told::Stopped])]
+    #[case::found_again(ContainerState::Lost, ContainerEvent::Exited(exit(3, Some(T), None)), ContainerState::Exited, &[])]
+    fn machine(
+        #[case] from: ContainerState,
+        #[case] event: ContainerEvent,
+        #[case] to: ContainerState,
+        #[case] told: &[Told],
+    ) {
+        let mut container = container(from);
+        assert_eq!(container.on(event), told);
+        assert_eq!(container.state, to);
+    }
+
+    #[rstest]
+    #[case(ContainerState::Exited, exit(0, None, None), "Completed")]
+    #[case(ContainerState::Exited, exit(7, None, None), "Error")]
+    #[case(
+        ContainerState::Exited,
+        exit(128, None, Some("no such file")),
+        "StartError"
+    )]
+    #[case(ContainerState::Lost, exit(255, None, None), "Unknown")]
+    fn reasons(#[case] state: ContainerState, #[case] exit: Exit, #[case] reason: &str) {
+        assert_eq!(
+            Container {
+                exit: Some(exit),
+                ..container(state)
+            }
+            .reason()
+            .0,
+            reason
+        );
+    }
+}

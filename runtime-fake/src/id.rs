@@ -1,0 +1,112 @@
+//! Names of sandboxes and containers: 64 lower-case hexadecimal digits, as every CRI client expects.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub(crate) struct $name(String);
+
+        impl $name {
+            /// A fresh random id.
+            #[must_use]
+            pub(crate) fn random() -> Self {
+                Self(random_hex())
+            }
+
+            /// The 64 digits.
+            #[must_use]
+            pub(crate) fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// The first 13 digits, for people.
+            #[must_use]
+            pub(crate) fn short(&self) -> &str {
+                self.0.get(..13).unwrap_or(&self.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.short())
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+id! {
+    /// A pod sandbox's id.
+    SandboxId
+}
+id! {
+    /// A container's id.
+    ContainerId
+}
+
+impl ContainerId {
+    /// The id that a message from a keeper names.
+    #[must_use]
+    pub(crate) fn from_record(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+fn random_hex() -> String {
+    let mut bytes = [0u8; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        // The kernel only fails here for bad addresses or before its generator is seeded, where it waits instead.
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => panic!("the kernel gives no random bytes: {error}"),
+        }
+    }
+    hex(&bytes)
+}
+
+/// `bytes` in lower-case hexadecimal.
+#[must_use]
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_64_digits_and_differ() {
+        let (a, b) = (SandboxId::random(), SandboxId::random());
+        assert_eq!(a.as_str().len(), 64);
+        assert!(
+            a.as_str()
+                .bytes()
+                .all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
+        );
+        assert_ne!(a, b);
+    }
+}

@@ -1,0 +1,175 @@
+//! The isolation ladder: what the box allows, found out by trying, and never silently less than what was asked for.
+
+mod mapping;
+mod userns;
+
+use std::{fmt, path::Path, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::launch::Rung;
+
+/// What the user asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IsolationWish {
+    /// The best that the box allows.
+    #[default]
+    Auto,
+    /// Namespaces made by root.
+    Root,
+    /// Namespaces inside a user namespace.
+    Rootless,
+    /// Plain processes.
+    Process,
+}
+
+impl FromStr for IsolationWish {
+    type Err = UnknownIsolation;
+
+    fn from_str(text: &str) -> Result<Self, UnknownIsolation> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "root" => Ok(Self::Root),
+            "rootless" => Ok(Self::Rootless),
+            "process" => Ok(Self::Process),
+            _ => Err(UnknownIsolation(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for IsolationWish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Root => "root",
+            Self::Rootless => "rootless",
+            Self::Process => "process",
+        })
+    }
+}
+
+/// A word that names no isolation.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown isolation {0:?}: one of auto, root, rootless, process")]
+pub struct UnknownIsolation(String);
+
+/// What the runtime runs with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// All namespaces, made by root.
+    Root,
+    /// All namespaces, inside a user namespace.
+    Rootless {
+        /// How many ids are mapped into it: 1 without subordinate ids.
+        ids: u32,
+    },
+    /// No namespaces.
+    Process,
+}
+
+impl Isolation {
+    pub(crate) const fn rung(self) -> Rung {
+        match self {
+            Self::Root => Rung::Root,
+            Self::Rootless { .. } => Rung::Rootless,
+            Self::Process => Rung::Process,
+        }
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => f.write_str("root"),
+            Self::Rootless { ids: 1 } => f.write_str("rootless (a single id)"),
+            Self::Rootless { ids } => write!(f, "rootless ({ids} ids)"),
+            Self::Process => f.write_str("process"),
+        }
+    }
+}
+
+/// Why the wished isolation cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum EnterError {
+    /// `root` was asked for by somebody else.
+    #[error(
+        "isolation root needs root (user {uid} asks): run as root, or use --isolation rootless"
+    )]
+    NotRoot {
+        /// Who asked.
+        uid: u32,
+    },
+    /// Root without the power to make namespaces.
+    #[error(
+        "isolation root cannot be had: {reason}; use --isolation auto, or give this container CAP_SYS_ADMIN"
+    )]
+    NoNamespaces {
+        /// What failed.
+        reason: String,
+    },
+    /// No user namespace.
+    #[error(
+        "isolation rootless cannot be had: {reason}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) or use --isolation process"
+    )]
+    NoUserNamespace {
+        /// What failed.
+        reason: String,
+    },
+}
+
+/// Finds the isolation for `wish`, and moves this process into a user namespace if it is for an ordinary user: the one of
+/// an earlier daemon's pods in `state_dir` if any still run, else a new one.
+///
+/// # Errors
+/// When the box does not allow what was asked for. With [`IsolationWish::Auto`] there is always a last rung.
+///
+/// It must be called before anything has started a thread: the kernel moves only single threads.
+pub fn enter(wish: IsolationWish, state_dir: &Path) -> Result<Isolation, EnterError> {
+    let uid = nix::unistd::geteuid().as_raw();
+    match (wish, uid) {
+        (IsolationWish::Process, _) => Ok(Isolation::Process),
+        (IsolationWish::Root, 1..) => Err(EnterError::NotRoot { uid }),
+        (IsolationWish::Root | IsolationWish::Rootless, 0) => as_root(),
+        (IsolationWish::Rootless, _) => {
+            userns::enter(state_dir).map_err(|reason| EnterError::NoUserNamespace { reason })
+        }
+        (IsolationWish::Auto, 0) => Ok(as_root().unwrap_or(Isolation::Process)),
+        (IsolationWish::Auto, _) => Ok(userns::enter(state_dir).unwrap_or(Isolation::Process)),
+    }
+}
+
+/// Root: of the box, or of a user namespace that somebody made for us.
+fn as_root() -> Result<Isolation, EnterError> {
+    userns::probe_namespaces().map_err(|reason| EnterError::NoNamespaces { reason })?;
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    Ok(match mapping::mapped_ids(&map) {
+        mapping::Mapped::Everything => Isolation::Root,
+        mapping::Mapped::Some(ids) => Isolation::Rootless { ids },
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_read_as_they_are_written() {
+        for wish in [
+            IsolationWish::Auto,
+            IsolationWish::Root,
+            IsolationWish::Rootless,
+            IsolationWish::Process,
+        ] {
+            assert_eq!(wish.to_string().parse::<IsolationWish>().unwrap(), wish);
+        }
+        assert!(
+            "docker"
+                .parse::<IsolationWish>()
+                .unwrap_err()
+                .to_string()
+                .contains("one of auto, root")
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! User namespaces: made, mapped and joined. Every function here is for a process that has a single thread still.
+#![allow(
+    unsafe_code,
+    reason = "fork and unshare, before there is a second thread"
+)]
+
+use std::{
+    fs,
+    io::{self, Read as _, Write as _},
+    os::fd::AsFd as _,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use nix::{
+    sys::wait::{WaitStatus, waitpid},
+    unistd::{ForkResult, fork},
+};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use super::{
+    Isolation,
+    mapping::{self, Range},
+};
+use crate::recovery;
+
+/// What went wrong, as a sentence.
+type Reason = String;
+
+fn because(what: &str) -> impl Fn(io::Error) -> Reason + '_ {
+    move |error| format!("failed to {what}: {error}")
+}
+
+fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    // SAFETY: CLONE_FILES is never among the flags, so no descriptor changes its owner.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+/// Tries in a child whether this process may make the namespaces of a pod.
+pub(super) fn probe_namespaces() -> Result<(), Reason> {
+    in_child(|| {
+        unshare(
+            UnshareFlags::NEWNS
+                | UnshareFlags::NEWNET
+                | UnshareFlags::NEWIPC
+                | UnshareFlags::NEWUTS
+                | UnshareFlags::NEWPID,
+        )
+        .map_err(because("make namespaces"))?;
+        let propagation = rustix::mount::MountPropagationFlags::DOWNSTREAM
+            | rustix::mount::MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", propagation)
+            .map_err(|e| because("change a mount")(e.into()))
+    })
+}
+
+/// Moves this process into the user namespace of the pods in `state_dir`, or into a new one.
+pub(super) fn enter(state_dir: &Path) -> Result<Isolation, Reason> {
+    for pid in recovery::living_keepers(state_dir) {
+        if join(pid).is_ok() {
+            return current();
+        }
+    }
+    // Tried in a child first: a process that is in a user namespace without rights there cannot go back.
+    in_child(|| make().and_then(|_| probe_in_place()))?;
+    make()
+}
+
+fn current() -> Result<Isolation, Reason> {
+    let map = fs::read_to_string("/proc/self/uid_map").map_err(because("read the id map"))?;
+    match mapping::mapped_ids(&map) {
+        mapping::Mapped::Everything => Err("the namespace joined is the box's own".to_owned()),
+        mapping::Mapped::Some(ids) => Ok(Isolation::Rootless { ids }),
+    }
+}
+
+fn join(pid: i32) -> io::Result<()> {
+    let namespace = fs::File::open(format!("/proc/{pid}/ns/user"))?;
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::User))?;
+    become_root()
+}
+
+fn become_root() -> io::Result<()> {
+    rustix::thread::set_thread_res_gid(
+        rustix::process::Gid::ROOT,
+        rustix::process::Gid::ROOT,
+        rustix::process::Gid::ROOT,
+    )?;
+    rustix::thread::set_thread_res_uid(
+        rustix::process::Uid::ROOT,
+        rustix::process::Uid::ROOT,
+        rustix::process::Uid::ROOT,
+    )?;
+    Ok(())
+}
+
+fn probe_in_place() -> Result<(), Reason> {
+    unshare(UnshareFlags::NEWNS | UnshareFlags::NEWNET)
+        .map_err(because("make namespaces in a user namespace"))?;
+    let propagation = rustix::mount::MountPropagationFlags::DOWNSTREAM
+        | rustix::mount::MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", propagation)
+        .map_err(|e| because("change a mount in a user namespace")(e.into()))
+}
+
+/// Makes a user namespace where this user is root, with the subordinate ids if they can be had.
+fn make() -> Result<Isolation, Reason> {
+    let (uid, gid) = (
+        nix::unistd::geteuid().as_raw(),
+        nix::unistd::getegid().as_raw(),
+    );
+    let ranges = subordinate_ids(uid);
+    if let Some((uids, gids)) = &ranges {
+        // The mapping tools work from outside, on a process that waits inside.
+        let target = std::process::id();
+        let (mut ready, mut go) = io::pipe().map_err(because("make a pipe"))?;
+        // SAFETY: this process has a single thread (the caller's promise), so its child may run any code.
+        match unsafe { fork() }.map_err(|e| because("fork")(e.into()))? {
+            ForkResult::Child => {
+                drop(go);
+                let mapped = ready.read_exact(&mut [0u8]).is_ok()
+                    && run_tool("newuidmap", target, &mapping::arguments(uid, uids))
+                    && run_tool("newgidmap", target, &mapping::arguments(gid, gids));
+                std::process::exit(i32::from(!mapped));
+            }
+            ForkResult::Parent { child } => {
+                drop(ready);
+                unshare(UnshareFlags::NEWUSER).map_err(because("make a user namespace"))?;
+                go.write_all(b"g").map_err(because("speak to the helper"))?;
+                if matches!(waitpid(child, None), Ok(WaitStatus::Exited(_, 0))) {
+                    become_root().map_err(because("become root in the user namespace"))?;
+                    return current();
+                }
+                // Nothing is mapped yet: map the one id that needs no help.
+                return map_single(uid, gid);
+            }
+        }
+    }
+    unshare(UnshareFlags::NEWUSER).map_err(because("make a user namespace"))?;
+    map_single(uid, gid)
+}
+
+fn map_single(uid: u32, gid: u32) -> Result<Isolation, Reason> {
+    fs::write("/proc/self/uid_map", format!("0 {uid} 1\n")).map_err(because("map the user id"))?;
+    fs::write("/proc/self/setgroups", "deny").map_err(because("give up setting groups"))?;
+    fs::write("/proc/self/gid_map", format!("0 {gid} 1\n")).map_err(because("map the group id"))?;
+    become_root().map_err(because("become root in the user namespace"))?;
+    current()
+}
+
+fn run_tool(tool: &str, pid: u32, arguments: &[String]) -> bool {
+    // What it prints is for the administrator who has set up the box halfway; one id is mapped instead.
+    let status = Command::new(tool)
+        .arg(pid.to_string())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|s| s.success())
+}
+
+fn subordinate_ids(uid: u32) -> Option<(Vec<Range>, Vec<Range>)> {
+    let name = nix::unistd::User::from_uid(uid.into()).ok().flatten()?.name;
+    let ranges =
+        |file| mapping::subordinate(&fs::read_to_string(file).unwrap_or_default(), &name, uid);
+    let (uids, gids) = (ranges("/etc/subuid"), ranges("/etc/subgid"));
+    (!uids.is_empty() && !gids.is_empty() && in_path("newuidmap") && in_path("newgidmap"))
+        .then_some((uids, gids))
+}
+
+fn in_path(tool: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|directory| directory.join(tool).is_file())
+    })
+}
+
+/// Runs `work` in a child, and says what it said.
+fn in_child(work: impl FnOnce() -> Result<(), Reason>) -> Result<(), Reason> {
+    let (mut reader, mut writer) = io::pipe().map_err(because("make a pipe"))?;
+    // SAFETY: this process has a single thread (the caller's promise), so its child may run any code.
+    match unsafe { fork() }.map_err(|e| because("fork")(e.into()))? {
+        ForkResult::Child => {
+            drop(reader);
+            let code = match work() {
+                Ok(()) => 0,
+                Err(reason) => {
+                    let _ = writer.write_all(reason.as_bytes());
+                    1
+                }
+            };
+            std::process::exit(code);
+        }
+        ForkResult::Parent { child } => {
+            drop(writer);
+            let mut reason = String::new();
+            let _ = reader.read_to_string(&mut reason);
+            match waitpid(child, None) {
+                Ok(WaitStatus::Exited(_, 0)) => Ok(()),
+                Ok(_) if !reason.is_empty() => Err(reason),
+                Ok(_) | Err(_) => Err("the trial of namespaces ended unexpectedly".to_owned()),
+            }
+        }
+    }
+}

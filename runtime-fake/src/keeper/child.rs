@@ -1,0 +1,165 @@
+//! What runs in the new process between a fork of the keeper and the container's program.
+//!
+//! The keeper has one thread, so a fork of it may run any code. The child says on its report pipe how it went: one
+//! [`Report`] when it waits at the barrier, another one if `execve` fails; the pipe closes when the program runs.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::Mode,
+    thread::{LinkNameSpaceType, UnshareFlags},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    process,
+    protocol::{Failure, UserIds},
+    root,
+    step::{Doing as _, Step},
+    sys,
+};
+use crate::launch::{ExecPlan, LaunchPlan, Rung};
+
+/// The exit status of a process whose program could not be run, as containerd reports it (`StartError`).
+pub(super) const START_ERROR: i32 = 128;
+
+/// One line of JSON on the report pipe.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Report {
+    /// Set up; the ids that were found.
+    Ready(UserIds),
+    /// It cannot be done.
+    Failed(Failure),
+}
+
+/// The child's ends of its pipes.
+pub(super) struct Ends {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    /// Says how it went.
+    pub(super) report: OwnedFd,
+}
+
+/// A container's first process.
+pub(super) fn container(plan: &LaunchPlan, shm: Option<&Path>, ends: Ends, barrier: OwnedFd) -> ! {
+    let report = take_over(ends);
+    let set_up = || -> Step<process::Ready> {
+        sys::die_with_parent().doing("be ended with the keeper")?;
+        rustix::process::setsid().doing("start a session")?;
+        adjust_oom_score(plan.oom_score_adj);
+        // Devices and mount points get just the modes they are given.
+        rustix::process::umask(Mode::empty());
+        if plan.rung == Rung::Process {
+            rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
+        } else {
+            root::enter(plan, shm)?;
+        }
+        process::prepare(&plan.process)
+    };
+    let ready = match set_up() {
+        Ok(ready) => ready,
+        Err(failure) => fail(report, failure),
+    };
+    say(&report, &Report::Ready(ready.ids.clone()));
+    // A keeper that ends, or gives the container up, closes the barrier without a word.
+    let mut go = [0u8; 1];
+    match std::fs::File::from(barrier).read(&mut go) {
+        Ok(1) => fail(report, ready.exec()),
+        Ok(_) | Err(_) => std::process::exit(START_ERROR),
+    }
+}
+
+/// A further process in a container whose first process is `target`; it is in the right process namespace already.
+pub(super) fn exec(plan: &ExecPlan, rung: Rung, target: i32, ends: Ends) -> ! {
+    let report = take_over(ends);
+    let set_up = || -> Step<process::Ready> {
+        sys::die_with_parent().doing("be ended with the keeper")?;
+        rustix::process::setsid().doing("start a session")?;
+        // Before the container's processes can see this one: /proc/PID/exe is the runtime's own program.
+        sys::set_dumpable(false).doing("hide from the container")?;
+        if rung != Rung::Process {
+            join(target, "mnt", LinkNameSpaceType::Mount)?;
+        }
+        process::prepare(&plan.process)
+    };
+    match set_up() {
+        Ok(ready) => fail(report, ready.exec()),
+        Err(failure) => fail(report, failure),
+    }
+}
+
+/// Moves this process into a namespace of `target`; `kind` is its name in `/proc/PID/ns`.
+pub(super) fn join(target: i32, kind: &str, name: LinkNameSpaceType) -> Step {
+    let what = || format!("join the {kind} namespace of process {target}");
+    let namespace = std::fs::File::open(format!("/proc/{target}/ns/{kind}")).doing(what())?;
+    if name == LinkNameSpaceType::Mount {
+        // The keeper's threads (one) share root and directory with nobody, yet the kernel wants to be told.
+        unshare(UnshareFlags::FS).doing(what())?;
+    }
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(name)).doing(what())
+}
+
+/// `unshare` for the keeper and its forks.
+#[allow(
+    unsafe_code,
+    reason = "rustix marks unshare unsafe because of CLONE_FILES, which is not used here"
+)]
+pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    debug_assert!(!flags.contains(UnshareFlags::FILES));
+    // SAFETY: CLONE_FILES, which would split the descriptors that other threads own, is not among the flags.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+fn adjust_oom_score(wanted: Option<i32>) {
+    let Some(wanted) = wanted else { return };
+    let write = |value: i32| std::fs::write("/proc/self/oom_score_adj", value.to_string());
+    if write(wanted).is_err() {
+        // Without CAP_SYS_RESOURCE it cannot go below where it is: the nearest that is allowed.
+        let current = std::fs::read_to_string("/proc/self/oom_score_adj")
+            .ok()
+            .and_then(|t| t.trim().parse().ok())
+            .unwrap_or(0);
+        let _ = write(wanted.max(current));
+    }
+}
+
+/// Puts the pipes where the program expects them. Nothing can be reported before that, so errors end the process.
+fn take_over(ends: Ends) -> OwnedFd {
+    let Ends {
+        stdin,
+        stdout,
+        stderr,
+        report,
+    } = ends;
+    let moved = rustix::stdio::dup2_stdin(stdin)
+        .and_then(|()| rustix::stdio::dup2_stdout(stdout))
+        .and_then(|()| rustix::stdio::dup2_stderr(stderr));
+    if moved.is_err() {
+        std::process::exit(START_ERROR);
+    }
+    report
+}
+
+fn say(report: &OwnedFd, what: &Report) {
+    let write = |mut to: std::fs::File| -> io::Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        to.write_all(&line)
+    };
+    // When the keeper is gone there is nobody to tell.
+    let _ = duplicate(report.as_fd()).and_then(|fd| write(fd.into()));
+}
+
+fn duplicate(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    fd.try_clone_to_owned()
+}
+
+fn fail(report: OwnedFd, failure: Failure) -> ! {
+    say(&report, &Report::Failed(failure));
+    std::process::exit(START_ERROR)
+}

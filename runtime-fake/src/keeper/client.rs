@@ -1,0 +1,252 @@
+//! The daemon's end of a keeper's connection: numbered calls, and news for the store.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::net as std_net,
+    },
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::{
+    io::Interest,
+    net::UnixStream,
+    sync::{mpsc, oneshot},
+};
+
+use super::{
+    frame::{Receiver, encode, send},
+    protocol::{Call, Event, Failure, FailureKind, Message, Outcome, Request, SOCKET},
+};
+use crate::launch::ExecPlan;
+
+/// An exec: its process, and its exit code once it has ended.
+pub(crate) struct RunningExec {
+    pub(crate) pid: i32,
+    pub(crate) ended: oneshot::Receiver<i32>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    calls: HashMap<u64, oneshot::Sender<Result<Outcome, Failure>>>,
+    execs: HashMap<i32, oneshot::Sender<i32>>,
+    /// Ends of execs whose caller has not heard yet that they began.
+    early: HashMap<i32, i32>,
+    gone: bool,
+}
+
+/// A keeper, as the daemon speaks to it. Clones speak to the same one.
+#[derive(Clone)]
+pub(crate) struct KeeperClient {
+    outgoing: mpsc::UnboundedSender<(Vec<u8>, Vec<OwnedFd>)>,
+    waiting: Arc<Mutex<Waiting>>,
+    next: Arc<AtomicU64>,
+}
+
+/// What a keeper tells without being asked.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Event(Event),
+    /// It has ended, or cannot be understood.
+    Gone,
+}
+
+/// Connects to the socket of the keeper in `directory`, whatever the length of its path.
+pub(crate) fn connect(directory: &Path) -> io::Result<std_net::UnixStream> {
+    let handle = open_path(directory)?;
+    std_net::UnixStream::connect(short_path(&handle))
+}
+
+/// Listens on the keeper's socket in `directory`, whatever the length of its path.
+pub(crate) fn listen(directory: &Path) -> io::Result<std_net::UnixListener> {
+    let handle = open_path(directory)?;
+    std_net::UnixListener::bind(short_path(&handle))
+}
+
+fn open_path(directory: &Path) -> io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags, open};
+    Ok(open(
+        directory,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
+}
+
+/// A socket address has room for 107 bytes: the way through an open directory is always short enough.
+fn short_path(directory: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd())
+}
+
+impl KeeperClient {
+    /// Speaks over `stream`. News go to `told`, in the order in which the keeper sent them.
+    pub(crate) fn start(
+        stream: std_net::UnixStream,
+        told: mpsc::UnboundedSender<Told>,
+    ) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let stream = Arc::new(UnixStream::from_std(stream)?);
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        tokio::spawn(write(stream.clone(), queue));
+        tokio::spawn(read(stream, waiting.clone(), told));
+        Ok(Self {
+            outgoing,
+            waiting,
+            next: Arc::new(AtomicU64::new(1)),
+        })
+    }
+
+    /// Makes a call and waits for its answer.
+    pub(crate) async fn call(&self, call: Call) -> Result<Outcome, Failure> {
+        self.call_with(call, Vec::new()).await
+    }
+
+    /// The same, with descriptors to take along.
+    pub(crate) async fn call_with(
+        &self,
+        call: Call,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Outcome, Failure> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut waiting = lock(&self.waiting);
+            if waiting.gone {
+                return Err(gone());
+            }
+            waiting.calls.insert(number, answer);
+        }
+        let request = Request {
+            number,
+            descriptors: descriptors.len(),
+            call,
+        };
+        let document = serde_json::to_vec(&request).map_err(|error| {
+            Failure::new(
+                FailureKind::System,
+                format!("failed to write a request: {error}"),
+            )
+        })?;
+        // A writer that has ended leaves the answer to the reader, which sees the same end.
+        let _ = self.outgoing.send((encode(&document), descriptors));
+        answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Runs a process in a container; `descriptors` become its stdin, stdout and stderr.
+    pub(crate) async fn exec(
+        &self,
+        container: &str,
+        plan: ExecPlan,
+        descriptors: [OwnedFd; 3],
+    ) -> Result<RunningExec, Failure> {
+        let call = Call::Exec {
+            container: container.to_owned(),
+            plan: Box::new(plan),
+        };
+        let outcome = self.call_with(call, descriptors.into()).await?;
+        let Outcome::Exec { pid } = outcome else {
+            return Err(unexpected(&outcome));
+        };
+        let (sender, ended) = oneshot::channel();
+        let mut waiting = lock(&self.waiting);
+        match waiting.early.remove(&pid) {
+            Some(code) => drop(sender.send(code)),
+            None if waiting.gone => {}
+            None => drop(waiting.execs.insert(pid, sender)),
+        }
+        Ok(RunningExec { pid, ended })
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn gone() -> Failure {
+    Failure::new(FailureKind::System, "the pod's keeper has ended")
+}
+
+/// The failure for an answer to another question.
+pub(crate) fn unexpected(outcome: &Outcome) -> Failure {
+    Failure::new(
+        FailureKind::System,
+        format!("the pod's keeper gave an unexpected answer: {outcome:?}"),
+    )
+}
+
+async fn write(
+    stream: Arc<UnixStream>,
+    mut queue: mpsc::UnboundedReceiver<(Vec<u8>, Vec<OwnedFd>)>,
+) {
+    while let Some((bytes, descriptors)) = queue.recv().await {
+        let mut rest = &bytes[..];
+        let mut riding: Vec<_> = descriptors.iter().map(|d| d.as_fd()).collect();
+        while !rest.is_empty() {
+            match stream
+                .async_io(Interest::WRITABLE, || send(&*stream, rest, &riding))
+                .await
+            {
+                Ok(sent) => {
+                    rest = &rest[sent..];
+                    riding.clear();
+                }
+                // The reader sees the end too and tells.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+async fn read(
+    stream: Arc<UnixStream>,
+    waiting: Arc<Mutex<Waiting>>,
+    told: mpsc::UnboundedSender<Told>,
+) {
+    let mut receiver = Receiver::default();
+    while let Ok(1..) = stream
+        .async_io(Interest::READABLE, || receiver.fill(&*stream))
+        .await
+    {
+        if take(&mut receiver, &waiting, &told).is_err() {
+            break;
+        }
+    }
+    {
+        let mut waiting = lock(&waiting);
+        waiting.gone = true;
+        waiting.calls.clear();
+        waiting.execs.clear();
+    }
+    let _ = told.send(Told::Gone);
+}
+
+fn take(
+    receiver: &mut Receiver,
+    waiting: &Mutex<Waiting>,
+    told: &mpsc::UnboundedSender<Told>,
+) -> io::Result<()> {
+    while let Some(document) = receiver.next()? {
+        match serde_json::from_slice(&document)? {
+            Message::Reply { number, result } => {
+                if let Some(answer) = lock(waiting).calls.remove(&number) {
+                    let _ = answer.send(result);
+                }
+            }
+            Message::Event(Event::ExecExited { pid, code }) => {
+                let mut waiting = lock(waiting);
+                match waiting.execs.remove(&pid) {
+                    Some(ended) => drop(ended.send(code)),
+                    None => drop(waiting.early.insert(pid, code)),
+                }
+            }
+            Message::Event(event) => drop(told.send(Told::Event(event))),
+        }
+    }
+    Ok(())
+}

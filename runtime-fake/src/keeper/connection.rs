@@ -1,0 +1,76 @@
+//! The keeper's end of the daemon's connection.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+};
+
+use super::{
+    frame::{Receiver, encode, send},
+    protocol::{Message, Request},
+};
+
+/// A connection that never blocks.
+pub(super) struct Connection {
+    pub(super) stream: UnixStream,
+    receiver: Receiver,
+    outgoing: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            receiver: Receiver::default(),
+            outgoing: Vec::new(),
+        })
+    }
+
+    pub(super) fn wants_to_write(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Queues `message`; [`Self::flush`] sends.
+    pub(super) fn say(&mut self, message: &Message) {
+        // All our messages are plain structures with string keys: they have a JSON form.
+        if let Ok(document) = serde_json::to_vec(message) {
+            self.outgoing.extend(encode(&document));
+        }
+    }
+
+    /// Sends what the socket takes now.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while !self.outgoing.is_empty() {
+            match send(&self.stream, &self.outgoing, &[]) {
+                Ok(sent) => drop(self.outgoing.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends everything, waiting for the daemon to read.
+    pub(super) fn flush_all(&mut self) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.flush()
+    }
+
+    /// The requests that have come, each with its descriptors; the end of the stream is an error.
+    pub(super) fn requests(&mut self) -> io::Result<Vec<(Request, Vec<OwnedFd>)>> {
+        match self.receiver.fill(&self.stream) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        let mut requests = Vec::new();
+        while let Some(document) = self.receiver.next()? {
+            let request: Request = serde_json::from_slice(&document)?;
+            let descriptors = self.receiver.take_descriptors(request.descriptors)?;
+            requests.push((request, descriptors));
+        }
+        Ok(requests)
+    }
+}

@@ -1,0 +1,245 @@
+//! A container as its keeper holds it.
+//!
+//! ```text
+//! Creating ──ready──▶ Created ──start──▶ Starting ──execve──▶ Running ──exit──▶ Exited
+//!     └──────────────────┴───────────────────┴────────exit──────────────────────▶
+//! ```
+
+use std::{
+    fs::File,
+    io::Read as _,
+    os::fd::{AsFd as _, BorrowedFd},
+};
+
+use jiff::Timestamp;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::{
+    child::{self, Ends, Report},
+    output::{Output, pipe_from_child},
+    pod::{Pod, fork_into},
+    protocol::{Exit, Failure, FailureKind, UserIds},
+    step::{Doing as _, Step},
+    sys::{self, Fork},
+};
+use crate::launch::{LaunchPlan, Pids, Rung};
+
+/// Where a container is in its life, with the number of the request that waits for the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Creating { number: u64 },
+    Created,
+    Starting { number: u64 },
+    Running,
+    Exited,
+}
+
+/// A container and its first process.
+pub(super) struct Container {
+    pub(super) phase: Phase,
+    /// The first process; meaningless once [`Phase::Exited`].
+    pub(super) pid: i32,
+    pub(super) rung: Rung,
+    pub(super) output: Output,
+    pub(super) started: Option<Timestamp>,
+    pub(super) start_error: Option<Failure>,
+    pub(super) exit: Option<Exit>,
+    /// The requests that wait for its end, to forget it.
+    pub(super) forget: Vec<u64>,
+    report: Option<ReportPipe>,
+    barrier: Option<File>,
+    /// Kept open, so that a program that reads finds nothing rather than the end.
+    _stdin: Option<File>,
+}
+
+/// What a report pipe had to say.
+pub(super) enum News {
+    Nothing,
+    Ready(UserIds),
+    Failed(Failure),
+    /// Closed: by a successful `execve`, or with the process.
+    Closed,
+}
+
+/// The reading end of a child's report pipe.
+pub(super) struct ReportPipe {
+    pipe: File,
+    text: Vec<u8>,
+}
+
+impl ReportPipe {
+    pub(super) fn new(pipe: std::os::fd::OwnedFd) -> Self {
+        Self {
+            pipe: pipe.into(),
+            text: Vec::new(),
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    /// The next piece of news. After [`News::Closed`] there is no more.
+    pub(super) fn read(&mut self) -> News {
+        loop {
+            if let Some(end) = self.text.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                return match serde_json::from_slice(&line) {
+                    Ok(Report::Ready(ids)) => News::Ready(ids),
+                    Ok(Report::Failed(failure)) => News::Failed(failure),
+                    Err(error) => News::Failed(Failure::new(
+                        FailureKind::System,
+                        format!("a new process reported nonsense: {error}"),
+                    )),
+                };
+            }
+            let mut chunk = [0u8; 4096];
+            match self.pipe.read(&mut chunk) {
+                Ok(0) => return News::Closed,
+                Ok(n) => self.text.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return News::Nothing,
+            }
+        }
+    }
+}
+
+impl Container {
+    /// Forks the first process, which sets itself up and reports.
+    pub(super) fn create(plan: &LaunchPlan, pod: &Pod, number: u64) -> Step<Self> {
+        let what = "make the container's pipes";
+        let (stdout, child_stdout) = pipe_from_child().doing(what)?;
+        let (stderr, child_stderr) = pipe_from_child().doing(what)?;
+        let (report, child_report) = pipe_from_child().doing(what)?;
+        let (child_barrier, barrier) = pipe_with(PipeFlags::CLOEXEC).doing(what)?;
+        let (child_stdin, stdin) = if plan.stdin {
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).doing(what)?;
+            (reader, Some(File::from(writer)))
+        } else {
+            (
+                File::open("/dev/null").doing("open /dev/null")?.into(),
+                None,
+            )
+        };
+        let ends = Ends {
+            stdin: child_stdin,
+            stdout: child_stdout,
+            stderr: child_stderr,
+            report: child_report,
+        };
+        let (flags, target) = match (plan.rung, plan.pids) {
+            (Rung::Process, _) => (0, None),
+            (_, Pids::Own) => (
+                libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP | libc::CLONE_NEWPID,
+                None,
+            ),
+            (_, Pids::Pod) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, pod.pause),
+            (_, Pids::Host) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, None),
+        };
+        let pid = match fork_into(target, flags)? {
+            Fork::Parent(pid) => pid,
+            Fork::Child => child::container(plan, pod.shm.as_deref(), ends, child_barrier),
+        };
+        Ok(Self {
+            phase: Phase::Creating { number },
+            pid,
+            rung: plan.rung,
+            output: Output::new(stdout, stderr, plan.log_path.clone()),
+            started: None,
+            start_error: None,
+            exit: None,
+            forget: Vec::new(),
+            report: Some(ReportPipe::new(report)),
+            barrier: Some(barrier.into()),
+            _stdin: stdin,
+        })
+    }
+
+    /// Opens the barrier.
+    pub(super) fn start(&mut self, number: u64) -> Step {
+        match self.phase {
+            Phase::Created => {}
+            Phase::Creating { .. } => {
+                return Err(Failure::new(
+                    FailureKind::WrongState,
+                    "the container is still being created",
+                ));
+            }
+            Phase::Starting { .. } | Phase::Running => {
+                return Err(Failure::new(
+                    FailureKind::WrongState,
+                    "the container has been started already",
+                ));
+            }
+            Phase::Exited => {
+                return Err(Failure::new(
+                    FailureKind::WrongState,
+                    "the container has ended: create another one",
+                ));
+            }
+        }
+        self.output
+            .open()
+            .doing(format_args!("open the log file {}", self.output.path()))?;
+        let Some(mut barrier) = self.barrier.take() else {
+            return Err(Failure::new(
+                FailureKind::WrongState,
+                "the container has no barrier left",
+            ));
+        };
+        self.phase = Phase::Starting { number };
+        // A process that died at the barrier is noticed by its end, with the reason.
+        let _ = std::io::Write::write_all(&mut barrier, b"g");
+        Ok(())
+    }
+
+    /// What its report pipe has to say.
+    pub(super) fn news(&mut self) -> News {
+        let Some(report) = &mut self.report else {
+            return News::Nothing;
+        };
+        let news = report.read();
+        if matches!(news, News::Closed) {
+            self.report = None;
+        }
+        news
+    }
+
+    /// Everything to be watched.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.report
+            .iter()
+            .map(ReportPipe::fd)
+            .chain(self.output.pipes())
+    }
+
+    /// Sends a signal to the first process.
+    pub(super) fn signal(&self, signal: i32) {
+        if self.phase != Phase::Exited {
+            // It is our child and not reaped yet, so the number is still its own.
+            sys::kill(self.pid, signal);
+        }
+    }
+
+    /// Takes note of the end of the first process.
+    pub(super) fn ended(&mut self, code: i32) -> Exit {
+        // Where it had no process namespace of its own, others of its session may be left.
+        sys::kill(-self.pid, libc::SIGKILL);
+        self.output.finish();
+        self.phase = Phase::Exited;
+        self.barrier = None;
+        let start_error = self.start_error.as_ref().map(|f| f.message.clone());
+        let exit = Exit {
+            code: if start_error.is_some() {
+                child::START_ERROR
+            } else {
+                code
+            },
+            at: Timestamp::now(),
+            started: self.started,
+            start_error,
+        };
+        self.exit = Some(exit.clone());
+        exit
+    }
+}

@@ -1,0 +1,249 @@
+//! The last steps of a process before its program: directory, limits, ids, capabilities, `execve`.
+
+use std::{collections::BTreeMap, ffi::CString, os::unix::ffi::OsStrExt as _, path::Path};
+
+use rustix::{
+    fs::Mode,
+    io::Errno,
+    process::{Gid, Uid},
+    thread::{CapabilitySet, CapabilitySets},
+};
+
+use super::{
+    protocol::{Failure, FailureKind, UserIds},
+    step::{Doing as _, Step, plain},
+    sys,
+    user::{self, Resolved},
+};
+use crate::launch::ProcessPlan;
+
+/// Where programs are looked for when a container has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The highest capability number that the kernel may know.
+const LAST_CAPABILITY: u8 = 63;
+
+/// A process ready to become its program.
+pub(super) struct Ready {
+    pub(super) ids: UserIds,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+    path: String,
+}
+
+/// What files a program makes are not writable for others, unless it asks for that.
+const UMASK: u32 = 0o022;
+
+/// Gives up what the plan does not grant. The process's root is the container's already.
+pub(super) fn prepare(plan: &ProcessPlan) -> Step<Ready> {
+    rustix::process::umask(Mode::from_raw_mode(UMASK));
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let resolved = user::resolve(&plan.user, &read("/etc/passwd"), &read("/etc/group"))?;
+    enter_directory(&plan.cwd)?;
+    let env = environment(plan, &resolved);
+    let path = env
+        .get("PATH")
+        .cloned()
+        .unwrap_or_else(|| DEFAULT_PATH.to_owned());
+    let env = env
+        .iter()
+        .map(|(name, value)| text(&format!("{name}={value}")))
+        .collect::<Step<Vec<_>>>()?;
+    let argv = plan
+        .argv
+        .iter()
+        .map(|a| text(a))
+        .collect::<Step<Vec<_>>>()?;
+    drop_privileges(plan, &resolved.ids)?;
+    Ok(Ready {
+        ids: resolved.ids,
+        argv,
+        env,
+        path,
+    })
+}
+
+fn text(text: &str) -> Step<CString> {
+    CString::new(text).map_err(|_| {
+        Failure::new(
+            FailureKind::Invalid,
+            format!("a NUL byte in {text:?}: arguments and variables cannot hold one"),
+        )
+    })
+}
+
+fn enter_directory(cwd: &str) -> Step {
+    let cwd = if cwd.is_empty() { "/" } else { cwd };
+    match rustix::process::chdir(cwd) {
+        Ok(()) => Ok(()),
+        Err(Errno::NOENT) => {
+            std::fs::create_dir_all(cwd).doing(format_args!("make the working directory {cwd}"))?;
+            rustix::process::chdir(cwd).doing(format_args!("enter the working directory {cwd}"))
+        }
+        Err(Errno::NOTDIR) => Err(Failure::new(
+            FailureKind::Invalid,
+            format!("the working directory {cwd} is not a directory"),
+        )),
+        Err(error) => Err(error).doing(format_args!("enter the working directory {cwd}")),
+    }
+}
+
+fn environment(plan: &ProcessPlan, user: &Resolved) -> BTreeMap<String, String> {
+    let mut env: BTreeMap<String, String> = plan
+        .env
+        .iter()
+        .filter_map(|pair| {
+            pair.split_once('=')
+                .filter(|(name, _)| !name.is_empty())
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        })
+        .collect();
+    env.entry("HOME".to_owned())
+        .or_insert_with(|| user.home.clone());
+    env.entry("PATH".to_owned())
+        .or_insert_with(|| DEFAULT_PATH.to_owned());
+    env
+}
+
+fn drop_privileges(plan: &ProcessPlan, ids: &UserIds) -> Step {
+    // A runtime that was given less than all cannot give more than it has.
+    let own = rustix::thread::capabilities(None)
+        .doing("read the capabilities")?
+        .permitted;
+    let wanted = capability_set(&plan.capabilities) & own;
+    for number in 0..=LAST_CAPABILITY {
+        let one = capability_set(&[number]);
+        if !wanted.intersects(one) {
+            match rustix::thread::remove_capability_from_bounding_set(one) {
+                Ok(()) => {}
+                // Past the last one that this kernel knows.
+                Err(Errno::INVAL) => break,
+                Err(error) => return Err(error).doing("drop capabilities"),
+            }
+        }
+    }
+    let no_ids = |what: &str, error| match error {
+        Errno::INVAL | Errno::PERM => Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "failed to {what}: the id is not mapped into the user namespace; give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap) or run as user 0"
+            ),
+        ),
+        error => Failure::new(
+            FailureKind::System,
+            format!("failed to {what}: {}", plain(&error.into())),
+        ),
+    };
+    rustix::thread::set_keep_capabilities(true).doing("keep capabilities")?;
+    let groups: Vec<Gid> = ids.groups.iter().map(|g| Gid::from_raw(*g)).collect();
+    match rustix::thread::set_thread_groups(&groups) {
+        Ok(()) => {}
+        // A user namespace with one id has no way to set groups: only its own one is there, which is group 0.
+        Err(Errno::PERM) if ids.groups.iter().all(|g| *g == 0) => {}
+        Err(error) => return Err(no_ids(&format!("set the groups {:?}", ids.groups), error)),
+    }
+    let gid = Gid::from_raw(ids.gid);
+    rustix::thread::set_thread_res_gid(gid, gid, gid)
+        .map_err(|e| no_ids(&format!("become group {}", ids.gid), e))?;
+    let uid = Uid::from_raw(ids.uid);
+    rustix::thread::set_thread_res_uid(uid, uid, uid)
+        .map_err(|e| no_ids(&format!("become user {}", ids.uid), e))?;
+    let effective = if ids.uid == 0 {
+        wanted
+    } else {
+        capability_set(&plan.ambient)
+    };
+    let ambient = capability_set(&plan.ambient) & wanted;
+    let sets = CapabilitySets {
+        effective,
+        permitted: effective | ambient,
+        inheritable: ambient,
+    };
+    rustix::thread::set_capabilities(None, sets).doing("set capabilities")?;
+    for number in plan
+        .ambient
+        .iter()
+        .filter(|n| own.intersects(capability_set(&[**n])))
+    {
+        rustix::thread::configure_capability_in_ambient_set(capability_set(&[*number]), true)
+            .doing("raise ambient capabilities")?;
+    }
+    if plan.no_new_privs {
+        rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
+    }
+    // Changing ids cleared it.
+    sys::die_with_parent().doing("be ended with the keeper")
+}
+
+fn capability_set(numbers: &[u8]) -> CapabilitySet {
+    numbers.iter().fold(CapabilitySet::empty(), |set, number| {
+        set | CapabilitySet::from_bits_retain(1 << (*number).min(LAST_CAPABILITY))
+    })
+}
+
+impl Ready {
+    /// Becomes the program. Returns only to say why it could not.
+    pub(super) fn exec(self) -> Failure {
+        let Some(program) = self.argv.first() else {
+            return Failure::new(
+                FailureKind::Invalid,
+                "no command: neither the container nor its image says what to run",
+            );
+        };
+        let name = program.to_string_lossy().into_owned();
+        let _ = sys::set_dumpable(true);
+        sys::reset_signals();
+        if program.as_bytes().contains(&b'/') {
+            return explain(&name, &sys::exec(program, &self.argv, &self.env));
+        }
+        let mut refused = None;
+        for directory in self.path.split(':').filter(|d| !d.is_empty()) {
+            let Ok(candidate) =
+                CString::new(Path::new(directory).join(&name).as_os_str().as_bytes())
+            else {
+                continue;
+            };
+            let error = sys::exec(&candidate, &self.argv, &self.env);
+            match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => {}
+                _ => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) => explain(&name, &error),
+            None => Failure::new(
+                FailureKind::Invalid,
+                format!(
+                    "exec: {name:?}: executable file not found in $PATH ({})",
+                    self.path
+                ),
+            ),
+        }
+    }
+}
+
+fn explain(name: &str, error: &std::io::Error) -> Failure {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) if Path::new(name).exists() => Failure::new(
+            FailureKind::Invalid,
+            format!("exec: {name:?}: its interpreter or loader is not in the container's image"),
+        ),
+        Some(libc::ENOENT) => Failure::new(
+            FailureKind::Invalid,
+            format!("exec: {name:?}: no such file or directory in the container's image"),
+        ),
+        Some(libc::EACCES) => Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "exec: {name:?}: permission denied: it is not an executable file for this user"
+            ),
+        ),
+        Some(libc::ENOEXEC) => Failure::new(
+            FailureKind::Invalid,
+            format!("exec: {name:?}: not a program for this machine, nor a script with a #! line"),
+        ),
+        _ => Failure::new(
+            FailureKind::Invalid,
+            format!("exec: {name:?}: {}", plain(error)),
+        ),
+    }
+}

@@ -1,0 +1,234 @@
+//! What the daemon and a keeper say to each other: one JSON document a frame (see [`super::frame`]).
+//!
+//! The daemon sends [`Request`]s, in any number at once; the keeper answers each with one [`Reply`] of the same number,
+//! not necessarily in order, and tells of exits by [`Event`]s in between.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::launch::{ExecPlan, LaunchPlan, PodPlan};
+
+/// A numbered call of the daemon.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// Chosen by the daemon, repeated in the reply.
+    pub number: u64,
+    /// How many file descriptors came along with this frame.
+    #[serde(default)]
+    pub descriptors: usize,
+    /// What is to be done.
+    pub call: Call,
+}
+
+/// What a keeper can do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Call {
+    /// Make the pod's namespaces. Once, first. Descriptors that come along are held open as long as the pod lives.
+    Setup(Box<PodPlan>),
+    /// Bring a container up to its barrier: everything but the last `execve`.
+    Create {
+        /// The container's id.
+        container: String,
+        /// How it is set up.
+        plan: Box<LaunchPlan>,
+    },
+    /// Let a created container go.
+    Start {
+        /// The container's id.
+        container: String,
+    },
+    /// Send a signal to a container's first process, if it still runs.
+    Signal {
+        /// The container's id.
+        container: String,
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Run a further process in a running container. Three descriptors come along: its stdin, stdout and stderr.
+    Exec {
+        /// The container's id.
+        container: String,
+        /// What is run.
+        plan: Box<ExecPlan>,
+    },
+    /// Kill the process group of an exec.
+    KillExec {
+        /// What [`Outcome::Exec`] said.
+        pid: i32,
+    },
+    /// Close the container's log file and open it again under its path.
+    ReopenLog {
+        /// The container's id.
+        container: String,
+    },
+    /// Forget a container, killing it first if it has not ended.
+    Forget {
+        /// The container's id.
+        container: String,
+    },
+    /// What became of every container known here.
+    State,
+    /// Kill everything, then end.
+    Shutdown,
+}
+
+/// What a keeper sends.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// The answer to a request.
+    Reply {
+        /// The request's number.
+        number: u64,
+        /// How it went.
+        result: Result<Outcome, Failure>,
+    },
+    /// Something happened.
+    Event(Event),
+}
+
+/// A call's result.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// Nothing more to say.
+    Done,
+    /// The pod is set up.
+    Setup {
+        /// The keeper's process id, as the daemon sees it.
+        pid: i32,
+    },
+    /// The container waits at its barrier.
+    Created {
+        /// Its first process, as the daemon sees it.
+        pid: i32,
+        /// The user that it runs as.
+        user: UserIds,
+    },
+    /// The container's program runs.
+    Started {
+        /// Since when.
+        at: Timestamp,
+    },
+    /// The exec's process runs.
+    Exec {
+        /// Its process id, as the daemon sees it.
+        pid: i32,
+    },
+    /// All containers.
+    State {
+        /// The keeper's process id.
+        pid: i32,
+        /// In no particular order.
+        containers: Vec<ContainerState>,
+    },
+}
+
+/// Numeric ids of a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UserIds {
+    /// The user.
+    pub uid: u32,
+    /// The primary group.
+    pub gid: u32,
+    /// The supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// A container as its keeper knows it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ContainerState {
+    /// Its id.
+    pub container: String,
+    /// Its first process; 0 when it has ended.
+    pub pid: i32,
+    /// Since when its program runs.
+    pub started: Option<Timestamp>,
+    /// How it ended.
+    pub exit: Option<Exit>,
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Exit {
+    /// The exit code; 128 + signal number after a signal.
+    pub code: i32,
+    /// When its end was seen.
+    pub at: Timestamp,
+    /// When its program began to run, if it did.
+    #[serde(default)]
+    pub started: Option<Timestamp>,
+    /// Why it could not be started, when that is how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_error: Option<String>,
+}
+
+/// News from a keeper.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Event {
+    /// A container has ended and its output is in its log.
+    Exited {
+        /// The container's id.
+        container: String,
+        /// How.
+        exit: Exit,
+    },
+    /// An exec has ended.
+    ExecExited {
+        /// What [`Outcome::Exec`] said.
+        pid: i32,
+        /// The exit code; 128 + signal number after a signal.
+        code: i32,
+    },
+}
+
+/// Why a call failed.
+#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    /// What kind of failure it is.
+    pub kind: FailureKind,
+    /// A sentence.
+    pub message: String,
+}
+
+/// The kinds of failure that the daemon treats differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FailureKind {
+    /// The request does not fit what is there: a wrong user, path or capability.
+    Invalid,
+    /// No such container here.
+    NotFound,
+    /// The container is in another state.
+    WrongState,
+    /// The box refused.
+    System,
+}
+
+impl Failure {
+    pub(super) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// Whether nothing was tried, because of the state that things are in.
+    pub(crate) fn is_wrong_state(&self) -> bool {
+        matches!(self.kind, FailureKind::WrongState | FailureKind::NotFound)
+    }
+}
+
+/// Where a keeper leaves what must outlive it, in the sandbox's directory.
+#[must_use]
+pub(crate) fn exit_record(sandbox_dir: &std::path::Path, container: &str) -> PathBuf {
+    sandbox_dir.join(format!("{container}.exit"))
+}
+
+/// The name of the keeper's socket in the sandbox's directory.
+pub(crate) const SOCKET: &str = "keeper.sock";

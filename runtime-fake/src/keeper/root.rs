@@ -1,0 +1,312 @@
+//! A container's root file system: assembled from detached mounts in a mount namespace of its own, which takes all of
+//! it along when its last process ends. Nothing is ever to be unmounted.
+//!
+//! Targets are looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image leads nowhere outside it.
+
+mod devices;
+mod host;
+mod inside;
+
+use std::{
+    ffi::{CString, OsStr},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags,
+        MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag,
+        fsconfig_set_string, fsmount, fsopen, mount, mount_change, move_mount, open_tree, unmount,
+    },
+};
+
+use super::{
+    step::{Doing as _, Step},
+    sys,
+};
+use crate::launch::{LaunchPlan, MountPlan, RootPlan, Rung};
+
+/// Makes this process's root the one that `plan` describes. The process must be in a new mount namespace.
+///
+/// `shm` is the pod's shared memory directory, as a mount of the keeper's.
+pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>) -> Step {
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    // Opened before anything is mounted: a source is what the host has there.
+    let sources = plan
+        .mounts
+        .iter()
+        .map(open_source)
+        .collect::<Step<Vec<_>>>()?;
+    let shm = match shm {
+        Some(path) => Some(clone_tree(path, false).doing("share the pod's /dev/shm")?),
+        None if plan.host_ipc => {
+            Some(clone_tree(Path::new("/dev/shm"), false).doing("share the host's /dev/shm")?)
+        }
+        None => None,
+    };
+    let root_path = plan.directory.join("rootfs");
+    make_root(plan, &root_path)?;
+    let root = open_dir(&root_path).doing("open the container's root")?;
+    let root = Root::new(root);
+    system_mounts(plan, &root, shm)?;
+    for (mount, source) in plan.mounts.iter().zip(sources) {
+        place(&root, mount, source)?;
+    }
+    if !plan.privileged {
+        protect(plan, &root)?;
+    }
+    if plan.read_only_root {
+        sys::set_read_only(root.fd(), false).doing("make the container's root read-only")?;
+    }
+    pivot(&root)
+}
+
+fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
+    let recursive = if recursive {
+        OpenTreeFlags::AT_RECURSIVE
+    } else {
+        OpenTreeFlags::empty()
+    };
+    open_tree(
+        CWD,
+        path,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | recursive,
+    )
+}
+
+fn open_source(mount: &MountPlan) -> Step<OwnedFd> {
+    let tree = clone_tree(&mount.source, true).doing(format_args!(
+        "mount {} of the host at {}",
+        mount.source.display(),
+        mount.target.display()
+    ))?;
+    if mount.read_only {
+        sys::set_read_only(tree.as_fd(), mount.recursive_read_only).doing(format_args!(
+            "make the mount at {} read-only",
+            mount.target.display()
+        ))?;
+    }
+    Ok(tree)
+}
+
+/// A new file system, mounted nowhere yet.
+fn new_mount(
+    kind: &str,
+    options: &[(&str, &str)],
+    flags: MountAttrFlags,
+) -> Result<OwnedFd, Errno> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        if value.is_empty() {
+            fsconfig_set_flag(context.as_fd(), *name)?;
+        } else {
+            fsconfig_set_string(context.as_fd(), *name, *value)?;
+        }
+    }
+    fsconfig_create(context.as_fd())?;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", target, "", flags)
+}
+
+fn make_root(plan: &LaunchPlan, at: &Path) -> Step {
+    let layer = plan.directory.join("layer");
+    match &plan.root {
+        RootPlan::Host => host::make(plan.rung, &layer, at),
+        RootPlan::Layers(lower) => overlay(plan.rung, lower, &layer, at).doing(format_args!(
+            "put a writable layer over the image ({} layers)",
+            lower.len()
+        )),
+    }
+}
+
+/// Mounts `lower`, topmost first, below a writable layer at `at`.
+fn overlay(rung: Rung, lower: &[PathBuf], layer: &Path, at: &Path) -> Result<(), Errno> {
+    // mount(2) takes one page of options: names relative to the directory that all layers share keep them short.
+    let shared = lower.first().and_then(|first| {
+        first
+            .ancestors()
+            .skip(1)
+            .find(|parent| lower.iter().all(|l| l.starts_with(parent)))
+    });
+    let relative = |l: &PathBuf| {
+        shared
+            .and_then(|parent| l.strip_prefix(parent).ok())
+            .unwrap_or(l)
+            .display()
+            .to_string()
+    };
+    let user = if rung == Rung::Rootless {
+        ",userxattr"
+    } else {
+        ""
+    };
+    let names: Vec<String> = lower.iter().map(relative).collect();
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}{user}",
+        names.join(":"),
+        layer.join("upper").display(),
+        layer.join("work").display()
+    );
+    let options = CString::new(options).map_err(|_| Errno::INVAL)?;
+    rustix::process::chdir(shared.unwrap_or(Path::new("/")))?;
+    let mounted = mount(
+        "overlay",
+        at,
+        "overlay",
+        MountFlags::empty(),
+        Some(options.as_c_str()),
+    );
+    rustix::process::chdir("/")?;
+    mounted
+}
+
+fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let proc = new_mount("proc", &[], quiet)
+        .or_else(|_| clone_tree(Path::new("/proc"), true))
+        .doing("make the container's /proc")?;
+    attach(proc.as_fd(), root.directory(Path::new("/proc"))?.as_fd()).doing("mount /proc")?;
+
+    let dev = new_mount(
+        "tmpfs",
+        &[("mode", "0755"), ("size", "65536k")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID,
+    )
+    .doing("make the container's /dev")?;
+    if plan.privileged {
+        devices::fill_privileged(dev.as_fd())?;
+    }
+    devices::fill(plan.rung, dev.as_fd())?;
+    attach(dev.as_fd(), root.directory(Path::new("/dev"))?.as_fd()).doing("mount /dev")?;
+    if plan.rung == Rung::Rootless {
+        devices::bind(root)?;
+    }
+    // Group 5 is `tty` on every distribution; where only one id is mapped it does not exist, and the owner's will do.
+    let pts_options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")];
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let pts = new_mount(
+        "devpts",
+        &[&pts_options[..], &[("gid", "5")]].concat(),
+        flags,
+    )
+    .or_else(|_| new_mount("devpts", &pts_options, flags))
+    .doing("make the container's terminals")?;
+    attach(pts.as_fd(), root.directory(Path::new("/dev/pts"))?.as_fd()).doing("mount /dev/pts")?;
+    if let Some(shm) = shm {
+        attach(shm.as_fd(), root.directory(Path::new("/dev/shm"))?.as_fd())
+            .doing("mount /dev/shm")?;
+    }
+    if let Ok(queues) = new_mount("mqueue", &[], quiet) {
+        attach(
+            queues.as_fd(),
+            root.directory(Path::new("/dev/mqueue"))?.as_fd(),
+        )
+        .doing("mount /dev/mqueue")?;
+    }
+
+    let sys_flags = if plan.privileged {
+        quiet
+    } else {
+        quiet | MountAttrFlags::MOUNT_ATTR_RDONLY
+    };
+    let sysfs = if plan.host_network {
+        Err(Errno::PERM)
+    } else {
+        new_mount("sysfs", &[], sys_flags)
+    };
+    let sysfs = match sysfs {
+        Ok(sysfs) => sysfs,
+        // Only the owner of a network namespace may mount a sysfs that shows it.
+        Err(_) => {
+            let tree = clone_tree(Path::new("/sys"), true).doing("share the host's /sys")?;
+            if !plan.privileged {
+                sys::set_read_only(tree.as_fd(), true).doing("make /sys read-only")?;
+            }
+            tree
+        }
+    };
+    attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).doing("mount /sys")
+}
+
+fn place(root: &Root, plan: &MountPlan, source: OwnedFd) -> Step {
+    let directory = FileType::from_raw_mode(
+        rustix::fs::fstat(&source)
+            .doing(format_args!("look at {}", plan.source.display()))?
+            .st_mode,
+    ) == FileType::Directory;
+    let target = if directory {
+        root.directory(&plan.target)?
+    } else {
+        root.file(&plan.target)?
+    };
+    attach(source.as_fd(), target.as_fd()).doing(format_args!(
+        "mount {} at {}",
+        plan.source.display(),
+        plan.target.display()
+    ))
+}
+
+fn protect(plan: &LaunchPlan, root: &Root) -> Step {
+    for path in &plan.masked_paths {
+        let what = format!("mask {path}");
+        let Some(target) = root.existing(Path::new(path)).doing(&what)? else {
+            continue;
+        };
+        let directory = FileType::from_raw_mode(rustix::fs::fstat(&target).doing(&what)?.st_mode)
+            == FileType::Directory;
+        let empty = if directory {
+            new_mount(
+                "tmpfs",
+                &[("mode", "0555"), ("size", "0")],
+                MountAttrFlags::MOUNT_ATTR_RDONLY,
+            )
+        } else {
+            clone_tree(Path::new("/dev/null"), false)
+        };
+        attach(empty.doing(&what)?.as_fd(), target.as_fd()).doing(&what)?;
+    }
+    for path in &plan.read_only_paths {
+        let what = format!("make {path} read-only");
+        let Some(target) = root.existing(Path::new(path)).doing(&what)? else {
+            continue;
+        };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        let tree = open_tree(&target, "", flags).doing(&what)?;
+        sys::set_read_only(tree.as_fd(), true).doing(&what)?;
+        attach(tree.as_fd(), target.as_fd()).doing(&what)?;
+    }
+    Ok(())
+}
+
+fn pivot(root: &Root) -> Step {
+    let what = "enter the container's root";
+    rustix::process::fchdir(root.fd()).doing(what)?;
+    // The old root ends up on top of the new one, at the same place, from where it is taken away.
+    rustix::process::pivot_root(".", ".").doing(what)?;
+    unmount(".", UnmountFlags::DETACH).doing("leave the host's root")?;
+    rustix::process::chdir("/").doing(what)
+}

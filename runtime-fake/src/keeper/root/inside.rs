@@ -1,0 +1,137 @@
+//! Paths in a container's root, looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image leads nowhere outside it.
+
+use std::{
+    ffi::OsStr,
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+use crate::keeper::step::{Doing as _, Step};
+
+/// A chain of more links is a loop.
+const MAX_LINKS: usize = 40;
+
+/// A container's root before it is entered.
+pub(super) struct Root {
+    fd: OwnedFd,
+}
+
+impl Root {
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat2(
+            &self.fd,
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT,
+        )
+    }
+
+    /// `path`, if it is there.
+    pub(super) fn existing(&self, path: &Path) -> Result<Option<OwnedFd>, Errno> {
+        match self.open(path, OFlags::PATH) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The directory `path`, made with its parents if need be.
+    pub(super) fn directory(&self, path: &Path) -> Step<OwnedFd> {
+        let what = || format!("make the mount point {}", path.display());
+        if let Ok(fd) = self.open(path, OFlags::PATH | OFlags::DIRECTORY) {
+            return Ok(fd);
+        }
+        let mut done = PathBuf::from("/");
+        let mut at = self
+            .open(&done, OFlags::PATH | OFlags::DIRECTORY)
+            .doing(what())?;
+        for name in parts(path) {
+            done.push(name);
+            at = match self.open(&done, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => {
+                    match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error).doing(what()),
+                    }
+                    self.open(&done, OFlags::PATH | OFlags::DIRECTORY)
+                        .doing(what())?
+                }
+                Err(error) => return Err(error).doing(what()),
+            };
+        }
+        Ok(at)
+    }
+
+    /// The file `path`, made empty with its parents if need be, also where a dangling link leads.
+    pub(super) fn file(&self, path: &Path) -> Step<OwnedFd> {
+        let what = || format!("make the mount point {}", path.display());
+        let mut path = normal(path);
+        for _ in 0..MAX_LINKS {
+            if let Ok(fd) = self.open(&path, OFlags::PATH) {
+                return Ok(fd);
+            }
+            let parent = self.directory(path.parent().unwrap_or(Path::new("/")))?;
+            let name = path.file_name().unwrap_or(OsStr::new(".")).to_owned();
+            match rustix::fs::openat(
+                &parent,
+                &name,
+                OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::WRONLY,
+                Mode::from_raw_mode(0o644),
+            ) {
+                Ok(_) => {}
+                Err(Errno::EXIST) => {
+                    let link = rustix::fs::readlinkat(&parent, &name, Vec::new()).doing(what())?;
+                    path = normal(
+                        &path
+                            .with_file_name("")
+                            .join(OsStr::from_bytes(link.as_bytes())),
+                    );
+                }
+                Err(error) => return Err(error).doing(what()),
+            }
+        }
+        Err(Errno::LOOP).doing(what())
+    }
+}
+
+/// `path` without `.` and `..`, from the root.
+fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => out.push(name),
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => {}
+        }
+    }
+    out
+}
+
+fn parts(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
+            None
+        }
+    })
+}

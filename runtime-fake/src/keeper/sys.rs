@@ -1,0 +1,153 @@
+//! The system calls that no library wraps. Everything here is for the keeper, which has one thread.
+#![allow(unsafe_code, reason = "clone and mount_setattr have no safe wrapper")]
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
+
+/// Which side of a [`fork`] this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fork {
+    /// The new process.
+    Child,
+    /// The old one; the child's process id.
+    Parent(i32),
+}
+
+/// Forks, with the child in the new namespaces that `flags` (`CLONE_NEW*`) name.
+///
+/// The keeper has a single thread, so that the child may run any code.
+pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
+    debug_assert_eq!(
+        std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count),
+        1,
+        "only a process with one thread may fork and go on"
+    );
+    let flags = libc::c_long::from(flags | libc::SIGCHLD);
+    // SAFETY: without CLONE_VM and a stack of its own this is fork(2): the child has a copy of all memory, and the caller
+    // is the only thread, so that no lock can be held by another one.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match i32::try_from(pid) {
+        Ok(0) => Ok(Fork::Child),
+        Ok(pid) if pid > 0 => Ok(Fork::Parent(pid)),
+        Ok(_) | Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes the mount that `mount` is the root of read-only; with `recursive` those below it too.
+pub(super) fn set_read_only(mount: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
+    set_attributes(mount, libc::MOUNT_ATTR_RDONLY, recursive)
+}
+
+fn set_attributes(mount: BorrowedFd<'_>, set: u64, recursive: bool) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is an empty C string, the structure lives until the call returns and its size is given.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Ends the process group of this process's children when the keeper ends, whatever ends it.
+pub(super) fn die_with_parent() -> io::Result<()> {
+    // SAFETY: takes one integer and touches no memory.
+    let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Whether others may look into this process (`/proc/PID/exe`, `ptrace`).
+pub(super) fn set_dumpable(yes: bool) -> io::Result<()> {
+    // SAFETY: takes one integer and touches no memory.
+    let result = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(yes)) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Gives every signal its default action and blocks none, as a program expects to be started.
+pub(super) fn reset_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: sets a default action; it fails for the signals that have no other, which is well.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: the set is a local that sigemptyset initialises.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// `execve`. Returns only on failure.
+pub(super) fn exec(program: &CString, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |strings: &[CString]| {
+        strings
+            .iter()
+            .map(|s| s.as_ptr())
+            .chain([std::ptr::null()])
+            .collect::<Vec<_>>()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays end with a null pointer and, as the strings that they point to, outlive the call.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Closes every descriptor of this process.
+pub(super) fn close_all() {
+    // SAFETY: the caller is a fork that uses none of its descriptors any more and never returns to code that does.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+}
+
+/// Waits for ever, taking the exit status of orphans: what a process namespace's first process does.
+pub(super) fn pause_for_ever() -> ! {
+    // SAFETY: ignoring SIGCHLD lets the kernel reap; pause only waits.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        loop {
+            libc::pause();
+        }
+    }
+}
+
+/// Adopts orphans: descendants whose parent ended become children of this process.
+pub(super) fn become_subreaper() -> io::Result<()> {
+    // SAFETY: takes one integer and touches no memory.
+    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Sends `signal`, real-time signals included, to a child of this process that has not been waited for.
+pub(super) fn kill(pid: i32, signal: i32) {
+    // SAFETY: takes two integers and touches no memory. That the process is gone already is no error here.
+    unsafe { libc::kill(pid, signal) };
+}

@@ -1,0 +1,155 @@
+//! What a keeper is told to do: plain data, complete, with no choices left in it.
+
+mod capability;
+mod plan;
+mod signal;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use plan::{Given, ImageDefaults, Invalid, container, exec, pod, stop_signal};
+
+/// What the box lets the runtime do; the same plans are carried out differently on each rung.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Rung {
+    /// All namespaces, made by root.
+    Root,
+    /// All namespaces, inside a user namespace.
+    Rootless,
+    /// No namespaces: plain processes.
+    Process,
+}
+
+/// A pod's own surroundings.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PodPlan {
+    /// The isolation that the daemon runs with.
+    pub rung: Rung,
+    /// The sandbox's directory: records of exits go there.
+    pub directory: PathBuf,
+    /// End, with every container, when the daemon's connection ends.
+    pub ephemeral: bool,
+    /// The host name to set; empty where the pod has the host's.
+    pub hostname: String,
+    /// A network namespace of its own.
+    pub own_network: bool,
+    /// An IPC namespace of its own, with its own `/dev/shm`.
+    pub own_ipc: bool,
+    /// One process namespace for all containers.
+    pub shared_pids: bool,
+    /// Kernel parameters of the pod's namespaces, by their dotted names.
+    pub sysctls: Vec<(String, String)>,
+}
+
+/// A container, from its root file system to the arguments of its first process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct LaunchPlan {
+    /// The isolation that the daemon runs with.
+    pub rung: Rung,
+    /// The container's directory: its root is assembled below it.
+    pub directory: PathBuf,
+    /// Where its files come from.
+    pub root: RootPlan,
+    /// No write to the root file system.
+    pub read_only_root: bool,
+    /// The mounts over it, in order.
+    pub mounts: Vec<MountPlan>,
+    /// Paths that read as empty.
+    pub masked_paths: Vec<String>,
+    /// Paths that cannot be written.
+    pub read_only_paths: Vec<String>,
+    /// Which process namespace it lives in.
+    pub pids: Pids,
+    /// The IPC namespace is the host's, and so is `/dev/shm`.
+    pub host_ipc: bool,
+    /// The network namespace is the host's, and so is `/sys`.
+    pub host_network: bool,
+    /// All devices and no masks.
+    pub privileged: bool,
+    /// Its log file; none when nothing is to be kept.
+    pub log_path: Option<PathBuf>,
+    /// Keep an open standard input.
+    pub stdin: bool,
+    /// The adjustment of the out-of-memory score; clamped to what the box allows.
+    pub oom_score_adj: Option<i32>,
+    /// What is run.
+    pub process: ProcessPlan,
+}
+
+/// Where a root file system comes from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RootPlan {
+    /// The host's own root below a private writable layer.
+    Host,
+    /// Unpacked layers, topmost first, below a private writable layer.
+    Layers(Vec<PathBuf>),
+}
+
+/// A container's process namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Pids {
+    /// Its own.
+    Own,
+    /// The pod's.
+    Pod,
+    /// The host's.
+    Host,
+}
+
+/// A file or directory of the host in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MountPlan {
+    /// The path on the host.
+    pub source: PathBuf,
+    /// The absolute path in the container; links are followed inside the container's root only.
+    pub target: PathBuf,
+    /// No write through this mount.
+    pub read_only: bool,
+    /// ... nor through the mounts below it.
+    pub recursive_read_only: bool,
+    /// Mounts that the host makes below the source later appear in the container.
+    pub follow_host: bool,
+}
+
+/// A process to be run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ProcessPlan {
+    /// The program and its arguments. A program without a slash is looked for in the container's `PATH`.
+    pub argv: Vec<String>,
+    /// `NAME=value`, later ones win.
+    pub env: Vec<String>,
+    /// The working directory; made if it is not there.
+    pub cwd: String,
+    /// Who runs it.
+    pub user: UserPlan,
+    /// The capabilities in all sets but the ambient one, by their numbers.
+    pub capabilities: Vec<u8>,
+    /// The capabilities in the ambient set too.
+    pub ambient: Vec<u8>,
+    /// `execve` grants no privileges.
+    pub no_new_privs: bool,
+}
+
+/// A user, to be looked up in the container's own files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UserPlan {
+    /// A number or a name; empty is user 0.
+    pub user: String,
+    /// A number or a name; none is the user's own group.
+    pub group: Option<String>,
+    /// Further groups.
+    pub groups: Vec<u32>,
+    /// Also the groups that `/etc/group` gives the user.
+    pub merge_groups: bool,
+}
+
+/// A further process in a running container.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ExecPlan {
+    /// What is run.
+    pub process: ProcessPlan,
+}

@@ -1,0 +1,536 @@
+//! From what a client and an image say to what a keeper does: pure.
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
+
+use cri::v1::{
+    ContainerConfig, LinuxContainerSecurityContext, Mount, MountPropagation, NamespaceMode,
+    NamespaceOption, PodSandboxConfig, Signal, SupplementalGroupsPolicy,
+};
+
+use super::{
+    ExecPlan, LaunchPlan, MountPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, UserPlan,
+    capability, signal,
+};
+
+/// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them.
+const MASKED: [&str; 12] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+/// ... and those that are only to be read.
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+/// What asks a process to end, unless it wishes for another one.
+const SIGTERM: i32 = 15;
+
+/// What a client asked for that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Invalid(pub(crate) String);
+
+fn invalid<T>(message: impl Into<String>) -> Result<T, Invalid> {
+    Err(Invalid(message.into()))
+}
+
+/// What an image says about the containers made from it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ImageDefaults {
+    pub(crate) env: Vec<String>,
+    pub(crate) entrypoint: Vec<String>,
+    pub(crate) cmd: Vec<String>,
+    pub(crate) user: String,
+    pub(crate) working_dir: String,
+    pub(crate) stop_signal: Option<String>,
+}
+
+/// What the runtime adds to a client's wishes.
+#[derive(Debug)]
+pub(crate) struct Given<'a> {
+    pub(crate) rung: Rung,
+    pub(crate) directory: PathBuf,
+    pub(crate) sandbox_directory: &'a Path,
+    pub(crate) root: RootPlan,
+    pub(crate) image: &'a ImageDefaults,
+}
+
+/// The namespaces of a sandbox; those that are not named are the pod's own.
+fn namespaces(config: &PodSandboxConfig) -> NamespaceOption {
+    let context = config
+        .linux
+        .as_ref()
+        .and_then(|l| l.security_context.as_ref());
+    context
+        .and_then(|c| c.namespace_options.clone())
+        .unwrap_or_default()
+}
+
+/// How a pod's surroundings are made.
+pub(crate) fn pod(
+    config: &PodSandboxConfig,
+    rung: Rung,
+    directory: PathBuf,
+    ephemeral: bool,
+) -> Result<PodPlan, Invalid> {
+    let Some(metadata) = &config.metadata else {
+        return invalid("the sandbox has no metadata: name, namespace and uid are needed");
+    };
+    for (field, value) in [
+        ("name", &metadata.name),
+        ("namespace", &metadata.namespace),
+        ("uid", &metadata.uid),
+    ] {
+        if value.is_empty() {
+            return invalid(format!("metadata.{field} of the sandbox is empty"));
+        }
+    }
+    let wished = namespaces(config);
+    let own = |mode: i32| mode != NamespaceMode::Node as i32 && rung != Rung::Process;
+    if let Some(user) = &wished.userns_options
+        && user.mode != NamespaceMode::Node as i32
+    {
+        return invalid(
+            "a user namespace for the pod is not supported: leave userns_options out or set its mode to NODE",
+        );
+    }
+    for (field, mode) in [("network", wished.network), ("ipc", wished.ipc)] {
+        if mode != NamespaceMode::Pod as i32 && mode != NamespaceMode::Node as i32 {
+            return invalid(format!(
+                "namespace_options.{field} of a sandbox is POD or NODE, not {mode}"
+            ));
+        }
+    }
+    let linux = config.linux.as_ref();
+    let sysctls: BTreeMap<String, String> = linux
+        .map(|l| l.sysctls.clone().into_iter().collect())
+        .unwrap_or_default();
+    for name in sysctls.keys() {
+        check_sysctl(name, own(wished.network), own(wished.ipc))?;
+    }
+    let hostname = if own(wished.network) {
+        hostname(config)?
+    } else {
+        String::new()
+    };
+    Ok(PodPlan {
+        rung,
+        directory,
+        ephemeral,
+        hostname,
+        own_network: own(wished.network),
+        own_ipc: own(wished.ipc),
+        shared_pids: wished.pid == NamespaceMode::Pod as i32 && rung != Rung::Process,
+        sysctls: sysctls.into_iter().collect(),
+    })
+}
+
+fn hostname(config: &PodSandboxConfig) -> Result<String, Invalid> {
+    let name = if config.hostname.is_empty() {
+        config.metadata.as_ref().map_or("", |m| &m.name)
+    } else {
+        &config.hostname
+    };
+    if config.hostname.len() > 64 || name.contains(['\0', '\n']) {
+        return invalid(format!(
+            "hostname {name:?} is not one: at most 64 bytes without line breaks"
+        ));
+    }
+    Ok(name.chars().take(63).collect())
+}
+
+/// Only parameters of the pod's own namespaces may be set (Kubernetes calls the others node-level).
+fn check_sysctl(name: &str, own_network: bool, own_ipc: bool) -> Result<(), Invalid> {
+    let dotted = name.replace('/', ".");
+    if dotted
+        .split('.')
+        .any(|part| part.is_empty() || part == "..")
+    {
+        return invalid(format!("sysctl {name:?} is not a name"));
+    }
+    let ipc = dotted.starts_with("fs.mqueue.")
+        || dotted.starts_with("kernel.msg")
+        || dotted.starts_with("kernel.sem")
+        || dotted.starts_with("kernel.shm");
+    match (dotted.starts_with("net."), ipc) {
+        (true, _) if own_network => Ok(()),
+        (_, true) if own_ipc => Ok(()),
+        (true, _) | (_, true) => invalid(format!(
+            "sysctl {name:?} would change the host: the pod has no namespace of its own for it"
+        )),
+        (false, false) => invalid(format!(
+            "sysctl {name:?} has no namespace: it would change the host"
+        )),
+    }
+}
+
+/// How a container is set up.
+pub(crate) fn container(
+    config: &ContainerConfig,
+    sandbox: &PodSandboxConfig,
+    given: Given<'_>,
+) -> Result<LaunchPlan, Invalid> {
+    match &config.metadata {
+        None => return invalid("the container has no metadata: a name is needed"),
+        Some(metadata) if metadata.name.is_empty() => {
+            return invalid("metadata.name of the container is empty");
+        }
+        Some(_) => {}
+    }
+    if config.tty {
+        return invalid("a terminal (tty) is not supported yet: leave it out");
+    }
+    if !config.devices.is_empty() || !config.cdi_devices.is_empty() {
+        return invalid("devices are not supported yet: leave them out");
+    }
+    let default_context = LinuxContainerSecurityContext::default();
+    let context = config
+        .linux
+        .as_ref()
+        .and_then(|l| l.security_context.as_ref())
+        .unwrap_or(&default_context);
+    check_context(context)?;
+    let pod = namespaces(sandbox);
+    let wished = context.namespace_options.clone().unwrap_or(pod.clone());
+    let in_pod = |mode: i32| mode != NamespaceMode::Node as i32;
+    let mounts = if given.rung == Rung::Process {
+        no_mounts(config)?
+    } else {
+        mounts(config, &given)?
+    };
+    let (masked, read_only) = protected_paths(context);
+    let log_path = log_path(&sandbox.log_directory, &config.log_path)?;
+    let oom = config
+        .linux
+        .as_ref()
+        .and_then(|l| l.resources.as_ref())
+        .map(|r| r.oom_score_adj);
+    Ok(LaunchPlan {
+        rung: given.rung,
+        process: process(config, context, given.image)?,
+        directory: given.directory,
+        root: given.root,
+        read_only_root: context.readonly_rootfs,
+        mounts,
+        masked_paths: masked,
+        read_only_paths: read_only,
+        pids: match NamespaceMode::try_from(wished.pid) {
+            Ok(NamespaceMode::Container) => Pids::Own,
+            Ok(NamespaceMode::Node) => Pids::Host,
+            Ok(NamespaceMode::Pod) if pod.pid == NamespaceMode::Pod as i32 => Pids::Pod,
+            Ok(NamespaceMode::Pod) => {
+                return invalid(
+                    "namespace_options.pid is POD, but the sandbox was made without a shared process namespace",
+                );
+            }
+            Ok(NamespaceMode::Target) | Err(_) => {
+                return invalid("namespace_options.pid TARGET is not supported yet");
+            }
+        },
+        host_ipc: !in_pod(pod.ipc),
+        host_network: !in_pod(pod.network),
+        privileged: context.privileged,
+        log_path,
+        stdin: config.stdin,
+        oom_score_adj: oom.and_then(|adj| i32::try_from(adj.clamp(-1000, 1000)).ok()),
+    })
+}
+
+/// What was asked for and is not there is refused, so that nothing runs with less protection than it was given.
+fn check_context(context: &LinuxContainerSecurityContext) -> Result<(), Invalid> {
+    use cri::v1::security_profile::ProfileType;
+    if let Some(profile) = &context.seccomp
+        && profile.profile_type == ProfileType::Localhost as i32
+        && !context.privileged
+    {
+        return invalid("a Localhost seccomp profile is not supported yet: leave it out");
+    }
+    if let Some(profile) = &context.apparmor
+        && profile.profile_type == ProfileType::Localhost as i32
+    {
+        return invalid("a Localhost AppArmor profile is not supported yet: leave it out");
+    }
+    if let Some(label) = &context.selinux_options
+        && [&label.user, &label.role, &label.r#type, &label.level]
+            .iter()
+            .any(|part| !part.is_empty())
+    {
+        return invalid("SELinux labels are not supported yet: leave them out");
+    }
+    if context.run_as_group.is_some()
+        && context.run_as_user.is_none()
+        && context.run_as_username.is_empty()
+    {
+        return invalid("run_as_group is set without run_as_user or run_as_username");
+    }
+    Ok(())
+}
+
+fn protected_paths(context: &LinuxContainerSecurityContext) -> (Vec<String>, Vec<String>) {
+    let or = |given: &[String], default: &[&str]| {
+        if given.is_empty() {
+            default.iter().map(|p| (*p).to_owned()).collect()
+        } else {
+            given.to_vec()
+        }
+    };
+    (
+        or(&context.masked_paths, &MASKED),
+        or(&context.readonly_paths, &READ_ONLY),
+    )
+}
+
+/// `directory/path`, where the path may not lead out.
+fn log_path(directory: &str, path: &str) -> Result<Option<PathBuf>, Invalid> {
+    if directory.is_empty() || path.is_empty() {
+        return Ok(None);
+    }
+    if Path::new(path)
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
+    {
+        return invalid(format!(
+            "log_path {path:?} leads out of the sandbox's log directory"
+        ));
+    }
+    Ok(Some(Path::new(directory).join(path)))
+}
+
+fn mounts(config: &ContainerConfig, given: &Given<'_>) -> Result<Vec<MountPlan>, Invalid> {
+    // What every container has, unless the client brings its own.
+    let provided = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"]
+        .into_iter()
+        .filter(|target| {
+            !config
+                .mounts
+                .iter()
+                .any(|m| Path::new(&m.container_path) == Path::new(target))
+        });
+    let provided = provided.map(|target| MountPlan {
+        source: given
+            .sandbox_directory
+            .join(target.trim_start_matches("/etc/")),
+        target: PathBuf::from(target),
+        read_only: false,
+        recursive_read_only: false,
+        follow_host: false,
+    });
+    provided
+        .map(Ok)
+        .chain(config.mounts.iter().map(mount))
+        .collect()
+}
+
+fn mount(mount: &Mount) -> Result<MountPlan, Invalid> {
+    let target = &mount.container_path;
+    if !Path::new(target).is_absolute() || target.contains('\0') {
+        return invalid(format!(
+            "mounts: container_path {target:?} is not an absolute path"
+        ));
+    }
+    if Path::new(target) == Path::new("/") {
+        return invalid("mounts: container_path / would hide the image");
+    }
+    if mount.image.is_some() {
+        return invalid(format!(
+            "mounts: an image volume (at {target}) is not supported yet"
+        ));
+    }
+    if !Path::new(&mount.host_path).is_absolute() || mount.host_path.contains('\0') {
+        return invalid(format!(
+            "mounts: host_path {:?} (for {target}) is not an absolute path",
+            mount.host_path
+        ));
+    }
+    if !mount.uid_mappings.is_empty() || !mount.gid_mappings.is_empty() {
+        return invalid(format!(
+            "mounts: id mappings (for {target}) are not supported yet"
+        ));
+    }
+    let propagation = MountPropagation::try_from(mount.propagation);
+    if propagation == Ok(MountPropagation::PropagationBidirectional) {
+        return invalid(format!(
+            "mounts: bidirectional propagation (for {target}) is not supported yet"
+        ));
+    }
+    if mount.recursive_read_only
+        && (!mount.readonly || propagation != Ok(MountPropagation::PropagationPrivate))
+    {
+        return invalid(format!(
+            "mounts: recursive_read_only (for {target}) needs readonly and private propagation"
+        ));
+    }
+    Ok(MountPlan {
+        source: PathBuf::from(&mount.host_path),
+        target: PathBuf::from(target),
+        read_only: mount.readonly,
+        recursive_read_only: mount.recursive_read_only,
+        follow_host: propagation == Ok(MountPropagation::PropagationHostToContainer),
+    })
+}
+
+/// Without a mount namespace a file cannot be at another place. What a kubelet always mounts is left out; its absence
+/// is documented. Anything else would be missed.
+fn no_mounts(config: &ContainerConfig) -> Result<Vec<MountPlan>, Invalid> {
+    const ALWAYS: [&str; 2] = ["/etc/hosts", "/dev/termination-log"];
+    match config
+        .mounts
+        .iter()
+        .find(|m| !ALWAYS.contains(&m.container_path.as_str()) && m.host_path != m.container_path)
+    {
+        None => Ok(Vec::new()),
+        Some(mount) => invalid(format!(
+            "mounts: {} cannot be at {} without a mount namespace: isolation is `process` on this box",
+            mount.host_path, mount.container_path
+        )),
+    }
+}
+
+fn process(
+    config: &ContainerConfig,
+    context: &LinuxContainerSecurityContext,
+    image: &ImageDefaults,
+) -> Result<ProcessPlan, Invalid> {
+    // A command replaces the image's arguments too (CRI v1, ContainerConfig.command).
+    let (command, args) = if config.command.is_empty() {
+        (
+            &image.entrypoint,
+            if config.args.is_empty() {
+                &image.cmd
+            } else {
+                &config.args
+            },
+        )
+    } else {
+        (&config.command, &config.args)
+    };
+    let argv: Vec<String> = command.iter().chain(args).cloned().collect();
+    if argv.is_empty() {
+        return invalid("no command: neither the container nor its image says what to run");
+    }
+    let mut env = image.env.clone();
+    for pair in &config.envs {
+        let value = std::str::from_utf8(&pair.value)
+            .map_err(|_| Invalid(format!("the variable {:?} is not UTF-8", pair.key)))?;
+        if pair.key.is_empty() || pair.key.contains(['=', '\0']) || value.contains('\0') {
+            return invalid(format!("{:?} cannot be a variable", pair.key));
+        }
+        env.push(format!("{}={value}", pair.key));
+    }
+    let default_capabilities = cri::v1::Capability::default();
+    let capabilities = context
+        .capabilities
+        .as_ref()
+        .unwrap_or(&default_capabilities);
+    let mut granted = capability::granted(
+        &capabilities.add_capabilities,
+        &capabilities.drop_capabilities,
+        context.privileged,
+    )?;
+    let ambient = capability::numbers(&capabilities.add_ambient_capabilities)?;
+    granted.extend(&ambient);
+    granted.sort_unstable();
+    granted.dedup();
+    Ok(ProcessPlan {
+        argv,
+        env,
+        cwd: if config.working_dir.is_empty() {
+            image.working_dir.clone()
+        } else {
+            config.working_dir.clone()
+        },
+        user: user(context, image)?,
+        capabilities: granted,
+        ambient,
+        no_new_privs: context.no_new_privs,
+    })
+}
+
+fn user(
+    context: &LinuxContainerSecurityContext,
+    image: &ImageDefaults,
+) -> Result<UserPlan, Invalid> {
+    let id = |field: &str, value: i64| {
+        u32::try_from(value)
+            .map_err(|_| Invalid(format!("{field} {value} is not an id: 0 to 4294967295")))
+    };
+    let (image_user, image_group) = image
+        .user
+        .split_once(':')
+        .map_or((image.user.as_str(), None), |(u, g)| (u, Some(g)));
+    let own_group = context
+        .run_as_group
+        .as_ref()
+        .map(|g| id("run_as_group", g.value))
+        .transpose()?;
+    let (user, group) = match (&context.run_as_user, context.run_as_username.as_str()) {
+        (Some(uid), _) => (id("run_as_user", uid.value)?.to_string(), None),
+        (None, "") => (image_user.to_owned(), image_group.map(ToOwned::to_owned)),
+        (None, name) => (name.to_owned(), None),
+    };
+    let groups = context
+        .supplemental_groups
+        .iter()
+        .map(|g| id("supplemental_groups", *g))
+        .collect::<Result<_, _>>()?;
+    let strict = context.supplemental_groups_policy == SupplementalGroupsPolicy::Strict as i32;
+    Ok(UserPlan {
+        user,
+        group: own_group.map(|g| g.to_string()).or(group),
+        groups,
+        merge_groups: !strict,
+    })
+}
+
+/// A further process, with the surroundings of its container's first one.
+pub(crate) fn exec(
+    config: &ContainerConfig,
+    image: &ImageDefaults,
+    argv: Vec<String>,
+) -> Result<ExecPlan, Invalid> {
+    if argv.is_empty() {
+        return invalid("no command to run in the container");
+    }
+    let default_context = LinuxContainerSecurityContext::default();
+    let context = config
+        .linux
+        .as_ref()
+        .and_then(|l| l.security_context.as_ref())
+        .unwrap_or(&default_context);
+    let config = ContainerConfig {
+        command: argv,
+        args: Vec::new(),
+        ..config.clone()
+    };
+    Ok(ExecPlan {
+        process: process(&config, context, image)?,
+    })
+}
+
+/// The number of the signal that asks a container to end: the client's, else the image's, else SIGTERM.
+pub(crate) fn stop_signal(config: &ContainerConfig, image: &ImageDefaults) -> Result<i32, Invalid> {
+    match Signal::try_from(config.stop_signal) {
+        Ok(Signal::RuntimeDefault) => image
+            .stop_signal
+            .as_deref()
+            .map_or(Ok(SIGTERM), signal::number),
+        Ok(signal) => signal::number(signal.as_str_name()),
+        Err(_) => invalid(format!("stop_signal {} is unknown", config.stop_signal)),
+    }
+}

@@ -1,0 +1,75 @@
+//! What the calls do: each operation on sandboxes and containers, whoever asks.
+//!
+//! Records are the store's, processes the keepers'; this is the walk between the two.
+
+mod containers;
+mod error;
+mod execs;
+mod network;
+pub(crate) mod pods;
+mod sandboxes;
+
+use std::{path::PathBuf, sync::Arc};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub(crate) use error::{Error, io};
+pub(crate) use network::Network;
+pub(crate) use pods::Pods;
+
+use crate::{
+    config::Config,
+    id::{ContainerId, SandboxId},
+    image::ImageStore,
+    store::{Store, container_dir, sandbox_dir},
+};
+
+/// Everything that a call may need. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Runtime {
+    pub(crate) config: Arc<Config>,
+    pub(crate) store: Store,
+    pub(crate) images: Arc<ImageStore>,
+    pub(crate) network: Arc<Network>,
+    pub(crate) pods: Arc<Pods>,
+    /// Operations that go on when their client is gone.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled when the daemon stops: streams end.
+    pub(crate) stopping: CancellationToken,
+}
+
+impl Runtime {
+    pub(crate) fn sandbox_dir(&self, id: &SandboxId) -> PathBuf {
+        sandbox_dir(&self.config.state_dir, id)
+    }
+
+    fn container_dir(&self, sandbox: &SandboxId, id: &ContainerId) -> PathBuf {
+        container_dir(&self.config.state_dir, sandbox, id)
+    }
+
+    /// Runs an operation to its end, even if the client that asked for it goes away: half of it must never be left.
+    pub(crate) async fn to_its_end<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        match self.tasks.spawn(operation).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(crate::store::Refused::ShuttingDown.into()),
+            },
+        }
+    }
+}
+
+/// Runs `work`, which blocks, where it may.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Blocking work is never cancelled once it runs, and the pool ends after the last task.
+            Err(error) => panic!("blocking work was cancelled: {error}"),
+        },
+    }
+}

@@ -1,0 +1,42 @@
+//! What can go wrong in a call, whatever its cause.
+
+use crate::{
+    image::ImageError, keeper::protocol::Failure, launch::Invalid, net::NetError, store::Refused,
+};
+
+/// Why a call failed. `service/error.rs` chooses the gRPC code.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The request itself is wrong.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// It does not fit the state that things are in.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// An image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A network.
+    #[error("failed to {what} the pod's network")]
+    Net {
+        what: &'static str,
+        source: NetError,
+    },
+    /// The pod's keeper said no.
+    #[error(transparent)]
+    Keeper(#[from] Failure),
+    /// A file or process of the daemon's own.
+    #[error("failed to {what}")]
+    Io {
+        what: &'static str,
+        source: std::io::Error,
+    },
+    /// It took too long.
+    #[error("{what} did not end within {seconds} s")]
+    Timeout { what: String, seconds: u64 },
+}
+
+/// Says what was being done when the system refused.
+pub(crate) fn io(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |source| Error::Io { what, source }
+}

@@ -1,0 +1,125 @@
+//! `ExecSync`: a process in a container, with its output.
+
+use std::{fs::File, os::fd::OwnedFd, time::Duration};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::{io::AsyncReadExt as _, net::unix::pipe};
+
+use super::{Error, Runtime, containers::wrong_state, io};
+use crate::{container::ContainerState, keeper::protocol::Call, launch};
+
+/// What is kept of each of an exec's two outputs (CRI v1, ExecSync; containerd and CRI-O cut at the same length).
+const MAX_OUTPUT: usize = 16 << 20;
+
+/// How an exec went.
+pub(crate) struct ExecResult {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) exit_code: i32,
+}
+
+impl Runtime {
+    /// Runs `argv` in a running container. `timeout` zero is none; when it is over, all of the exec is killed.
+    pub(crate) async fn exec_sync(
+        &self,
+        id: &str,
+        argv: Vec<String>,
+        timeout: Duration,
+    ) -> Result<ExecResult, Error> {
+        let (container, pod) = self.container_and_pod(id, "a process needs a running one")?;
+        if container.state != ContainerState::Running {
+            return Err(wrong_state(&container, "a process needs a running one"));
+        }
+        // The image may have been removed since: what it said is only needed for what the container did not say itself.
+        let defaults = self
+            .image(&container.config)
+            .await
+            .map(|image| image.defaults)
+            .unwrap_or_default();
+        let plan = launch::exec(&container.config, &defaults, argv)?;
+        let (mut stdout, child_stdout) = output()?;
+        let (mut stderr, child_stderr) = output()?;
+        let stdin: OwnedFd = File::open("/dev/null")
+            .map_err(io("open /dev/null"))?
+            .into();
+        let exec = pod
+            .keeper
+            .exec(
+                container.id.as_str(),
+                plan,
+                [stdin, child_stdout, child_stderr],
+            )
+            .await?;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let work = async {
+            let mut ended = exec.ended;
+            let (mut out_open, mut err_open) = (true, true);
+            loop {
+                tokio::select! {
+                    // Cancel-safe: a read that is dropped has taken nothing.
+                    open = read(&mut stdout, &mut out), if out_open => out_open = open,
+                    open = read(&mut stderr, &mut err), if err_open => err_open = open,
+                    // Cancel-safe: it is only dropped when it is done. What the process wrote is in the pipes by now; an
+                    // orphan that keeps them open has no claim on the caller's time.
+                    code = &mut ended => {
+                        drain(&stdout, &mut out);
+                        drain(&stderr, &mut err);
+                        return code.unwrap_or(crate::container::LOST_EXIT_CODE);
+                    }
+                }
+            }
+        };
+        let code = if timeout.is_zero() {
+            Ok(work.await)
+        } else {
+            tokio::time::timeout(timeout, work).await
+        };
+        match code {
+            Ok(exit_code) => Ok(ExecResult {
+                stdout: out,
+                stderr: err,
+                exit_code,
+            }),
+            Err(_) => {
+                pod.keeper.call(Call::KillExec { pid: exec.pid }).await?;
+                Err(Error::Timeout {
+                    what: format!("the command in container {}", container.id.short()),
+                    seconds: timeout.as_secs(),
+                })
+            }
+        }
+    }
+}
+
+fn output() -> Result<(pipe::Receiver, OwnedFd), Error> {
+    let (reader, writer) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|e| io("make a pipe")(e.into()))?;
+    Ok((
+        pipe::Receiver::from_owned_fd(reader).map_err(io("watch a pipe"))?,
+        writer,
+    ))
+}
+
+/// Reads once; `false` at the end. What is beyond the limit is read and dropped, so that the process goes on.
+async fn read(from: &mut pipe::Receiver, into: &mut Vec<u8>) -> bool {
+    let mut chunk = [0u8; 16 << 10];
+    match from.read(&mut chunk).await {
+        Ok(0) | Err(_) => false,
+        Ok(n) => {
+            keep(into, &chunk[..n]);
+            true
+        }
+    }
+}
+
+fn drain(from: &pipe::Receiver, into: &mut Vec<u8>) {
+    let mut chunk = [0u8; 16 << 10];
+    while let Ok(n @ 1..) = from.try_read(&mut chunk) {
+        keep(into, &chunk[..n]);
+    }
+}
+
+fn keep(into: &mut Vec<u8>, bytes: &[u8]) {
+    let room = MAX_OUTPUT.saturating_sub(into.len());
+    into.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}

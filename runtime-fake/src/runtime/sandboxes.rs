@@ -1,0 +1,184 @@
+//! Pod sandboxes: run, stop, remove.
+
+use std::{fs, net::IpAddr, path::Path, sync::Arc};
+
+use cri::v1::PodSandboxConfig;
+use jiff::Timestamp;
+
+use super::{Error, Runtime, blocking, io, pods::Pod};
+use crate::{
+    id::SandboxId,
+    keeper::{
+        client::unexpected,
+        protocol::{Call, Outcome},
+    },
+    launch::{self, Invalid, PodPlan},
+    resolv,
+    sandbox::{Sandbox, SandboxEvent, SandboxState},
+    store::Change,
+};
+
+impl Runtime {
+    /// Makes a sandbox and everything it needs; on failure nothing of it is left.
+    pub(crate) async fn run_sandbox(
+        &self,
+        config: PodSandboxConfig,
+        runtime_handler: String,
+    ) -> Result<SandboxId, Error> {
+        if !runtime_handler.is_empty() {
+            return Err(Invalid(format!("unknown runtime handler {runtime_handler:?}: only the default one (\"\") is configured")).into());
+        }
+        let id = SandboxId::random();
+        let directory = self.sandbox_dir(&id);
+        let plan = launch::pod(
+            &config,
+            self.config.isolation.rung(),
+            directory.clone(),
+            self.config.ephemeral,
+        )?;
+        let sandbox = Sandbox {
+            id: id.clone(),
+            config,
+            runtime_handler,
+            state: SandboxState::Creating,
+            created_at: Timestamp::now(),
+            addresses: Vec::new(),
+        };
+        // Made before the record, which is written into it.
+        fs::create_dir_all(directory.join("containers"))
+            .map_err(io("make the sandbox's directory"))?;
+        if let Err(refused) = self
+            .store
+            .apply(Change::AddSandbox(Box::new(sandbox.clone())))
+            .await
+        {
+            let _ = fs::remove_dir_all(&directory);
+            return Err(refused.into());
+        }
+        match self.set_up(&sandbox, plan).await {
+            Ok(addresses) => {
+                self.store
+                    .apply(Change::Sandbox(id.clone(), SandboxEvent::Ready(addresses)))
+                    .await?;
+                Ok(id)
+            }
+            Err(error) => {
+                if let Err(other) = self.tear_down(&id).await {
+                    tracing::warn!(
+                        sandbox = id.short(),
+                        error = crate::chain(&other),
+                        "failed to clean up after a sandbox that failed"
+                    );
+                }
+                self.store.apply(Change::RemoveSandbox(id)).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn set_up(&self, sandbox: &Sandbox, plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
+        let own_network = plan.own_network;
+        write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
+        let directory = plan.directory.clone();
+        let pod = self
+            .pods
+            .spawn(&sandbox.id, &directory, &self.store)
+            .map_err(io("start the pod's keeper"))?;
+        let outcome = pod
+            .keeper
+            .call_with(
+                Call::Setup(Box::new(plan)),
+                self.network.pin().into_iter().collect(),
+            )
+            .await?;
+        let Outcome::Setup { pid } = outcome else {
+            return Err(unexpected(&outcome).into());
+        };
+        fs::write(directory.join(crate::recovery::KEEPER_PID), pid.to_string())
+            .map_err(io("write the keeper's process id"))?;
+        if !own_network {
+            return Ok(Vec::new());
+        }
+        let (network, id) = (self.network.clone(), sandbox.id.clone());
+        blocking(move || network.attach(&id, pid)).await
+    }
+
+    /// Stops every container and takes the pod's namespaces and network down. Stopping what is stopped, or was never
+    /// there, is no error (CRI v1, StopPodSandbox).
+    pub(crate) async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
+        let Ok(id) = self.store.state().sandbox(id).map(|s| s.id.clone()) else {
+            return Ok(());
+        };
+        self.tear_down(&id).await
+    }
+
+    async fn tear_down(&self, id: &SandboxId) -> Result<(), Error> {
+        let pod = self.pods.get(id);
+        let _turn = match &pod {
+            Some(pod) => Some(pod.turn.lock().await),
+            None => None,
+        };
+        if let Some(pod) = &pod {
+            end_keeper(pod).await;
+        }
+        // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
+        self.store
+            .wait(|state| state.containers_of(id).all(|c| c.ended() || !c.visible()))
+            .await?;
+        let (network, name) = (self.network.clone(), id.clone());
+        blocking(move || network.detach(&name)).await?;
+        if self.store.state().sandboxes.contains_key(id) {
+            self.store
+                .apply(Change::Sandbox(id.clone(), SandboxEvent::Stopped))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a sandbox with its containers, stopping it first if need be. Removing what is not there is no error.
+    pub(crate) async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
+        let Ok(id) = self.store.state().sandbox(id).map(|s| s.id.clone()) else {
+            return Ok(());
+        };
+        self.tear_down(&id).await?;
+        Ok(self.store.apply(Change::RemoveSandbox(id)).await?)
+    }
+}
+
+/// Asks the keeper to end. That it is gone already is as well.
+async fn end_keeper(pod: &Arc<Pod>) {
+    if let Err(failure) = pod.keeper.call(Call::Shutdown).await {
+        tracing::debug!(%failure, "a keeper had ended before it was asked to");
+    }
+}
+
+/// What every container of the pod finds in `/etc`, unless its client brings its own.
+fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()> {
+    let directory = &plan.directory;
+    if plan.own_ipc {
+        fs::create_dir_all(directory.join("shm"))?;
+    }
+    let host = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let (hostname, hosts) = if plan.hostname.is_empty() {
+        (host("/etc/hostname"), host("/etc/hosts"))
+    } else {
+        (
+            format!("{}\n", plan.hostname),
+            format!(
+                "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{}\n",
+                plan.hostname
+            ),
+        )
+    };
+    let resolv = match &config.dns_config {
+        Some(dns) => resolv::conf(&dns.servers, &dns.searches, &dns.options),
+        None => host("/etc/resolv.conf"),
+    };
+    write(&directory.join("hostname"), &hostname)?;
+    write(&directory.join("hosts"), &hosts)?;
+    write(&directory.join("resolv.conf"), &resolv)
+}
+
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    fs::write(path, text)
+}

@@ -1,0 +1,90 @@
+//! The sandbox machine: pure.
+//!
+//! ```text
+//! Creating ──Ready──▶ Ready ──Stopped/Lost──▶ NotReady
+//!     └───────────Lost─────────────────────────▶
+//! ```
+//!
+//! A sandbox that is being created is in the store, so that a daemon that dies meanwhile finds what it has begun, but no
+//! client sees it.
+
+use std::net::IpAddr;
+
+use cri::v1::PodSandboxConfig;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::SandboxId;
+
+/// A sandbox's record.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Sandbox {
+    /// Its id.
+    pub id: SandboxId,
+    /// What the client asked for, word by word.
+    pub config: PodSandboxConfig,
+    /// The runtime handler that the client asked for.
+    pub runtime_handler: String,
+    /// Where it is in its life.
+    pub state: SandboxState,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// Its addresses, the primary one first; none in the host's network.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Where a sandbox is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SandboxState {
+    /// Being set up.
+    Creating,
+    /// It runs.
+    Ready,
+    /// It ran.
+    NotReady,
+}
+
+/// What can happen to a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SandboxEvent {
+    /// It is set up, with these addresses.
+    Ready(Vec<IpAddr>),
+    /// It was stopped, or its keeper is gone.
+    Stopped,
+}
+
+impl Sandbox {
+    /// The sandbox after `event`; `false` when that changes nothing.
+    #[must_use]
+    pub(crate) fn on(&mut self, event: SandboxEvent) -> bool {
+        match (self.state, event) {
+            (SandboxState::Creating, SandboxEvent::Ready(addresses)) => {
+                self.addresses = addresses;
+                self.state = SandboxState::Ready;
+                true
+            }
+            (SandboxState::Creating | SandboxState::Ready, SandboxEvent::Stopped) => {
+                self.state = SandboxState::NotReady;
+                true
+            }
+            // A sandbox that was stopped while it was set up stays stopped.
+            (SandboxState::Ready | SandboxState::NotReady, SandboxEvent::Ready(_))
+            | (SandboxState::NotReady, SandboxEvent::Stopped) => false,
+        }
+    }
+
+    /// Whether clients see it.
+    #[must_use]
+    pub(crate) fn visible(&self) -> bool {
+        self.state != SandboxState::Creating
+    }
+
+    /// What makes it the only one: two sandboxes never share all four.
+    #[must_use]
+    pub(crate) fn key(&self) -> (&str, &str, &str, u32) {
+        self.config.metadata.as_ref().map_or(("", "", "", 0), |m| {
+            (&m.name, &m.namespace, &m.uid, m.attempt)
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! The daemon: everything opened, reconciled, served, and in the end put away in order.
+
+use std::sync::Arc;
+
+use cri::v1::{
+    image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
+};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::transport::Server;
+
+use crate::{
+    config::Config,
+    image::{ImageError, ImageOptions, ImageStore},
+    isolation::Isolation,
+    recovery,
+    runtime::{Network, Pods, Runtime, blocking},
+    service::{CriService, image::ImageServer},
+    store::{self, OpenError, Store},
+};
+
+/// The longest message either way, as a kubelet's client allows it.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// Why the daemon could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Its state directory.
+    #[error(transparent)]
+    State(#[from] OpenError),
+    /// Its images.
+    #[error(transparent)]
+    Images(#[from] ImageError),
+    /// Its socket.
+    #[error("failed to serve on the socket")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Serves the Container Runtime Interface on `listener` until `shutdown`.
+///
+/// Pods outlive it, and the next daemon with the same state directory finds them again, unless `config` says that they
+/// are ephemeral: then they and everything else are gone when this returns.
+///
+/// # Errors
+/// When the state directory cannot be used, or the socket fails.
+pub async fn serve(
+    listener: UnixListener,
+    config: Config,
+    shutdown: CancellationToken,
+) -> Result<(), ServeError> {
+    let (directory, state) = store::open(&config.state_dir)?;
+    let connected = recovery::connected(&state);
+    let images = open_images(&config)?;
+    let opened = {
+        let config = config.clone();
+        blocking(move || {
+            let private = recovery::private_bridge_namespace(&config.state_dir);
+            Network::open(
+                config.isolation,
+                &crate::net::bridge_name(&config.state_dir),
+                &connected,
+                private,
+            )
+        })
+        .await
+    };
+    let runtime = Runtime {
+        store: Store::start(directory, state),
+        images: Arc::new(images),
+        network: Arc::new(opened),
+        pods: Arc::new(Pods::default()),
+        tasks: TaskTracker::new(),
+        stopping: CancellationToken::new(),
+        config: Arc::new(config),
+    };
+    recovery::reconcile(&runtime).await;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        isolation = %runtime.config.isolation,
+        state_dir = %runtime.config.state_dir.display(),
+        "serving"
+    );
+    let runtime_service = RuntimeServiceServer::new(CriService::new(runtime.clone()));
+    let image_service = ImageServiceServer::new(ImageServer::new(runtime.images.clone()));
+    let served = Server::builder()
+        .add_service(
+            runtime_service
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+        )
+        .add_service(
+            image_service
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+        )
+        .serve_with_incoming_shutdown(
+            UnixListenerStream::new(listener),
+            until(&shutdown, &runtime),
+        )
+        .await;
+    put_away(runtime).await;
+    Ok(served?)
+}
+
+/// Waits for the word to stop. Streams of events would keep a server from stopping: they end first.
+async fn until(shutdown: &CancellationToken, runtime: &Runtime) {
+    shutdown.cancelled().await;
+    runtime.stopping.cancel();
+}
+
+async fn put_away(runtime: Runtime) {
+    runtime.tasks.close();
+    runtime.tasks.wait().await;
+    if runtime.config.ephemeral {
+        remove_everything(&runtime).await;
+    }
+    let Runtime { network, .. } = runtime;
+    if let Some(network) = Arc::into_inner(network) {
+        blocking(move || network.close()).await;
+    }
+    tracing::info!("stopped");
+}
+
+async fn remove_everything(runtime: &Runtime) {
+    let ids: Vec<_> = runtime.store.state().sandboxes.keys().cloned().collect();
+    let mut removals = tokio::task::JoinSet::new();
+    for id in ids {
+        let runtime = runtime.clone();
+        removals.spawn(async move {
+            if let Err(error) = runtime.remove_sandbox(id.as_str()).await {
+                tracing::error!(
+                    sandbox = id.short(),
+                    error = crate::chain(&error),
+                    "failed to remove"
+                );
+            }
+        });
+    }
+    while removals.join_next().await.is_some() {}
+}
+
+fn open_images(config: &Config) -> Result<ImageStore, ImageError> {
+    let (in_user_namespace, single_id) = match config.isolation {
+        Isolation::Root => (false, false),
+        Isolation::Rootless { ids } => (true, ids == 1),
+        Isolation::Process => (false, nix::unistd::geteuid().as_raw() != 0),
+    };
+    ImageStore::open(ImageOptions {
+        in_user_namespace,
+        single_id,
+        archives: config.image_archives.clone(),
+        ..ImageOptions::new(config.state_dir.join("images"))
+    })
+}

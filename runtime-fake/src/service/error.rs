@@ -1,0 +1,76 @@
+//! The one table from errors to gRPC codes. A message is an error with all its causes.
+
+use std::io;
+
+use tonic::{Code, Status};
+
+use crate::{
+    image::{ImageError, Problem},
+    keeper::protocol::FailureKind,
+    runtime::Error,
+    store::Refused,
+};
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Invalid(_) => Code::InvalidArgument,
+            Error::Refused(refused) => refusal(refused),
+            Error::Image(error) => image(error),
+            Error::Keeper(failure) => match failure.kind {
+                FailureKind::Invalid => Code::InvalidArgument,
+                FailureKind::NotFound => Code::NotFound,
+                FailureKind::WrongState => Code::FailedPrecondition,
+                FailureKind::System => Code::Internal,
+            },
+            Error::Timeout { .. } => Code::DeadlineExceeded,
+            Error::Io { source, .. } => system(source),
+            Error::Net { .. } => Code::Internal,
+        };
+        Self::new(code, crate::chain(&error))
+    }
+}
+
+impl From<ImageError> for Status {
+    fn from(error: ImageError) -> Self {
+        Self::new(image(&error), crate::chain(&error))
+    }
+}
+
+fn refusal(refused: &Refused) -> Code {
+    match refused {
+        Refused::NoSandbox(_) | Refused::NoContainer(_) => Code::NotFound,
+        Refused::NameTaken { .. } => Code::AlreadyExists,
+        Refused::SandboxNotReady { .. } | Refused::WrongState { .. } => Code::FailedPrecondition,
+        Refused::ShuttingDown => Code::Unavailable,
+    }
+}
+
+fn image(error: &ImageError) -> Code {
+    match error {
+        ImageError::Reference { .. } => Code::InvalidArgument,
+        ImageError::NotFound { .. }
+        | ImageError::NotFoundUnreadable { .. }
+        | ImageError::Absent { .. } => Code::NotFound,
+        ImageError::Archive {
+            source: Problem::Io { source, .. },
+            ..
+        }
+        | ImageError::Store { source, .. } => system(source),
+        // The archive has to change before a second try can do better.
+        ImageError::Archive { .. } => Code::FailedPrecondition,
+    }
+}
+
+fn system(error: &io::Error) -> Code {
+    let full = [
+        io::ErrorKind::StorageFull,
+        io::ErrorKind::QuotaExceeded,
+        io::ErrorKind::OutOfMemory,
+    ];
+    if full.contains(&error.kind()) {
+        Code::ResourceExhausted
+    } else {
+        Code::Internal
+    }
+}

@@ -1,0 +1,123 @@
+//! The store: one task owns every sandbox and container. Changes go in as messages, states come out by a watch; what has
+//! changed is on disk before anybody sees it.
+
+mod disk;
+mod state;
+
+use std::{path::Path, sync::Arc};
+
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use crate::{container::Told, id::SandboxId};
+
+pub use disk::OpenError;
+pub(crate) use disk::{Directory, container_dir, sandbox_dir};
+pub(crate) use state::{Change, Refused, State, words};
+
+/// How many news a slow subscriber may be behind. After that it is told that it has missed some.
+const NEWS: usize = 4096;
+
+/// What happened, with everything as it was right then.
+#[derive(Debug, Clone)]
+pub(crate) struct News {
+    /// The container's id, or the sandbox's when it is about the sandbox itself.
+    pub(crate) about: String,
+    /// The sandbox that it belongs to.
+    pub(crate) sandbox: SandboxId,
+    pub(crate) told: Told,
+    pub(crate) state: Arc<State>,
+}
+
+struct Command {
+    change: Change,
+    done: oneshot::Sender<Result<(), Refused>>,
+}
+
+/// A handle on the store; clones are handles on the same one.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    commands: mpsc::Sender<Command>,
+    states: watch::Receiver<Arc<State>>,
+    news: broadcast::Sender<News>,
+}
+
+impl Store {
+    /// Starts the owner of `state`, which was read from `directory`.
+    pub(crate) fn start(directory: Directory, state: State) -> Self {
+        let (commands, inbox) = mpsc::channel(64);
+        let (publish, states) = watch::channel(Arc::new(state));
+        let news = broadcast::Sender::new(NEWS);
+        tokio::spawn(own(directory, inbox, publish, news.clone()));
+        Self {
+            commands,
+            states,
+            news,
+        }
+    }
+
+    /// Applies `change`. When this returns it is on disk and in [`Self::state`].
+    pub(crate) async fn apply(&self, change: Change) -> Result<(), Refused> {
+        let (done, answer) = oneshot::channel();
+        if self.commands.send(Command { change, done }).await.is_err() {
+            return Err(Refused::ShuttingDown);
+        }
+        answer.await.unwrap_or(Err(Refused::ShuttingDown))
+    }
+
+    /// Everything as it is now.
+    pub(crate) fn state(&self) -> Arc<State> {
+        self.states.borrow().clone()
+    }
+
+    /// Waits until `reached` holds.
+    pub(crate) async fn wait(
+        &self,
+        mut reached: impl FnMut(&State) -> bool,
+    ) -> Result<(), Refused> {
+        let mut states = self.states.clone();
+        let waited = states.wait_for(|state| reached(state)).await;
+        waited.map(drop).map_err(|_| Refused::ShuttingDown)
+    }
+
+    /// Everything that happens from now on, in order.
+    pub(crate) fn news(&self) -> broadcast::Receiver<News> {
+        self.news.subscribe()
+    }
+}
+
+async fn own(
+    directory: Directory,
+    mut inbox: mpsc::Receiver<Command>,
+    publish: watch::Sender<Arc<State>>,
+    news: broadcast::Sender<News>,
+) {
+    let mut state = State::clone(&publish.borrow());
+    while let Some(Command { change, done }) = inbox.recv().await {
+        let result = state.apply(change).map(|effects| {
+            // Small files in the page cache: quicker than handing them to another thread.
+            for record in &effects.records {
+                directory.keep(record);
+            }
+            let now = Arc::new(state.clone());
+            publish.send_replace(now.clone());
+            for (about, sandbox, told) in effects.news {
+                tracing::info!(about = about.get(..13).unwrap_or(&about), ?told, "changed");
+                // Nobody may be listening.
+                let _ = news.send(News {
+                    about,
+                    sandbox,
+                    told,
+                    state: now.clone(),
+                });
+            }
+        });
+        let _ = done.send(result);
+    }
+}
+
+/// Opens the state directory and reads what is there.
+pub(crate) fn open(path: &Path) -> Result<(Directory, State), OpenError> {
+    let directory = Directory::open(path)?;
+    let state = directory.read()?;
+    Ok((directory, state))
+}
