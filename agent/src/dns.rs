@@ -47,12 +47,21 @@ pub fn pod_dns(pod: &Pod, node: &Node) -> Result<PodDns, DnsError> {
         };
         further(&mut dns.servers, &own.nameservers);
         further(&mut dns.searches, &own.searches);
-        merge_options(&mut dns.options, own.options.iter().flatten().map(|option| {
-            (option.name.as_deref().unwrap_or_default(), option.value.as_deref().unwrap_or_default())
-        }));
+        merge_options(
+            &mut dns.options,
+            own.options.iter().flatten().map(|option| {
+                (
+                    option.name.as_deref().unwrap_or_default(),
+                    option.value.as_deref().unwrap_or_default(),
+                )
+            }),
+        );
     }
     limit(&mut dns, &mut warnings);
-    Ok(PodDns { config: dns, warnings })
+    Ok(PodDns {
+        config: dns,
+        warnings,
+    })
 }
 
 fn source(pod: &Pod, node: &Node, warnings: &mut Vec<String>) -> Source {
@@ -85,11 +94,16 @@ fn of_node(node: &Node) -> Result<DnsConfig, DnsError> {
         Some(text) => parse_resolv_conf(text),
         None => {
             let loopback = |ip: &String| if ip.contains(':') { "::1" } else { "127.0.0.1" };
-            let mut servers: Vec<String> = node.ips.iter().map(|ip| loopback(ip).to_owned()).collect();
+            let mut servers: Vec<String> =
+                node.ips.iter().map(|ip| loopback(ip).to_owned()).collect();
             if servers.is_empty() {
                 servers.push("127.0.0.1".to_owned());
             }
-            Ok(DnsConfig { servers, searches: vec![".".to_owned()], options: Vec::new() })
+            Ok(DnsConfig {
+                servers,
+                searches: vec![".".to_owned()],
+                options: Vec::new(),
+            })
         }
     }
 }
@@ -102,11 +116,19 @@ fn of_cluster(pod: &Pod, node: &Node) -> Result<DnsConfig, DnsError> {
     let domain = &node.cluster_domain;
     let mut searches = Vec::new();
     if !domain.is_empty() {
-        searches = vec![format!("{}.svc.{domain}", pod.namespace()), format!("svc.{domain}"), domain.clone()];
+        searches = vec![
+            format!("{}.svc.{domain}", pod.namespace()),
+            format!("svc.{domain}"),
+            domain.clone(),
+        ];
     }
     searches.extend(host.searches);
     deduplicate(&mut searches);
-    Ok(DnsConfig { servers: node.cluster_dns.clone(), searches, options: vec!["ndots:5".to_owned()] })
+    Ok(DnsConfig {
+        servers: node.cluster_dns.clone(),
+        searches,
+        options: vec!["ndots:5".to_owned()],
+    })
 }
 
 /// Reads a resolv.conf. Comments fill a line; of several `search` lines the last counts.
@@ -114,15 +136,31 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
     let mut dns = DnsConfig::default();
     for line in text.lines() {
         let mut words = line.split_whitespace();
-        let Some(keyword) = words.next() else { continue };
+        let Some(keyword) = words.next() else {
+            continue;
+        };
         match keyword {
-            "nameserver" => dns.servers.push(words.next().ok_or(DnsError::NoServer)?.to_owned()),
+            "nameserver" => dns
+                .servers
+                .push(words.next().ok_or(DnsError::NoServer)?.to_owned()),
             "search" => {
                 // A root domain searches nothing more.
-                let domains = words.map(|word| if word == "." { word } else { word.trim_end_matches('.') });
-                dns.searches = domains.filter(|word| *word != ".").map(str::to_owned).collect();
+                let domains = words.map(|word| {
+                    if word == "." {
+                        word
+                    } else {
+                        word.trim_end_matches('.')
+                    }
+                });
+                dns.searches = domains
+                    .filter(|word| *word != ".")
+                    .map(str::to_owned)
+                    .collect();
             }
-            "options" => merge_options(&mut dns.options, words.map(|word| word.split_once(':').unwrap_or((word, "")))),
+            "options" => merge_options(
+                &mut dns.options,
+                words.map(|word| word.split_once(':').unwrap_or((word, ""))),
+            ),
             _ => {}
         }
     }
@@ -133,7 +171,11 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
 fn merge_options<'a>(options: &mut Vec<String>, more: impl Iterator<Item = (&'a str, &'a str)>) {
     for (name, value) in more {
         options.retain(|option| option.split(':').next() != Some(name));
-        options.push(if value.is_empty() { name.to_owned() } else { format!("{name}:{value}") });
+        options.push(if value.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{name}:{value}")
+        });
     }
 }
 

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
+use k8s_openapi::api::core::v1::{
+    Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
+};
 
 use crate::pod::Pod;
 use crate::quantity::Quantity;
@@ -23,7 +25,9 @@ pub enum EnvError {
         path: String,
     },
     /// A resource that cannot be asked for, or a quantity that is none.
-    #[error("environment variable {name}: unsupported resource {resource:?} of container {container:?}")]
+    #[error(
+        "environment variable {name}: unsupported resource {resource:?} of container {container:?}"
+    )]
     Resource {
         /// The variable.
         name: String,
@@ -58,7 +62,10 @@ pub fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> Strin
         if let Some(after) = tail.strip_prefix('$') {
             out.push('$');
             rest = after;
-        } else if let Some((name, after)) = tail.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
+        } else if let Some((name, after)) = tail
+            .strip_prefix('(')
+            .and_then(|inner| inner.split_once(')'))
+        {
             match lookup(name) {
                 Some(value) => out.push_str(value),
                 None => {
@@ -90,10 +97,16 @@ pub fn environment(
         let (kind, optional) = if let Some(source) = &from.config_map_ref {
             ("a ConfigMap", source.optional)
         } else {
-            ("a Secret", from.secret_ref.as_ref().and_then(|source| source.optional))
+            (
+                "a Secret",
+                from.secret_ref.as_ref().and_then(|source| source.optional),
+            )
         };
         if optional != Some(true) {
-            return Err(EnvError::Unavailable { name: from.prefix.clone().unwrap_or_default(), kind });
+            return Err(EnvError::Unavailable {
+                name: from.prefix.clone().unwrap_or_default(),
+                kind,
+            });
         }
     }
     let mut names: Vec<String> = Vec::new();
@@ -103,17 +116,25 @@ pub fn environment(
         let literal = variable.value.as_deref().unwrap_or_default();
         let value = match &variable.value_from {
             // A literal wins over a source, as it does in the kubelet.
-            Some(source) if literal.is_empty() => match sourced(pod, container, ips, node, name, source)? {
-                Some(value) => value,
-                None => continue,
-            },
+            Some(source) if literal.is_empty() => {
+                match sourced(pod, container, ips, node, name, source)? {
+                    Some(value) => value,
+                    None => continue,
+                }
+            }
             Some(_) | None => expand(literal, |name| values.get(name).map(String::as_str)),
         };
         names.retain(|known| known != name);
         names.push(name.clone());
         values.insert(name.clone(), value);
     }
-    Ok(names.into_iter().map(|name| { let value = values.remove(&name).unwrap_or_default(); (name, value) }).collect())
+    Ok(names
+        .into_iter()
+        .map(|name| {
+            let value = values.remove(&name).unwrap_or_default();
+            (name, value)
+        })
+        .collect())
 }
 
 /// The value of a variable's source; `None`: an optional source that is not there, so no variable at all.
@@ -127,7 +148,10 @@ fn sourced(
 ) -> Result<Option<String>, EnvError> {
     let unavailable = |kind, optional: Option<bool>| match optional {
         Some(true) => Ok(None),
-        Some(false) | None => Err(EnvError::Unavailable { name: name.to_owned(), kind }),
+        Some(false) | None => Err(EnvError::Unavailable {
+            name: name.to_owned(),
+            kind,
+        }),
     };
     if let Some(field) = &source.field_ref {
         self::field(pod, ips, node, name, field).map(Some)
@@ -152,15 +176,25 @@ fn field(
     field: &ObjectFieldSelector,
 ) -> Result<String, EnvError> {
     let path = field.field_path.as_str();
-    let unsupported = || EnvError::FieldPath { name: name.to_owned(), path: path.to_owned() };
-    if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
+    let unsupported = || EnvError::FieldPath {
+        name: name.to_owned(),
+        path: path.to_owned(),
+    };
+    if let Some((map, key)) = path
+        .strip_suffix("']")
+        .and_then(|path| path.split_once("['"))
+    {
         let metadata = &pod.api().metadata;
         let map = match map {
             "metadata.labels" => &metadata.labels,
             "metadata.annotations" => &metadata.annotations,
             _ => return Err(unsupported()),
         };
-        return Ok(map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default());
+        return Ok(map
+            .as_ref()
+            .and_then(|map| map.get(key))
+            .cloned()
+            .unwrap_or_default());
     }
     Ok(match path {
         "metadata.name" => pod.name().to_owned(),
@@ -168,7 +202,11 @@ fn field(
         "metadata.labels" => listed(pod.labels()),
         "metadata.annotations" => listed(pod.annotations()),
         "metadata.uid" => pod.uid().to_string(),
-        "spec.nodeName" => pod.spec().node_name.clone().unwrap_or_else(|| node.name.clone()),
+        "spec.nodeName" => pod
+            .spec()
+            .node_name
+            .clone()
+            .unwrap_or_else(|| node.name.clone()),
         "spec.serviceAccountName" => pod.spec().service_account_name.clone().unwrap_or_default(),
         "status.hostIP" => node.ips.first().cloned().unwrap_or_default(),
         "status.hostIPs" => node.ips.join(","),
@@ -180,7 +218,9 @@ fn field(
 
 /// A whole map as the downward API writes it: `key="value"`, one a line, with Go's escapes.
 fn listed<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let lines: Vec<String> = pairs.map(|(key, value)| format!("{key}={value:?}")).collect();
+    let lines: Vec<String> = pairs
+        .map(|(key, value)| format!("{key}={value:?}"))
+        .collect();
     lines.join("\n")
 }
 
@@ -207,7 +247,8 @@ fn resource(
         "requests" => resources.and_then(|resources| resources.requests.as_ref()),
         _ => return Err(fail()),
     };
-    let known = matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
+    let known = matches!(resource, "cpu" | "memory" | "ephemeral-storage")
+        || resource.starts_with("hugepages-");
     if !known {
         return Err(fail());
     }

@@ -14,10 +14,18 @@ const MAX_HOSTNAME: usize = 63;
 /// `spec.hostnameOverride` wins over `spec.hostname`, that over the pod's name.
 pub fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
     let spec = pod.spec();
-    if let Some(name) = spec.hostname_override.as_deref().filter(|name| !name.is_empty()) {
+    if let Some(name) = spec
+        .hostname_override
+        .as_deref()
+        .filter(|name| !name.is_empty())
+    {
         return (cut(name), None);
     }
-    let name = spec.hostname.as_deref().filter(|name| !name.is_empty()).unwrap_or_else(|| pod.name());
+    let name = spec
+        .hostname
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| pod.name());
     let domain = spec
         .subdomain
         .as_deref()
@@ -29,7 +37,9 @@ pub fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
 /// The host name that the sandbox gets: with `setHostnameAsFQDN` the domain is part of it.
 pub fn sandbox_hostname(pod: &Pod, cluster_domain: &str) -> String {
     match hostname(pod, cluster_domain) {
-        (name, Some(domain)) if pod.spec().set_hostname_as_fqdn == Some(true) => format!("{name}.{domain}"),
+        (name, Some(domain)) if pod.spec().set_hostname_as_fqdn == Some(true) => {
+            format!("{name}.{domain}")
+        }
         (name, _) => name,
     }
 }
@@ -38,7 +48,10 @@ fn cut(name: &str) -> String {
     if name.len() <= MAX_HOSTNAME {
         return name.to_owned();
     }
-    let end = (0..=MAX_HOSTNAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
+    let end = (0..=MAX_HOSTNAME)
+        .rev()
+        .find(|end| name.is_char_boundary(*end))
+        .unwrap_or_default();
     name[..end].trim_end_matches(['-', '.']).to_owned()
 }
 

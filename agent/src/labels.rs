@@ -91,13 +91,23 @@ fn fnv32a(bytes: &[u8]) -> u32 {
 }
 
 /// Annotations of one of the pod's containers: what is needed to judge and to stop it when its pod is gone.
-pub fn container_annotations(pod: &Pod, container: &Container, restart_count: u32) -> BTreeMap<String, String> {
+pub fn container_annotations(
+    pod: &Pod,
+    container: &Container,
+    restart_count: u32,
+) -> BTreeMap<String, String> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut annotations = BTreeMap::from([
         (CONTAINER_HASH.to_owned(), container_hash(container)),
         (RESTART_COUNT.to_owned(), restart_count.to_string()),
-        (TERMINATION_PATH.to_owned(), text(&container.termination_message_path)),
-        (TERMINATION_POLICY.to_owned(), text(&container.termination_message_policy)),
+        (
+            TERMINATION_PATH.to_owned(),
+            text(&container.termination_message_path),
+        ),
+        (
+            TERMINATION_POLICY.to_owned(),
+            text(&container.termination_message_policy),
+        ),
     ]);
     let deletion = pod.api().metadata.deletion_grace_period_seconds;
     let termination = pod.spec().termination_grace_period_seconds;

@@ -1,8 +1,22 @@
 //! Manifest text → pods that can be run, or every problem at once, each with its place.
 
+mod decode;
+mod defaults;
+mod scalar;
+mod support;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod validate;
+
 use std::fmt;
 
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+
 use crate::pod::Pod;
+use tree::{Node, Place, Value};
+
+pub use validate::{Complaint, Rule};
 
 /// What an unknown field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +39,8 @@ pub struct Parsed {
     pub warnings: Vec<Problem>,
 }
 
-/// One thing wrong with a manifest. `Display` writes `file:line:column: path: message`, then the line with a caret.
+/// One thing wrong with a manifest. `Display` writes `file:line:column: path: message`, then
+/// the line with a caret under the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file as it was named to [`parse`].
@@ -48,14 +63,297 @@ impl fmt::Display for Problem {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        write!(f, "{}", self.message)
+        write!(f, "{}", self.message)?;
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let number = self.line.to_string();
+        // Tabs stay tabs in the second line, so that the caret stands where the eye expects it.
+        let indent: String = self
+            .text
+            .chars()
+            .take(self.column.saturating_sub(1))
+            .map(|c| if c == '\t' { c } else { ' ' })
+            .collect();
+        write!(
+            f,
+            "\n  {number} | {}\n  {:width$} | {indent}^",
+            self.text,
+            "",
+            width = number.len()
+        )
     }
 }
 
-/// Reads the pods of a manifest: YAML or JSON, one or several documents, kinds Pod, List and PodList.
+/// Reads the pods of a manifest: YAML (1.1, as kubectl reads it) or JSON, one or several documents, kinds Pod, List and
+/// PodList.
 ///
-/// `file` is only a name for messages and for the pods' uids.
+/// `file` is only a name for messages and for the pods' uids. Every problem is given, not the first alone.
 pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
-    let _ = (file, text, strictness);
-    Parsed::default()
+    let mut reading = Reading {
+        file,
+        lines: text.lines().collect(),
+        strictness,
+        parsed: Parsed::default(),
+    };
+    let (documents, faults) = tree::read(text);
+    for fault in &faults {
+        reading.problem(fault.place, "", &fault.message);
+    }
+    for document in &documents {
+        reading.document(document);
+    }
+    if reading.parsed.pods.is_empty() && reading.parsed.problems.is_empty() {
+        reading.problem(
+            Place { line: 1, column: 1 },
+            "",
+            "there is no pod in it: expected apiVersion: v1, kind: Pod",
+        );
+    }
+    reading
+        .parsed
+        .problems
+        .sort_by_key(|problem| (problem.line, problem.column));
+    reading
+        .parsed
+        .warnings
+        .sort_by_key(|problem| (problem.line, problem.column));
+    reading.parsed
+}
+
+/// Fills in a pod's defaults and says what is wrong with it, as the API server would at its creation.
+pub fn admit(mut pod: ApiPod) -> (ApiPod, Vec<Complaint>) {
+    defaults::apply(&mut pod);
+    let complaints = validate::pod(&pod);
+    (pod, complaints)
+}
+
+struct Reading<'a> {
+    file: &'a str,
+    lines: Vec<&'a str>,
+    strictness: Strictness,
+    parsed: Parsed,
+}
+
+impl Reading<'_> {
+    fn at(&self, place: Place, path: &str, message: &str) -> Problem {
+        Problem {
+            file: self.file.to_owned(),
+            line: place.line,
+            column: place.column,
+            path: path.to_owned(),
+            message: message.to_owned(),
+            text: self
+                .lines
+                .get(place.line.saturating_sub(1))
+                .map_or_else(String::new, |line| (*line).to_owned()),
+        }
+    }
+
+    fn problem(&mut self, place: Place, path: &str, message: &str) {
+        let problem = self.at(place, path, message);
+        self.parsed.problems.push(problem);
+    }
+
+    fn warning(&mut self, place: Place, path: &str, message: &str) {
+        let warning = self.at(place, path, message);
+        self.parsed.warnings.push(warning);
+    }
+
+    /// One document: a pod, a list of pods, or nothing.
+    fn document(&mut self, root: &Node) {
+        if is_empty(root) {
+            return;
+        }
+        match self.kind(root, "", None) {
+            Some("Pod") => self.pod(root, ""),
+            Some(list) => {
+                let default_kind = (list == "PodList").then_some("Pod");
+                let Some(items) = root.get("items") else {
+                    self.problem(root.place, "items", "missing: a list has its pods there");
+                    return;
+                };
+                let Value::Sequence(pods) = &items.value.value else {
+                    self.problem(items.value.place, "items", "expected a list of pods");
+                    return;
+                };
+                for (index, item) in pods.iter().enumerate() {
+                    let path = format!("items[{index}]");
+                    if self.kind(item, &path, default_kind).is_some() {
+                        self.pod(item, &path);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Checks apiVersion and kind. Inside a list (`path` is not empty) only pods may stand, of kind `default` if none is
+    /// given.
+    fn kind<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &str,
+        default: Option<&'n str>,
+    ) -> Option<&'n str> {
+        if !matches!(node.value, Value::Mapping(_)) {
+            self.problem(
+                node.place,
+                path,
+                "expected a pod: an object with apiVersion, kind, metadata and spec",
+            );
+            return None;
+        }
+        let wanted: &[&str] = if path.is_empty() {
+            &["Pod", "List", "PodList"]
+        } else {
+            &["Pod"]
+        };
+        let field = |name: &str| {
+            if path.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{path}.{name}")
+            }
+        };
+        let mut sound = true;
+        match node
+            .get("apiVersion")
+            .map(|entry| (entry.value.place, entry.value.text()))
+        {
+            Some((_, Some("v1"))) => {}
+            Some((place, found)) => {
+                let found = found.unwrap_or("something else");
+                self.problem(
+                    place,
+                    &field("apiVersion"),
+                    &format!("expected v1, found {found:?}"),
+                );
+                sound = false;
+            }
+            None if default.is_some() => {}
+            None => {
+                self.problem(node.place, &field("apiVersion"), "missing: expected v1");
+                sound = false;
+            }
+        }
+        let expected = wanted.join(", ");
+        match node
+            .get("kind")
+            .map(|entry| (entry.value.place, entry.value.text()))
+        {
+            Some((_, Some(kind))) if wanted.contains(&kind) => Some(kind).filter(|_| sound),
+            Some((place, found)) => {
+                let found = found.unwrap_or("something else");
+                self.problem(
+                    place,
+                    &field("kind"),
+                    &format!("kind {found:?} cannot be run, expected {expected}"),
+                );
+                None
+            }
+            None if default.is_some() => default.filter(|_| sound),
+            None => {
+                self.problem(
+                    node.place,
+                    &field("kind"),
+                    &format!("missing: expected {expected}"),
+                );
+                None
+            }
+        }
+    }
+
+    fn pod(&mut self, node: &Node, path: &str) {
+        let with_kind = with_kind(node);
+        let (pod, findings) = decode::decode::<ApiPod>(&with_kind, "");
+        let full = |field: &str| match (path.is_empty(), field.is_empty()) {
+            (true, _) => field.to_owned(),
+            (false, true) => path.to_owned(),
+            (false, false) => format!("{path}.{field}"),
+        };
+        let mut sound = true;
+        for finding in findings {
+            if finding.unknown_field && self.strictness == Strictness::Lenient {
+                self.warning(finding.place, &full(&finding.path), &finding.message);
+            } else {
+                self.problem(finding.place, &full(&finding.path), &finding.message);
+                // An unknown field makes nothing else wrong; a value that was replaced by an empty one might.
+                sound &= finding.unknown_field;
+            }
+        }
+        let Some(pod) = pod else { return };
+        let (mut pod, mut complaints) = admit(pod);
+        if pod.metadata.uid.is_none() {
+            pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
+        }
+        if !sound {
+            // Fields that could not be read have been named already.
+            let named: Vec<String> = self
+                .parsed
+                .problems
+                .iter()
+                .map(|problem| problem.path.clone())
+                .collect();
+            complaints.retain(|complaint| !named.contains(&full(&complaint.field)));
+        }
+        for complaint in complaints {
+            self.problem(
+                node.locate(&complaint.field),
+                &full(&complaint.field),
+                &complaint.to_string(),
+            );
+        }
+        for lack in support::lacks(&pod) {
+            if lack.fatal {
+                self.problem(node.locate(&lack.field), &full(&lack.field), &lack.message);
+            } else {
+                self.warning(node.locate(&lack.field), &full(&lack.field), &lack.message);
+            }
+        }
+        self.parsed.pods.push(Pod::new(pod));
+    }
+}
+
+/// A document with nothing in it, as between two `---`.
+fn is_empty(node: &Node) -> bool {
+    matches!(&node.value, Value::Scalar { text, plain: true } if scalar::plain(text) == scalar::Plain::Null)
+}
+
+/// The pod with its apiVersion and kind, which an item of a PodList may leave out and the type insists on.
+fn with_kind(node: &Node) -> Node {
+    let mut node = node.clone();
+    let place = node.place;
+    if let Value::Mapping(entries) = &mut node.value {
+        for (key, text) in [("apiVersion", "v1"), ("kind", "Pod")] {
+            if entries.iter().all(|entry| entry.key != key) {
+                let value = Node {
+                    place,
+                    value: Value::Scalar {
+                        text: text.to_owned(),
+                        plain: false,
+                    },
+                };
+                entries.push(tree::Entry {
+                    key: key.to_owned(),
+                    key_place: place,
+                    value,
+                });
+            }
+        }
+    }
+    node
+}
+
+/// A uid for a pod that brings none: 32 hex digits from what it is and where it stands, the same each time.
+fn uid(file: &str, index: usize, pod: &ApiPod) -> String {
+    let content = serde_json::to_string(pod).unwrap_or_default();
+    let text = format!("{file}\0{index}\0{content}");
+    let hash = text.bytes().fold(
+        0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
+        |hash, byte| {
+            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        },
+    );
+    format!("{hash:032x}")
 }

@@ -11,7 +11,9 @@ const NANO: i128 = 1_000_000_000;
 
 /// Not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no quantity: a number with an optional suffix was expected, such as 250m, 1.5, 64Mi or 1G")]
+#[error(
+    "{text:?} is no quantity: a number with an optional suffix was expected, such as 250m, 1.5, 64Mi or 1G"
+)]
 pub struct NotAQuantity {
     text: String,
 }
@@ -24,7 +26,9 @@ impl Quantity {
 
     /// Reads a quantity. Magnitudes beyond the 64-bit range saturate.
     pub fn parse(text: &str) -> Result<Self, NotAQuantity> {
-        parse(text).map(Self).ok_or_else(|| NotAQuantity { text: text.to_owned() })
+        parse(text).map(Self).ok_or_else(|| NotAQuantity {
+            text: text.to_owned(),
+        })
     }
 
     /// In whole units, rounded away from zero.
@@ -60,7 +64,9 @@ fn parse(text: &str) -> Option<i128> {
         Some(rest) => (text.starts_with('-'), rest),
         None => (false, text),
     };
-    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -104,7 +110,11 @@ impl Scale {
                     return None;
                 }
                 // An exponent too big to read is as good as one that saturates.
-                Self::Ten(digits.parse().unwrap_or(if digits.starts_with('-') { -1000 } else { 1000 }))
+                Self::Ten(digits.parse().unwrap_or(if digits.starts_with('-') {
+                    -1000
+                } else {
+                    1000
+                }))
             }
         })
     }
@@ -127,7 +137,10 @@ impl Scale {
         let mut number: i128 = 0;
         let (mut left, mut ten, mut inexact) = (digits.bytes(), ten, false);
         for digit in left.by_ref() {
-            match number.checked_mul(10).and_then(|tens| tens.checked_add(i128::from(digit - b'0'))) {
+            match number
+                .checked_mul(10)
+                .and_then(|tens| tens.checked_add(i128::from(digit - b'0')))
+            {
                 Some(next) if next < i128::MAX >> 61 => number = next,
                 Some(_) | None => {
                     inexact |= digit != b'0';
@@ -140,12 +153,22 @@ impl Scale {
             inexact |= digit != b'0';
             ten += 1;
         }
-        let scaled = number.checked_shl(two).filter(|scaled| scaled >> two == number).unwrap_or(i128::MAX);
+        let scaled = number
+            .checked_shl(two)
+            .filter(|scaled| scaled >> two == number)
+            .unwrap_or(i128::MAX);
         let result = if ten >= 0 {
-            u32::try_from(ten).ok().and_then(|ten| 10_i128.checked_pow(ten)).and_then(|by| scaled.checked_mul(by))
+            u32::try_from(ten)
+                .ok()
+                .and_then(|ten| 10_i128.checked_pow(ten))
+                .and_then(|by| scaled.checked_mul(by))
         } else {
-            let by = u32::try_from(-ten).ok().and_then(|ten| 10_i128.checked_pow(ten));
-            Some(by.map_or(1, |by| scaled / by + i128::from(scaled % by != 0 || inexact)))
+            let by = u32::try_from(-ten)
+                .ok()
+                .and_then(|ten| 10_i128.checked_pow(ten));
+            Some(by.map_or(1, |by| {
+                scaled / by + i128::from(scaled % by != 0 || inexact)
+            }))
         };
         result.unwrap_or(MOST).min(MOST)
     }
@@ -177,7 +200,9 @@ mod tests {
     }
 
     #[rstest]
-    fn refuses(#[values("", "m", "1.2.3", "1 Gi", "1mi", "1e", "ten", "1Kib", "--1", "1e1.5")] text: &str) {
+    fn refuses(
+        #[values("", "m", "1.2.3", "1 Gi", "1mi", "1e", "ten", "1Kib", "--1", "1e1.5")] text: &str,
+    ) {
         assert!(Quantity::parse(text).is_err());
     }
 

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use container::{
-    ContainerError, ContainerInputs, HostVolume, ImageUser, container, hosts_path, mounts_hosts_file,
+    ContainerError, ContainerInputs, HostVolume, ImageUser, container, hosts_path,
+    mounts_hosts_file,
 };
 pub use node::Node;
 pub use sandbox::{SandboxError, sandbox};

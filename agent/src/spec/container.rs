@@ -76,7 +76,11 @@ pub enum ContainerError {
 
 /// Does the container get the pod's hosts file: the pod has an address, or the node's, and nothing else is mounted there?
 pub fn mounts_hosts_file(pod: &Pod, container: &Container, ips: &[String]) -> bool {
-    let taken = container.volume_mounts.iter().flatten().any(|mount| mount.mount_path == "/etc/hosts");
+    let taken = container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .any(|mount| mount.mount_path == "/etc/hosts");
     (pod.host_network() || !ips.is_empty()) && !taken
 }
 
@@ -93,9 +97,16 @@ pub fn container(
     node: &Node,
 ) -> Result<ContainerSpec, ContainerError> {
     let envs = env::environment(pod, container, &inputs.ips, node)?;
-    let values: BTreeMap<&str, &str> = envs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let values: BTreeMap<&str, &str> = envs
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     let expanded = |words: &Option<Vec<String>>| -> Vec<String> {
-        words.iter().flatten().map(|word| env::expand(word, |name| values.get(name).copied())).collect()
+        words
+            .iter()
+            .flatten()
+            .map(|word| env::expand(word, |name| values.get(name).copied()))
+            .collect()
     };
     let (command, args) = (expanded(&container.command), expanded(&container.args));
     Ok(ContainerSpec {
@@ -117,7 +128,13 @@ pub fn container(
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         resources: resources::of_container(pod, container, node),
-        security: security::of_container(pod, container, &inputs.image_user, inputs.target.as_ref(), node)?,
+        security: security::of_container(
+            pod,
+            container,
+            &inputs.image_user,
+            inputs.target.as_ref(),
+            node,
+        )?,
         envs,
     })
 }
@@ -131,22 +148,39 @@ fn mounts(
     let mut mounts = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
         // A volume that is not mounted is left out: what waits for volumes has let it through.
-        let Some(volume) = inputs.volumes.get(&mount.name) else { continue };
+        let Some(volume) = inputs.volumes.get(&mount.name) else {
+            continue;
+        };
         mounts.push(volume_mount(container, mount, volume)?);
     }
     if mounts_hosts_file(pod, container, &inputs.ips) {
         let host_path = hosts_path(pod, node);
-        mounts.push(MountSpec { container_path: "/etc/hosts".to_owned(), host_path, ..MountSpec::default() });
+        mounts.push(MountSpec {
+            container_path: "/etc/hosts".to_owned(),
+            host_path,
+            ..MountSpec::default()
+        });
     }
-    let message_path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+    let message_path = container
+        .termination_message_path
+        .as_deref()
+        .filter(|path| !path.is_empty());
     if let (Some(path), Some(file)) = (message_path, &inputs.termination_log) {
         let host_path = file.clone();
-        mounts.push(MountSpec { container_path: path.to_owned(), host_path, ..MountSpec::default() });
+        mounts.push(MountSpec {
+            container_path: path.to_owned(),
+            host_path,
+            ..MountSpec::default()
+        });
     }
     Ok(mounts)
 }
 
-fn volume_mount(container: &Container, mount: &VolumeMount, volume: &HostVolume) -> Result<MountSpec, ContainerError> {
+fn volume_mount(
+    container: &Container,
+    mount: &VolumeMount,
+    volume: &HostVolume,
+) -> Result<MountSpec, ContainerError> {
     let part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
     if part(&mount.sub_path) || part(&mount.sub_path_expr) {
         let (volume, container) = (mount.name.clone(), container.name.clone());
@@ -154,7 +188,11 @@ fn volume_mount(container: &Container, mount: &VolumeMount, volume: &HostVolume)
     }
     let path = &mount.mount_path;
     Ok(MountSpec {
-        container_path: if path.starts_with('/') { path.clone() } else { format!("/{path}") },
+        container_path: if path.starts_with('/') {
+            path.clone()
+        } else {
+            format!("/{path}")
+        },
         host_path: volume.host_path.clone(),
         readonly: mount.read_only == Some(true) || volume.readonly,
         recursive_read_only: mount.recursive_read_only.as_deref() == Some("Enabled"),

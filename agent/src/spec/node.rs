@@ -36,7 +36,11 @@ pub struct Node {
 
 impl Node {
     /// A node of that name with the kubelet's defaults (Kubernetes 1.36) and nothing known about it.
-    pub fn new(name: impl Into<String>, root_dir: impl Into<PathBuf>, pod_logs_dir: impl Into<PathBuf>) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        root_dir: impl Into<PathBuf>,
+        pod_logs_dir: impl Into<PathBuf>,
+    ) -> Self {
         let root_dir = root_dir.into();
         Self {
             name: name.into(),
@@ -62,6 +66,7 @@ impl Node {
 
     /// The log directory of a pod: `<namespace>_<name>_<uid>`.
     pub fn pod_log_dir(&self, pod: &crate::pod::Pod) -> PathBuf {
-        self.pod_logs_dir.join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
+        self.pod_logs_dir
+            .join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
     }
 }

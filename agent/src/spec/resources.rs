@@ -40,27 +40,50 @@ type ApiAmounts = Option<BTreeMap<String, ApiQuantity>>;
 /// Quantities that cannot be read count as nothing; the manifest's validation has refused them.
 fn amounts(list: &ApiAmounts) -> Amounts {
     let entries = list.iter().flatten();
-    entries.map(|(name, amount)| (name.clone(), Quantity::parse(&amount.0).unwrap_or(Quantity::ZERO))).collect()
+    entries
+        .map(|(name, amount)| {
+            (
+                name.clone(),
+                Quantity::parse(&amount.0).unwrap_or(Quantity::ZERO),
+            )
+        })
+        .collect()
 }
 
 fn requests_of(resources: Option<&ResourceRequirements>) -> Amounts {
-    resources.map(|resources| amounts(&resources.requests)).unwrap_or_default()
+    resources
+        .map(|resources| amounts(&resources.requests))
+        .unwrap_or_default()
 }
 
 fn limits_of(resources: Option<&ResourceRequirements>) -> Amounts {
-    resources.map(|resources| amounts(&resources.limits)).unwrap_or_default()
+    resources
+        .map(|resources| amounts(&resources.limits))
+        .unwrap_or_default()
 }
 
 /// The pod's QoS class: only processors and memory count, of init and app containers or of the pod as a whole.
 pub fn qos_class(pod: &Pod) -> QosClass {
-    let whole = pod.spec().resources.as_ref().filter(|whole| whole.requests.is_some() || whole.limits.is_some());
+    let whole = pod
+        .spec()
+        .resources
+        .as_ref()
+        .filter(|whole| whole.requests.is_some() || whole.limits.is_some());
     let each: Vec<Option<&ResourceRequirements>> = match whole {
         Some(whole) => vec![Some(whole)],
-        None => pod.init_containers().iter().chain(pod.containers()).map(|c| c.resources.as_ref()).collect(),
+        None => pod
+            .init_containers()
+            .iter()
+            .chain(pod.containers())
+            .map(|c| c.resources.as_ref())
+            .collect(),
     };
     let counts = |amounts: Amounts| -> Amounts {
         let counted = |name: &str| name == "cpu" || name == "memory";
-        amounts.into_iter().filter(|(name, amount)| counted(name) && *amount > Quantity::ZERO).collect()
+        amounts
+            .into_iter()
+            .filter(|(name, amount)| counted(name) && *amount > Quantity::ZERO)
+            .collect()
     };
     let sum = |lists: &mut dyn Iterator<Item = Amounts>| lists.fold(Amounts::new(), add);
     let requests = sum(&mut each.iter().map(|resources| counts(requests_of(*resources))));
@@ -68,8 +91,15 @@ pub fn qos_class(pod: &Pod) -> QosClass {
     if requests.is_empty() && limits.is_empty() {
         return QosClass::BestEffort;
     }
-    let all_limited = each.iter().all(|resources| counts(limits_of(*resources)).len() == 2);
-    if all_limited && requests.iter().all(|(name, amount)| limits.get(name) == Some(amount)) && requests.len() == limits.len() {
+    let all_limited = each
+        .iter()
+        .all(|resources| counts(limits_of(*resources)).len() == 2);
+    if all_limited
+        && requests
+            .iter()
+            .all(|(name, amount)| limits.get(name) == Some(amount))
+        && requests.len() == limits.len()
+    {
         QosClass::Guaranteed
     } else {
         QosClass::Burstable
@@ -104,7 +134,11 @@ fn pod_amounts(pod: &Pod, of: impl Fn(Option<&ResourceRequirements>) -> Amounts)
         }
         hungriest_init = greatest(hungriest_init, with_sidecars);
     }
-    let apps = pod.containers().iter().map(of_container).fold(sidecars, add);
+    let apps = pod
+        .containers()
+        .iter()
+        .map(of_container)
+        .fold(sidecars, add);
     let mut total = greatest(apps, hungriest_init);
     // What is said of the pod as a whole stands for what its containers say.
     total.extend(of(pod.spec().resources.as_ref()));
@@ -113,7 +147,11 @@ fn pod_amounts(pod: &Pod, of: impl Fn(Option<&ResourceRequirements>) -> Amounts)
 
 /// Resources of the pod as a whole, for its sandbox.
 pub(super) fn of_sandbox(pod: &Pod, node: &Node) -> Resources {
-    kernel(&pod_amounts(pod, requests_of), &pod_amounts(pod, limits_of), node)
+    kernel(
+        &pod_amounts(pod, requests_of),
+        &pod_amounts(pod, limits_of),
+        node,
+    )
 }
 
 /// What the sandbox itself costs (`spec.overhead`).
@@ -136,7 +174,9 @@ pub(super) fn of_container(pod: &Pod, container: &Container, node: &Node) -> Res
 fn kernel(requests: &Amounts, limits: &Amounts, node: &Node) -> Resources {
     let cpu_limit = limits.get("cpu").map_or(0, |limit| limit.milli_value());
     // A limit without a request is a request of as much.
-    let cpu_request = requests.get("cpu").map_or(cpu_limit, |request| request.milli_value());
+    let cpu_request = requests
+        .get("cpu")
+        .map_or(cpu_limit, |request| request.milli_value());
     let (cpu_period, cpu_quota) = match node.cpu_quota_period {
         Some(period) if cpu_limit > 0 => (period, (cpu_limit * period / 1000).max(1000)),
         Some(period) => (period, 0),
@@ -153,7 +193,11 @@ fn kernel(requests: &Amounts, limits: &Amounts, node: &Node) -> Resources {
 
 /// Thousandths of a processor as cgroup v1 shares: 1024 a processor, at least 2.
 fn cpu_shares(milli: i64) -> i64 {
-    if milli == 0 { 2 } else { (milli.saturating_mul(1024) / 1000).clamp(2, 262_144) }
+    if milli == 0 {
+        2
+    } else {
+        (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
+    }
 }
 
 /// How ready the kernel is to kill the container when memory runs out, from -997 (last) to 1000 (first).
@@ -163,20 +207,32 @@ fn oom_score(pod: &Pod, container: &Container, node: &Node) -> i64 {
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
             let memory = |container: &Container| {
-                requests_of(container.resources.as_ref()).get("memory").map_or(0, |request| request.value())
+                requests_of(container.resources.as_ref())
+                    .get("memory")
+                    .map_or(0, |request| request.value())
             };
             let score = |request: i64| match node.memory_capacity {
                 capacity if capacity > 0 => {
-                    let adjusted = 1000 - i64::try_from(1000 * i128::from(request) / i128::from(capacity)).unwrap_or(1000);
+                    let adjusted = 1000
+                        - i64::try_from(1000 * i128::from(request) / i128::from(capacity))
+                            .unwrap_or(1000);
                     adjusted.clamp(3, 999)
                 }
                 _ => 999,
             };
             let own = score(memory(container));
-            let sidecar = is_sidecar(container) && pod.init_containers().iter().any(|init| init.name == container.name);
+            let sidecar = is_sidecar(container)
+                && pod
+                    .init_containers()
+                    .iter()
+                    .any(|init| init.name == container.name);
             if sidecar {
                 // A sidecar must not be killed before the containers it serves.
-                pod.containers().iter().map(|app| score(memory(app))).min().map_or(own, |least| own.min(least))
+                pod.containers()
+                    .iter()
+                    .map(|app| score(memory(app)))
+                    .min()
+                    .map_or(own, |least| own.min(least))
             } else {
                 own
             }

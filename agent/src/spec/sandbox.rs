@@ -5,7 +5,8 @@
 use crate::dns::{self, DnsError};
 use crate::pod::Pod;
 use crate::spec::{
-    Namespaces, Node, PortMapping, Protocol, SandboxSecurity, SandboxSpec, SecurityProfile, resources, security,
+    Namespaces, Node, PortMapping, Protocol, SandboxSecurity, SandboxSpec, SecurityProfile,
+    resources, security,
 };
 use crate::{hosts, labels};
 
@@ -27,19 +28,24 @@ pub enum SandboxError {
 }
 
 /// The sandbox of a pod, and warnings for its author. `attempt` is the number of earlier sandboxes.
-pub fn sandbox(pod: &Pod, attempt: u32, node: &Node) -> Result<(SandboxSpec, Vec<String>), SandboxError> {
+pub fn sandbox(
+    pod: &Pod,
+    attempt: u32,
+    node: &Node,
+) -> Result<(SandboxSpec, Vec<String>), SandboxError> {
     let spec = pod.spec();
     if spec.host_users == Some(false) {
         return Err(SandboxError::UserNamespace);
     }
-    let runtime_handler = match spec.runtime_class_name.as_deref() {
-        None | Some("") => String::new(),
-        Some(name) => node
-            .runtime_classes
-            .get(name)
-            .cloned()
-            .ok_or_else(|| SandboxError::RuntimeClass { name: name.to_owned() })?,
-    };
+    let runtime_handler =
+        match spec.runtime_class_name.as_deref() {
+            None | Some("") => String::new(),
+            Some(name) => node.runtime_classes.get(name).cloned().ok_or_else(|| {
+                SandboxError::RuntimeClass {
+                    name: name.to_owned(),
+                }
+            })?,
+        };
     let dns = dns::pod_dns(pod, node)?;
     let sandbox = SandboxSpec {
         name: pod.name().to_owned(),
@@ -55,7 +61,10 @@ pub fn sandbox(pod: &Pod, attempt: u32, node: &Node) -> Result<(SandboxSpec, Vec
         dns: dns.config,
         port_mappings: port_mappings(pod),
         labels: labels::of_sandbox(pod),
-        annotations: pod.annotations().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        annotations: pod
+            .annotations()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
         cgroup_parent: String::new(),
         sysctls: sysctls(pod),
         overhead: resources::overhead(pod, node),
@@ -71,8 +80,15 @@ fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
     if pod.host_network() {
         return Vec::new();
     }
-    let sidecars = pod.init_containers().iter().filter(|init| crate::pod::is_sidecar(init));
-    let ports = pod.containers().iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
+    let sidecars = pod
+        .init_containers()
+        .iter()
+        .filter(|init| crate::pod::is_sidecar(init));
+    let ports = pod
+        .containers()
+        .iter()
+        .chain(sidecars)
+        .flat_map(|container| container.ports.iter().flatten());
     ports
         .filter(|port| port.host_port.is_some_and(|port| port > 0))
         .map(|port| PortMapping {
@@ -90,8 +106,12 @@ fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
 
 fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
     let security = pod.spec().security_context.as_ref();
-    let sysctls = security.into_iter().flat_map(|security| security.sysctls.iter().flatten());
-    sysctls.map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone())).collect()
+    let sysctls = security
+        .into_iter()
+        .flat_map(|security| security.sysctls.iter().flatten());
+    sysctls
+        .map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone()))
+        .collect()
 }
 
 fn sandbox_security(pod: &Pod) -> SandboxSecurity {

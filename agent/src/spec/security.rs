@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::{
 
 use crate::observed::ContainerId;
 use crate::pod::Pod;
-use crate::spec::{ContainerSecurity, ImageUser, NamespaceMode, Namespaces, Node, SecurityProfile, Selinux};
+use crate::spec::{
+    ContainerSecurity, ImageUser, NamespaceMode, Namespaces, Node, SecurityProfile, Selinux,
+};
 
 /// Paths hidden from containers whose `procMount` is Default.
 const MASKED: [&str; 12] = [
@@ -27,7 +29,13 @@ const MASKED: [&str; 12] = [
 ];
 
 /// Paths that such containers may not write.
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 
 /// Why a container must not be run as its image says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +49,9 @@ pub enum UserError {
         container: String,
     },
     /// The image's user is root.
-    #[error("container has runAsNonRoot and image will run as root (pod: {pod:?}, container: {container})")]
+    #[error(
+        "container has runAsNonRoot and image will run as root (pod: {pod:?}, container: {container})"
+    )]
     ImageIsRoot {
         /// The pod.
         pod: String,
@@ -49,7 +59,9 @@ pub enum UserError {
         container: String,
     },
     /// The image names its user, and a name may be anybody.
-    #[error("container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: {pod:?}, container: {container})")]
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: {pod:?}, container: {container})"
+    )]
     ImageNamesUser {
         /// The user's name.
         user: String,
@@ -63,7 +75,13 @@ pub enum UserError {
 /// Which namespaces of a pod, or of one that joins `target`, are whose.
 pub(super) fn namespaces(pod: &Pod, target: Option<&ContainerId>) -> Namespaces {
     let spec = pod.spec();
-    let node_if = |host: Option<bool>| if host == Some(true) { NamespaceMode::Node } else { NamespaceMode::Pod };
+    let node_if = |host: Option<bool>| {
+        if host == Some(true) {
+            NamespaceMode::Node
+        } else {
+            NamespaceMode::Pod
+        }
+    };
     let pid = if target.is_some() {
         NamespaceMode::Target
     } else if spec.host_pid == Some(true) {
@@ -126,7 +144,11 @@ pub(super) fn of_container(
     let privileged = own.privileged == Some(true);
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
     let paths = |paths: &[&str]| -> Vec<String> {
-        if privileged || unmasked { Vec::new() } else { paths.iter().map(|path| (*path).to_owned()).collect() }
+        if privileged || unmasked {
+            Vec::new()
+        } else {
+            paths.iter().map(|path| (*path).to_owned()).collect()
+        }
     };
     let capabilities = own.capabilities.clone().unwrap_or_default();
     Ok(ContainerSecurity {
@@ -134,7 +156,11 @@ pub(super) fn of_container(
         drop_capabilities: capabilities.drop.unwrap_or_default(),
         privileged,
         namespaces: namespaces(pod, target),
-        selinux: own.se_linux_options.as_ref().or(shared.se_linux_options.as_ref()).map(selinux),
+        selinux: own
+            .se_linux_options
+            .as_ref()
+            .or(shared.se_linux_options.as_ref())
+            .map(selinux),
         run_as_user: user,
         run_as_group: own.run_as_group.or(shared.run_as_group),
         run_as_username: username,
@@ -144,8 +170,18 @@ pub(super) fn of_container(
         no_new_privs: no_new_privs(&own),
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),
-        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(shared.seccomp_profile.as_ref()), privileged, node)),
-        apparmor: own.app_armor_profile.as_ref().or(shared.app_armor_profile.as_ref()).map(apparmor),
+        seccomp: Some(seccomp(
+            own.seccomp_profile
+                .as_ref()
+                .or(shared.seccomp_profile.as_ref()),
+            privileged,
+            node,
+        )),
+        apparmor: own
+            .app_armor_profile
+            .as_ref()
+            .or(shared.app_armor_profile.as_ref())
+            .map(apparmor),
     })
 }
 
@@ -154,14 +190,25 @@ fn no_new_privs(own: &SecurityContext) -> bool {
     own.allow_privilege_escalation == Some(false)
 }
 
-fn not_root(pod: &Pod, container: &Container, user: Option<i64>, image: &ImageUser) -> Result<(), UserError> {
+fn not_root(
+    pod: &Pod,
+    container: &Container,
+    user: Option<i64>,
+    image: &ImageUser,
+) -> Result<(), UserError> {
     let (pod, container) = (pod.long_name(), container.name.clone());
     match (user, image) {
         (Some(0), _) => Err(UserError::AskedForRoot { pod, container }),
         (Some(_), _) => Ok(()),
-        (None, ImageUser::Unset | ImageUser::Id(0)) => Err(UserError::ImageIsRoot { pod, container }),
+        (None, ImageUser::Unset | ImageUser::Id(0)) => {
+            Err(UserError::ImageIsRoot { pod, container })
+        }
         (None, ImageUser::Id(_)) => Ok(()),
-        (None, ImageUser::Name(user)) => Err(UserError::ImageNamesUser { user: user.clone(), pod, container }),
+        (None, ImageUser::Name(user)) => Err(UserError::ImageNamesUser {
+            user: user.clone(),
+            pod,
+            container,
+        }),
     }
 }
 

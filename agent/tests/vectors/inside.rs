@@ -12,8 +12,14 @@ use crate::support::{self, Case};
 fn references_expand_as_in_kubernetes() {
     support::check("var-expansion", |case| {
         let vars = &case.input["vars"];
-        let ours = env::expand(support::text(&case.input["input"]), |name| vars.get(name).and_then(Value::as_str));
-        support::same("output", &json!(ours), &json!(support::text(&case.expected["output"])))
+        let ours = env::expand(support::text(&case.input["input"]), |name| {
+            vars.get(name).and_then(Value::as_str)
+        });
+        support::same(
+            "output",
+            &json!(ours),
+            &json!(support::text(&case.expected["output"])),
+        )
     });
 }
 
@@ -22,31 +28,56 @@ fn environments_are_those_of_kubernetes() {
     // ConfigMaps, Secrets and services live in an API server, which a box does not have.
     let needs_server = |case: &Case| {
         let pod = support::pod(&case.input["pod"]);
-        let (_, container) = pod.container(support::text(&case.input["container"])).unwrap();
-        let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+        let (_, container) = pod
+            .container(support::text(&case.input["container"]))
+            .unwrap();
+        let sources = container
+            .env
+            .iter()
+            .flatten()
+            .filter_map(|variable| variable.value_from.as_ref());
         let by_key = sources.into_iter().any(|source| {
-            source.config_map_key_ref.is_some() || source.secret_key_ref.is_some() || source.file_key_ref.is_some()
+            source.config_map_key_ref.is_some()
+                || source.secret_key_ref.is_some()
+                || source.file_key_ref.is_some()
         });
         by_key
-            || container.env_from.as_ref().is_some_and(|from| !from.is_empty())
+            || container
+                .env_from
+                .as_ref()
+                .is_some_and(|from| !from.is_empty())
             || !support::list(&case.input["services"]).is_empty()
     };
-    support::check_within("container-env", |case| !needs_server(case), |case| {
-        let pod = support::pod(&case.input["pod"]);
-        let (_, container) = pod.container(support::text(&case.input["container"])).unwrap();
-        let node = node(&case.input["node"]);
-        match env::environment(&pod, container, &support::texts(&case.input["podIPs"]), &node) {
-            Ok(ours) => {
-                let ours: Map<String, Value> = ours.into_iter().map(|(name, value)| (name, json!(value))).collect();
-                support::same("env", &Value::Object(ours), &case.expected["env"])
+    support::check_within(
+        "container-env",
+        |case| !needs_server(case),
+        |case| {
+            let pod = support::pod(&case.input["pod"]);
+            let (_, container) = pod
+                .container(support::text(&case.input["container"]))
+                .unwrap();
+            let node = node(&case.input["node"]);
+            match env::environment(
+                &pod,
+                container,
+                &support::texts(&case.input["podIPs"]),
+                &node,
+            ) {
+                Ok(ours) => {
+                    let ours: Map<String, Value> = ours
+                        .into_iter()
+                        .map(|(name, value)| (name, json!(value)))
+                        .collect();
+                    support::same("env", &Value::Object(ours), &case.expected["env"])
+                }
+                Err(error) if case.expected.get("error").is_some() => {
+                    let _ = error;
+                    Ok(())
+                }
+                Err(error) => Err(format!("{error}; expected {}", case.expected)),
             }
-            Err(error) if case.expected.get("error").is_some() => {
-                let _ = error;
-                Ok(())
-            }
-            Err(error) => Err(format!("{error}; expected {}", case.expected)),
-        }
-    });
+        },
+    );
 }
 
 #[test]
@@ -89,35 +120,54 @@ fn pods_resolve_names_as_in_kubernetes() {
                 }
                 support::same("dns", &json!(words), &expected)?;
                 let events = support::list(&case.expected["events"]).iter();
-                let theirs: Vec<&str> = events.filter(|e| e["object"] == "Pod").map(|e| support::text(&e["message"])).collect();
+                let theirs: Vec<&str> = events
+                    .filter(|e| e["object"] == "Pod")
+                    .map(|e| support::text(&e["message"]))
+                    .collect();
                 support::same("warnings", &json!(ours.warnings), &json!(theirs))
             }
-            Err(error) => support::same("error", &json!(error.to_string()), &case.expected["error"]),
+            Err(error) => {
+                support::same("error", &json!(error.to_string()), &case.expected["error"])
+            }
         }
     });
 }
 
 /// The node of a case.
 pub(crate) fn node(facts: &Value) -> Node {
-    let mut node = Node::new(support::text(&facts["name"]), support::text(&facts["rootDir"]), support::text(&facts["podLogsDir"]));
+    let mut node = Node::new(
+        support::text(&facts["name"]),
+        support::text(&facts["rootDir"]),
+        support::text(&facts["podLogsDir"]),
+    );
     node.cluster_dns = support::texts(&facts["clusterDNS"]);
     node.cluster_domain = support::text(&facts["clusterDomain"]).to_owned();
-    node.resolv_conf = facts.get("resolvConf").map(|text| support::text(text).to_owned());
+    node.resolv_conf = facts
+        .get("resolvConf")
+        .map(|text| support::text(text).to_owned());
     node.ips = support::texts(&facts["nodeIPs"]);
     if node.ips.is_empty() {
         // Without configured addresses the node's own internal ones count.
         let addresses = support::list(&facts["addresses"]).iter();
         let internal = addresses.filter(|address| address["type"] == "InternalIP");
-        node.ips = internal.map(|address| support::text(&address["address"]).to_owned()).collect();
+        node.ips = internal
+            .map(|address| support::text(&address["address"]).to_owned())
+            .collect();
     }
     let pairs = |value: &Value| -> BTreeMap<String, String> {
-        value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), support::text(value).to_owned())).collect()
+        value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.clone(), support::text(value).to_owned()))
+            .collect()
     };
     node.allocatable = pairs(&facts["allocatable"]);
     node.runtime_classes = pairs(&facts["runtimeClasses"]);
     node.seccomp_root = support::text(&facts["seccompProfileRoot"]).into();
     node.seccomp_default = facts["seccompDefault"] == true;
     node.memory_capacity = facts["memoryCapacity"].as_i64().unwrap_or_default();
-    node.cpu_quota_period = (facts["cpuCFSQuota"] == true).then(|| facts["cpuCFSQuotaPeriodMicros"].as_i64().unwrap());
+    node.cpu_quota_period =
+        (facts["cpuCFSQuota"] == true).then(|| facts["cpuCFSQuotaPeriodMicros"].as_i64().unwrap());
     node
 }

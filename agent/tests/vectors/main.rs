@@ -10,3 +10,4 @@ mod inside;
 mod kill;
 mod restart;
 mod support;
+mod validation;

@@ -277,9 +277,16 @@ pub(crate) fn seconds(seconds: f64) -> Value {
 }
 
 fn scope(judged: usize, total: usize) -> String {
-    if judged == total { String::new() } else { format!("; {} more are out of scope", total - judged) }
+    if judged == total {
+        String::new()
+    } else {
+        format!("; {} more are out of scope", total - judged)
+    }
 }
 
 pub(crate) fn texts(value: &Value) -> Vec<String> {
-    list(value).iter().map(|item| text(item).to_owned()).collect()
+    list(value)
+        .iter()
+        .map(|item| text(item).to_owned())
+        .collect()
 }

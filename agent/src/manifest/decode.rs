@@ -1,0 +1,506 @@
+//! A tree → a typed value, with every mismatch noted instead of ending at the first.
+//!
+//! The deserializer knows the path and the place of everything it hands out, and sees the field names that a struct
+//! asks for. A value of a wrong type is noted and stands in as an empty one. A value that a type itself refuses (a
+//! malformed time, say) is noted, left out, and the reading starts over.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::value::{BorrowedStrDeserializer, SeqDeserializer, StrDeserializer};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
+};
+
+use super::scalar::{Plain, plain};
+use super::tree::{Entry, Node, Place, Value};
+
+/// One thing found while reading.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Finding {
+    pub(super) place: Place,
+    pub(super) path: String,
+    pub(super) message: String,
+    /// It is about a field that nobody knows.
+    pub(super) unknown_field: bool,
+}
+
+/// Reads a `T`, which is `None` only if the type refuses even what is left of the value.
+pub(super) fn decode<'de, T: Deserialize<'de>>(
+    root: &'de Node,
+    path: &str,
+) -> (Option<T>, Vec<Finding>) {
+    let notes = Notes::default();
+    // Every round leaves out one more value, so the tree bounds the rounds; the number bounds the time.
+    for _ in 0..100 {
+        let read = T::deserialize(Reader {
+            node: root,
+            path: path.to_owned(),
+            notes: &notes,
+        });
+        match (read, notes.again.replace(false)) {
+            (Ok(value), _) => return (Some(value), notes.found.into_inner().into_iter().collect()),
+            (Err(_), true) => {}
+            (Err(Refused(message)), false) => {
+                notes.note(root.place, path, message);
+                break;
+            }
+        }
+    }
+    (None, notes.found.into_inner().into_iter().collect())
+}
+
+#[derive(Default)]
+struct Notes {
+    found: RefCell<BTreeSet<Finding>>,
+    /// Paths of values that their types refuse.
+    refused: RefCell<BTreeSet<String>>,
+    /// A value was refused in this round.
+    again: std::cell::Cell<bool>,
+}
+
+impl Notes {
+    fn note(&self, place: Place, path: &str, message: impl Into<String>) {
+        let finding = Finding {
+            place,
+            path: path.to_owned(),
+            message: message.into(),
+            unknown_field: false,
+        };
+        self.found.borrow_mut().insert(finding);
+    }
+
+    fn is_refused(&self, path: &str) -> bool {
+        self.refused.borrow().contains(path)
+    }
+}
+
+/// What a type says of a value that it cannot be made from.
+#[derive(Debug)]
+struct Refused(String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl de::Error for Refused {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self(message.to_string())
+    }
+}
+
+#[derive(Clone)]
+struct Reader<'de, 'a> {
+    node: &'de Node,
+    path: String,
+    notes: &'a Notes,
+}
+
+/// What a value looks like to its author.
+fn describe(node: &Node) -> String {
+    match &node.value {
+        Value::Sequence(_) => "a list".to_owned(),
+        Value::Mapping(_) => "an object".to_owned(),
+        Value::Scalar { text, plain: false } => format!("the text {text:?}"),
+        Value::Scalar { text, plain: true } => match plain(text) {
+            Plain::Null => "null".to_owned(),
+            Plain::Bool(_) => format!("the boolean {text}"),
+            Plain::Int(_) | Plain::Float(_) => format!("the number {text}"),
+            Plain::Text(text) => format!("the text {text:?}"),
+        },
+    }
+}
+
+impl<'de> Reader<'de, '_> {
+    fn meaning(&self) -> Option<Plain<'de>> {
+        match &self.node.value {
+            Value::Scalar { text, plain: true } => Some(plain(text)),
+            Value::Scalar { text, plain: false } => Some(Plain::Text(text)),
+            Value::Sequence(_) | Value::Mapping(_) => None,
+        }
+    }
+
+    fn is_null(&self) -> bool {
+        self.meaning() == Some(Plain::Null)
+    }
+
+    fn expected(&self, what: &str) {
+        let found = describe(self.node);
+        let hint = match self.meaning() {
+            Some(Plain::Bool(_) | Plain::Int(_) | Plain::Float(_)) if what == "text" => {
+                "; put it in quotes"
+            }
+            _ => "",
+        };
+        self.notes.note(
+            self.node.place,
+            &self.path,
+            format!("expected {what}, found {found}{hint}"),
+        );
+    }
+
+    /// An integer from `least` to `most`; null is 0, as it is for Go.
+    fn integer(&self, least: i128, most: i128) -> i128 {
+        match self.meaning() {
+            Some(Plain::Null) => 0,
+            Some(Plain::Int(number)) if (least..=most).contains(&number) => number,
+            Some(Plain::Int(_)) => {
+                self.expected(&format!("a whole number from {least} to {most}"));
+                0
+            }
+            // `5.0` is 5.
+            Some(Plain::Float(float)) if float.fract() == 0.0 && float.abs() < 1e15 => {
+                let number = float as i128;
+                if (least..=most).contains(&number) {
+                    number
+                } else {
+                    self.expected(&format!("a whole number from {least} to {most}"));
+                    0
+                }
+            }
+            Some(Plain::Float(_) | Plain::Bool(_) | Plain::Text(_)) | None => {
+                self.expected("a whole number");
+                0
+            }
+        }
+    }
+
+    fn child(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else if key.contains(['.', '/', '[', ' ']) || key.is_empty() {
+            format!("{}[{key}]", self.path)
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    /// The entries of an object, or none with a note.
+    fn entries(&self) -> &'de [Entry] {
+        match &self.node.value {
+            Value::Mapping(entries) => entries,
+            Value::Scalar { .. } | Value::Sequence(_) => {
+                if !self.is_null() {
+                    self.expected("an object");
+                }
+                &[]
+            }
+        }
+    }
+}
+
+macro_rules! integers {
+    ($($method:ident $visit:ident $type:ident),* $(,)?) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+            let number = self.integer($type::MIN as i128, $type::MAX as i128);
+            visitor.$visit($type::try_from(number).unwrap_or_default())
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Reader<'de, '_> {
+    type Error = Refused;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        match self.meaning() {
+            Some(Plain::Null) => visitor.visit_unit(),
+            Some(Plain::Bool(value)) => visitor.visit_bool(value),
+            Some(Plain::Int(value)) => match i64::try_from(value) {
+                Ok(value) => visitor.visit_i64(value),
+                Err(_) => visitor.visit_f64(value as f64),
+            },
+            Some(Plain::Float(value)) => visitor.visit_f64(value),
+            Some(Plain::Text(text)) => visitor.visit_borrowed_str(text),
+            None => match &self.node.value {
+                Value::Sequence(_) => self.deserialize_seq(visitor),
+                Value::Mapping(_) | Value::Scalar { .. } => self.deserialize_map(visitor),
+            },
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        let value = match self.meaning() {
+            Some(Plain::Bool(value)) => value,
+            Some(Plain::Null) => false,
+            Some(Plain::Int(_) | Plain::Float(_) | Plain::Text(_)) | None => {
+                self.expected("true or false");
+                false
+            }
+        };
+        visitor.visit_bool(value)
+    }
+
+    integers! {
+        deserialize_i8 visit_i8 i8, deserialize_i16 visit_i16 i16, deserialize_i32 visit_i32 i32,
+        deserialize_i64 visit_i64 i64, deserialize_u8 visit_u8 u8, deserialize_u16 visit_u16 u16,
+        deserialize_u32 visit_u32 u32, deserialize_u64 visit_u64 u64,
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        let value = match self.meaning() {
+            Some(Plain::Float(value)) => value,
+            Some(Plain::Int(value)) => value as f64,
+            Some(Plain::Null) => 0.0,
+            Some(Plain::Bool(_) | Plain::Text(_)) | None => {
+                self.expected("a number");
+                0.0
+            }
+        };
+        visitor.visit_f64(value)
+    }
+
+    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        match self.meaning() {
+            Some(Plain::Text(text)) => visitor.visit_borrowed_str(text),
+            Some(Plain::Null) => visitor.visit_borrowed_str(""),
+            Some(Plain::Bool(_) | Plain::Int(_) | Plain::Float(_)) | None => {
+                self.expected("text");
+                visitor.visit_borrowed_str("")
+            }
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        if self.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        // Quantities and the like may be written as numbers: they are text to the type all the same.
+        match (name, &self.node.value) {
+            ("Quantity", Value::Scalar { text, .. })
+                if !matches!(self.meaning(), Some(Plain::Bool(_) | Plain::Null)) =>
+            {
+                visitor.visit_newtype_struct(BorrowedStrDeserializer::new(text))
+            }
+            _ => visitor.visit_newtype_struct(self),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        match &self.node.value {
+            Value::Sequence(items) => visitor.visit_seq(Items {
+                reader: self,
+                items: items.iter().enumerate(),
+            }),
+            Value::Scalar { .. } | Value::Mapping(_) => {
+                if !self.is_null() {
+                    self.expected("a list");
+                }
+                visitor.visit_seq(SeqDeserializer::<_, Refused>::new(std::iter::empty::<u8>()))
+            }
+        }
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Refused> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        let entries = self.entries().iter();
+        visitor.visit_map(Fields {
+            reader: self,
+            entries,
+            known: None,
+            value: None,
+        })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        let entries = self.entries().iter();
+        visitor.visit_map(Fields {
+            reader: self,
+            entries,
+            known: Some(fields),
+            value: None,
+        })
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        visitor.visit_enum(StrDeserializer::new(self.node.text().unwrap_or_default()))
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        visitor.visit_unit()
+    }
+}
+
+struct Items<'de, 'a> {
+    reader: Reader<'de, 'a>,
+    items: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de, '_> {
+    type Error = Refused;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Refused> {
+        for (index, node) in self.items.by_ref() {
+            let path = format!("{}[{index}]", self.reader.path);
+            if !self.reader.notes.is_refused(&path) {
+                return read(seed, node, path, self.reader.notes).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+struct Fields<'de, 'a> {
+    reader: Reader<'de, 'a>,
+    entries: std::slice::Iter<'de, Entry>,
+    known: Option<&'static [&'static str]>,
+    value: Option<(&'de Node, String)>,
+}
+
+impl<'de> MapAccess<'de> for Fields<'de, '_> {
+    type Error = Refused;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Refused> {
+        for entry in self.entries.by_ref() {
+            let path = self.reader.child(&entry.key);
+            if self
+                .known
+                .is_some_and(|known| !known.contains(&entry.key.as_str()))
+            {
+                self.reader.notes.found.borrow_mut().insert(Finding {
+                    place: entry.key_place,
+                    path,
+                    message: unknown(&entry.key, self.known.unwrap_or_default()),
+                    unknown_field: true,
+                });
+                continue;
+            }
+            if self.reader.notes.is_refused(&path) {
+                continue;
+            }
+            self.value = Some((&entry.value, path));
+            return seed
+                .deserialize(entry.key.as_str().into_deserializer())
+                .map(Some);
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Refused> {
+        match self.value.take() {
+            Some((node, path)) => read(seed, node, path, self.reader.notes),
+            None => Err(Refused("a value was asked for before its key".to_owned())),
+        }
+    }
+}
+
+/// Reads one value inside another. A refusal is noted where it happens, once, and asks for another round without it.
+fn read<'de, S: DeserializeSeed<'de>>(
+    seed: S,
+    node: &'de Node,
+    path: String,
+    notes: &Notes,
+) -> Result<S::Value, Refused> {
+    seed.deserialize(Reader {
+        node,
+        path: path.clone(),
+        notes,
+    })
+    .inspect_err(|Refused(message)| {
+        // The innermost value that was refused is the one to name; the ones around it pass the error on.
+        if !notes.again.replace(true) {
+            notes.note(node.place, &path, message.clone());
+            notes.refused.borrow_mut().insert(path);
+        }
+    })
+}
+
+/// What to say of an unknown field.
+fn unknown(key: &str, known: &[&str]) -> String {
+    let near = known
+        .iter()
+        .map(|field| {
+            (
+                strsim::damerau_levenshtein(&key.to_lowercase(), &field.to_lowercase()),
+                *field,
+            )
+        })
+        .min()
+        .filter(|(distance, field)| *distance <= 1 + field.len().max(key.len()) / 4);
+    match near {
+        Some((_, field)) => format!("unknown field {key:?}, did you mean {field:?}?"),
+        None if known.len() <= 8 => format!(
+            "unknown field {key:?}, expected one of {}",
+            known.join(", ")
+        ),
+        None => format!("unknown field {key:?}"),
+    }
+}

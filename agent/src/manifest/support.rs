@@ -1,0 +1,256 @@
+//! What a valid pod may ask for that this agent cannot do yet: said by path, never passed over in silence.
+//!
+//! Fatal is what would change what runs; the rest is a warning.
+
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
+
+/// Something that the agent cannot do.
+pub(super) struct Lack {
+    pub(super) field: String,
+    pub(super) message: String,
+    pub(super) fatal: bool,
+}
+
+#[derive(Default)]
+struct Lacks(Vec<Lack>);
+
+impl Lacks {
+    fn fatal(&mut self, field: String, message: &str) {
+        self.0.push(Lack {
+            field,
+            message: message.to_owned(),
+            fatal: true,
+        });
+    }
+
+    fn warn(&mut self, field: String, message: &str) {
+        self.0.push(Lack {
+            field,
+            message: message.to_owned(),
+            fatal: false,
+        });
+    }
+}
+
+/// Everything in the pod that the agent cannot do.
+pub(super) fn lacks(pod: &Pod) -> Vec<Lack> {
+    let mut lacks = Lacks::default();
+    let Some(spec) = &pod.spec else {
+        return lacks.0;
+    };
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        of_volume(&mut lacks, index, volume);
+    }
+    for (list, containers) in [
+        ("initContainers", spec.init_containers.as_deref()),
+        ("containers", Some(&*spec.containers)),
+    ] {
+        for (index, container) in containers.into_iter().flatten().enumerate() {
+            of_container(&mut lacks, &format!("spec.{list}[{index}]"), container);
+        }
+    }
+    let is_given = |list: Option<usize>| list.is_some_and(|length| length > 0);
+    if is_given(spec.ephemeral_containers.as_ref().map(Vec::len)) {
+        lacks.fatal(
+            "spec.ephemeralContainers".to_owned(),
+            "not supported yet: they can only be added to a running pod",
+        );
+    }
+    if spec.host_users == Some(false) {
+        lacks.fatal(
+            "spec.hostUsers".to_owned(),
+            "a user namespace of the pod's own is not supported yet",
+        );
+    }
+    if is_given(spec.resource_claims.as_ref().map(Vec::len)) {
+        lacks.fatal("spec.resourceClaims".to_owned(), "not supported yet");
+    }
+    if spec.active_deadline_seconds.is_some() {
+        lacks.fatal(
+            "spec.activeDeadlineSeconds".to_owned(),
+            "not supported yet: the pod would not be stopped in time",
+        );
+    }
+    if is_given(spec.image_pull_secrets.as_ref().map(Vec::len)) {
+        lacks.warn(
+            "spec.imagePullSecrets".to_owned(),
+            "there is no API server to ask: images are pulled without them",
+        );
+    }
+    if is_given(spec.readiness_gates.as_ref().map(Vec::len)) {
+        lacks.warn(
+            "spec.readinessGates".to_owned(),
+            "nobody can set them here: the pod will never be Ready",
+        );
+    }
+    lacks.0
+}
+
+fn of_volume(lacks: &mut Lacks, index: usize, volume: &Volume) {
+    let path = |kind: &str| format!("spec.volumes[{index}].{kind}");
+    let supported = Volume {
+        name: volume.name.clone(),
+        empty_dir: volume.empty_dir.clone(),
+        host_path: volume.host_path.clone(),
+        ..Volume::default()
+    };
+    if supported != *volume {
+        let kind = [
+            ("configMap", volume.config_map.is_some()),
+            ("secret", volume.secret.is_some()),
+            ("projected", volume.projected.is_some()),
+            ("downwardAPI", volume.downward_api.is_some()),
+            (
+                "persistentVolumeClaim",
+                volume.persistent_volume_claim.is_some(),
+            ),
+            ("ephemeral", volume.ephemeral.is_some()),
+            ("image", volume.image.is_some()),
+            ("csi", volume.csi.is_some()),
+            ("nfs", volume.nfs.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(kind, is)| is.then_some(kind));
+        let field = kind.map_or_else(|| format!("spec.volumes[{index}]"), path);
+        lacks.fatal(
+            field,
+            "this kind of volume is not supported yet, expected emptyDir or hostPath",
+        );
+    }
+    if let Some(dir) = &volume.empty_dir {
+        if dir
+            .medium
+            .as_deref()
+            .is_some_and(|medium| medium.starts_with("HugePages"))
+        {
+            lacks.fatal(path("emptyDir.medium"), "huge pages are not supported yet");
+        } else if dir.medium.as_deref() == Some("Memory") {
+            lacks.warn(
+                path("emptyDir.medium"),
+                "it will be an ordinary directory, on disk",
+            );
+        }
+        if dir.size_limit.is_some() {
+            lacks.warn(path("emptyDir.sizeLimit"), "the size is not limited yet");
+        }
+    }
+}
+
+fn of_container(lacks: &mut Lacks, path: &str, container: &Container) {
+    if container.restart_policy.as_deref() == Some("Always")
+        && container.startup_probe.is_some()
+        && path.contains("init")
+    {
+        lacks.fatal(
+            format!("{path}.startupProbe"),
+            "probes are not supported yet: the containers after it would never start",
+        );
+        return;
+    }
+    let probes = [
+        (
+            "livenessProbe",
+            &container.liveness_probe,
+            "probes are not supported yet: it is never restarted for this",
+        ),
+        (
+            "readinessProbe",
+            &container.readiness_probe,
+            "probes are not supported yet: it never gets ready",
+        ),
+        (
+            "startupProbe",
+            &container.startup_probe,
+            "probes are not supported yet: it never counts as started",
+        ),
+    ];
+    for (name, probe, message) in probes {
+        if probe.is_some() {
+            lacks.warn(format!("{path}.{name}"), message);
+        }
+    }
+    if let Some(lifecycle) = &container.lifecycle {
+        if lifecycle.post_start.is_some() {
+            lacks.fatal(
+                format!("{path}.lifecycle.postStart"),
+                "hooks are not supported yet",
+            );
+        }
+        if lifecycle.pre_stop.is_some() {
+            lacks.fatal(
+                format!("{path}.lifecycle.preStop"),
+                "hooks are not supported yet",
+            );
+        }
+    }
+    for (index, variable) in container.env.iter().flatten().enumerate() {
+        let Some(source) = &variable.value_from else {
+            continue;
+        };
+        let sources = [
+            (
+                "configMapKeyRef",
+                source.config_map_key_ref.as_ref().map(|key| key.optional),
+            ),
+            (
+                "secretKeyRef",
+                source.secret_key_ref.as_ref().map(|key| key.optional),
+            ),
+            (
+                "fileKeyRef",
+                source.file_key_ref.as_ref().map(|key| key.optional),
+            ),
+        ];
+        for (kind, optional) in sources {
+            if optional.is_some_and(|optional| optional != Some(true)) {
+                lacks.fatal(
+                    format!("{path}.env[{index}].valueFrom.{kind}"),
+                    "not supported yet: there is no API server to ask (with optional: true it is left out)",
+                );
+            }
+        }
+    }
+    for (index, from) in container.env_from.iter().flatten().enumerate() {
+        let sources = [
+            (
+                "configMapRef",
+                from.config_map_ref.as_ref().map(|source| source.optional),
+            ),
+            (
+                "secretRef",
+                from.secret_ref.as_ref().map(|source| source.optional),
+            ),
+        ];
+        for (kind, optional) in sources {
+            if optional.is_some_and(|optional| optional != Some(true)) {
+                lacks.fatal(
+                    format!("{path}.envFrom[{index}].{kind}"),
+                    "not supported yet: there is no API server to ask (with optional: true it is left out)",
+                );
+            }
+        }
+    }
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        for (name, part) in [
+            ("subPath", &mount.sub_path),
+            ("subPathExpr", &mount.sub_path_expr),
+        ] {
+            if part.as_deref().is_some_and(|part| !part.is_empty()) {
+                lacks.fatal(
+                    format!("{path}.volumeMounts[{index}].{name}"),
+                    "mounting a part of a volume is not supported yet",
+                );
+            }
+        }
+    }
+    if container
+        .volume_devices
+        .as_ref()
+        .is_some_and(|devices| !devices.is_empty())
+    {
+        lacks.fatal(
+            format!("{path}.volumeDevices"),
+            "block devices are not supported yet",
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! What a manifest's author is told.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::{Parsed, Strictness, parse};
+
+fn strict(text: &str) -> Parsed {
+    parse("pod.yaml", text, Strictness::Strict)
+}
+
+/// Problems without the quoted line, in order.
+fn problems(parsed: &Parsed) -> Vec<String> {
+    parsed
+        .problems
+        .iter()
+        .map(|problem| problem.to_string().lines().next().unwrap().to_owned())
+        .collect()
+}
+
+const GOOD: &str = "\
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: app
+    image: crib.local/host
+";
+
+#[test]
+fn a_good_pod_is_defaulted() {
+    let parsed = strict(GOOD);
+    assert_eq!(problems(&parsed), [""; 0]);
+    let pod = &parsed.pods[0];
+    assert_eq!(
+        (
+            pod.full_name().as_str(),
+            pod.grace_seconds(),
+            pod.uid().as_str().len()
+        ),
+        ("default/web", 30, 32)
+    );
+    assert_eq!(pod.spec().dns_policy.as_deref(), Some("ClusterFirst"));
+    assert_eq!(
+        pod.containers()[0].image_pull_policy.as_deref(),
+        Some("Always")
+    );
+}
+
+#[test]
+fn uids_are_of_content_file_and_place() {
+    let uid = |file: &str, text: &str, index: usize| {
+        parse(file, text, Strictness::Strict).pods[index]
+            .uid()
+            .clone()
+    };
+    assert_eq!(uid("a", GOOD, 0), uid("a", GOOD, 0));
+    assert_ne!(uid("a", GOOD, 0), uid("b", GOOD, 0));
+    assert_ne!(uid("a", GOOD, 0), uid("a", &GOOD.replace("app", "apq"), 0));
+    let twice = format!("{GOOD}---\n{GOOD}");
+    assert_ne!(uid("a", &twice, 0), uid("a", &twice, 1));
+}
+
+#[test]
+fn every_problem_is_told_with_its_place() {
+    let parsed = strict(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: Web\nspec:\n  containers:\n  - name: app\n    imge: x\n    \
+         ports:\n    - containerPort: \"80\"\n    - containerPort: 70000\n    env:\n    - {name: A, value: 1}\n",
+    );
+    assert_eq!(
+        problems(&parsed),
+        [
+            "pod.yaml:4:9: metadata.name: invalid value \"Web\": must consist of lower-case letters, digits, '-' and '.', \
+             and begin and end with a letter or digit",
+            "pod.yaml:7:5: spec.containers[0].image: a value is required",
+            "pod.yaml:8:5: spec.containers[0].imge: unknown field \"imge\", did you mean \"image\"?",
+            "pod.yaml:10:22: spec.containers[0].ports[0].containerPort: expected a whole number, found the text \"80\"",
+            "pod.yaml:11:22: spec.containers[0].ports[1].containerPort: invalid value \"70000\": must be between 1 and \
+             65535, inclusive",
+            "pod.yaml:13:24: spec.containers[0].env[0].value: expected text, found the number 1; put it in quotes",
+        ]
+    );
+}
+
+#[test]
+fn a_problem_shows_its_line_with_a_caret() {
+    let parsed = strict(&GOOD.replace("image:", "imagine:"));
+    let shown = parsed.problems[1].to_string();
+    let lines: Vec<&str> = shown.lines().skip(1).collect();
+    assert_eq!(lines, ["  7 |     imagine: crib.local/host", "    |     ^"]);
+}
+
+#[test]
+fn an_unknown_field_is_a_warning_when_lenient() {
+    let parsed = parse(
+        "pod.yaml",
+        &format!("{GOOD}    flavour: mint\n"),
+        Strictness::Lenient,
+    );
+    assert_eq!(problems(&parsed), [""; 0]);
+    assert_eq!(parsed.warnings[0].path, "spec.containers[0].flavour");
+    assert_eq!(parsed.pods.len(), 1);
+}
+
+#[rstest]
+#[case(
+    "apiVersion: v1\nkind: Deployment\n",
+    "pod.yaml:2:7: kind: kind \"Deployment\" cannot be run, expected Pod, List, PodList"
+)]
+#[case(
+    "apiVersion: v2\nkind: Pod\n",
+    "pod.yaml:1:13: apiVersion: expected v1, found \"v2\""
+)]
+#[case("kind: Pod\n", "pod.yaml:1:1: apiVersion: missing: expected v1")]
+#[case(
+    "- a\n",
+    "pod.yaml:1:1: expected a pod: an object with apiVersion, kind, metadata and spec"
+)]
+#[case(
+    "",
+    "pod.yaml:1:1: there is no pod in it: expected apiVersion: v1, kind: Pod"
+)]
+#[case("a: b: c\n", "pod.yaml:1:5: not valid YAML: ")]
+fn what_is_no_pod_is_said(#[case] text: &str, #[case] expected: &str) {
+    let told = problems(&strict(text));
+    assert!(told[0].starts_with(expected), "{told:?}");
+}
+
+#[test]
+fn duplicate_keys_are_problems() {
+    let told = problems(&strict(&format!("{GOOD}    image: other\n")));
+    assert_eq!(
+        told,
+        ["pod.yaml:8:5: duplicate key \"image\", first given on line 7"]
+    );
+}
+
+#[test]
+fn lists_and_documents_hold_several_pods() {
+    let item = "{metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}";
+    let list = format!("apiVersion: v1\nkind: PodList\nitems: [{item}, {item}]\n---\n---\n{GOOD}");
+    assert_eq!(strict(&list).pods.len(), 3);
+    let list = format!("apiVersion: v1\nkind: List\nitems: [{item}]\n");
+    assert_eq!(
+        problems(&strict(&list)),
+        [
+            "pod.yaml:3:9: items[0].apiVersion: missing: expected v1",
+            "pod.yaml:3:9: items[0].kind: missing: expected Pod"
+        ]
+    );
+}
+
+#[test]
+fn json_and_yaml_1_1_are_read_as_kubectl_reads_them() {
+    let json = "{\n\t\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"},\n\t\"spec\": \
+                {\"hostNetwork\": true, \"containers\": [{\"name\": \"c\", \"image\": \"i\"}]}}";
+    assert_eq!(problems(&strict(json)), [""; 0]);
+    let yaml = format!("{GOOD}    stdin: yes\n  terminationGracePeriodSeconds: 010\n");
+    let parsed = strict(&yaml);
+    assert_eq!(problems(&parsed), [""; 0]);
+    assert_eq!(parsed.pods[0].containers()[0].stdin, Some(true));
+    assert_eq!(parsed.pods[0].grace_seconds(), 8);
+}
+
+#[test]
+fn anchors_and_merges_work_and_cannot_explode() {
+    let merged = GOOD.replace(
+        "  - name: app\n",
+        "  - &a {name: app, image: x}\n  - <<: *a\n    name: other\n",
+    );
+    let parsed = strict(&merged);
+    assert_eq!(problems(&parsed), [""; 0]);
+    assert_eq!(
+        parsed.pods[0].containers()[1].image.as_deref(),
+        Some("crib.local/host")
+    );
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..10 {
+        let before = format!("*a{}, ", level - 1).repeat(10);
+        bomb.push_str(&format!("a{level}: &a{level} [{before}]\n"));
+    }
+    assert!(problems(&strict(&bomb))[0].contains("more than 200000 values"));
+    let deep = problems(&strict(&format!("{}{}", "[".repeat(100), "]".repeat(100))));
+    assert!(deep[0].contains("levels deep"), "{deep:?}");
+    assert!(problems(&strict(&"[".repeat(5000)))[0].contains("recursion limit"));
+}
+
+#[rstest]
+#[case(
+    "  volumes: [{name: v, configMap: {name: c}}]\n",
+    "spec.volumes[0].configMap"
+)]
+#[case(
+    "    lifecycle: {preStop: {exec: {command: [x]}}}\n",
+    "spec.containers[0].lifecycle.preStop"
+)]
+#[case(
+    "    envFrom: [{secretRef: {name: s}}]\n",
+    "spec.containers[0].envFrom[0].secretRef"
+)]
+#[case("  activeDeadlineSeconds: 5\n", "spec.activeDeadlineSeconds")]
+fn what_cannot_be_done_yet_is_a_problem(#[case] addition: &str, #[case] path: &str) {
+    let parsed = strict(&format!("{GOOD}{addition}"));
+    assert_eq!(
+        parsed
+            .problems
+            .iter()
+            .map(|problem| problem.path.as_str())
+            .collect::<Vec<_>>(),
+        [path]
+    );
+    assert!(
+        parsed.problems[0].message.contains("not supported yet"),
+        "{}",
+        parsed.problems[0]
+    );
+}
+
+#[test]
+fn probes_are_only_warned_of() {
+    let parsed = strict(&format!(
+        "{GOOD}    livenessProbe: {{exec: {{command: [x]}}}}\n"
+    ));
+    assert_eq!(problems(&parsed), [""; 0]);
+    assert_eq!(parsed.warnings[0].path, "spec.containers[0].livenessProbe");
+}
+
+/// A value that its type refuses is told once, and the rest is still read.
+#[test]
+fn refused_values_do_not_hide_others() {
+    let text = GOOD.replace(
+        "{name: web}",
+        "{name: web, creationTimestamp: soon, uuid: x}",
+    );
+    let parsed = strict(&text);
+    let paths: Vec<&str> = parsed
+        .problems
+        .iter()
+        .map(|problem| problem.path.as_str())
+        .collect();
+    assert_eq!(
+        paths,
+        ["metadata.creationTimestamp", "metadata.uuid"],
+        "{:?}",
+        problems(&parsed)
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_survived(text in ".*") {
+        let _ = strict(&text);
+    }
+
+    #[test]
+    fn anything_like_yaml_is_survived(text in "([a-c&*!|>{}\\[\\]:,#'\"~?-]|: |- |\n|  |<<|\t|---\n){0,80}") {
+        let _ = strict(&text);
+    }
+
+    /// A pod with some characters replaced: mostly YAML, rarely a pod.
+    #[test]
+    fn a_damaged_pod_is_survived(at in 0..GOOD.len(), patch in "[ -~\n]{0,12}", cut in 0..20_usize) {
+        let end = (at + cut).min(GOOD.len());
+        let parsed = strict(&format!("{}{patch}{}", &GOOD[..at], &GOOD[end..]));
+        let lines = parsed.problems.iter().filter(|problem| problem.line == 0 || problem.column == 0).count();
+        prop_assert_eq!(lines, 0);
+    }
+}

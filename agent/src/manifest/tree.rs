@@ -1,0 +1,383 @@
+//! YAML or JSON text → trees of values that know where they stand.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
+
+/// How deep values may be nested; a pod needs about a dozen levels.
+const MAX_DEPTH: usize = 64;
+/// How many values a text may come to, aliases written out: more is no manifest but an attack.
+const MAX_VALUES: usize = 200_000;
+
+/// A place in the text: line and column in characters, both from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+/// A value and where it begins.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Scalar {
+        text: String,
+        /// Written without quotes and without a `!!str` tag: it may be a number, a boolean or null.
+        plain: bool,
+    },
+    Sequence(Vec<Node>),
+    Mapping(Vec<Entry>),
+}
+
+/// One `key: value`.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) key_place: Place,
+    pub(super) value: Node,
+}
+
+/// Something wrong with the text itself.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) place: Place,
+    pub(super) message: String,
+}
+
+/// Reads all documents. A syntax error ends the reading; what came before it is still given.
+pub(super) fn read(text: &str) -> (Vec<Node>, Vec<Fault>) {
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str(&for_yaml(text)) {
+        let taken = match event {
+            Ok((event, span)) => builder.take(event, span),
+            Err(error) => Err(syntax(&error)),
+        };
+        if let Err(fault) = taken {
+            builder.faults.push(fault);
+            break;
+        }
+    }
+    (builder.documents, builder.faults)
+}
+
+/// JSON may be indented with tabs, YAML may not: in a JSON text they become blanks, which moves nothing.
+fn for_yaml(text: &str) -> Cow<'_, str> {
+    let json = text
+        .trim_start_matches('\u{feff}')
+        .trim_start()
+        .starts_with('{');
+    if json && text.contains('\t') {
+        Cow::Owned(text.replace('\t', " "))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+fn syntax(error: &ScanError) -> Fault {
+    let at = error.marker();
+    Fault {
+        place: Place {
+            line: at.line().max(1),
+            column: at.col() + 1,
+        },
+        message: format!("not valid YAML: {}", error.info()),
+    }
+}
+
+/// A collection that is still open.
+enum Open {
+    Sequence {
+        place: Place,
+        anchor: usize,
+        items: Vec<Node>,
+    },
+    Mapping {
+        place: Place,
+        anchor: usize,
+        entries: Vec<Entry>,
+        lines: BTreeMap<String, usize>,
+        key: Option<(String, Place)>,
+    },
+}
+
+#[derive(Default)]
+struct Builder {
+    documents: Vec<Node>,
+    faults: Vec<Fault>,
+    open: Vec<Open>,
+    anchors: BTreeMap<usize, Node>,
+    values: usize,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
+        let place = Place {
+            line: span.start.line(),
+            column: span.start.col() + 1,
+        };
+        match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+            Event::DocumentStart(_) => {
+                self.anchors.clear();
+                Ok(())
+            }
+            Event::Alias(anchor) => {
+                let copy = self.anchors.get(&anchor).cloned();
+                let node = copy.ok_or_else(|| Fault {
+                    place,
+                    message: "an alias to something that is not complete yet".to_owned(),
+                })?;
+                self.values += size(&node);
+                self.put(Node { place, ..node }, 0)
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain && !is_string(tag.as_deref());
+                self.put(
+                    Node {
+                        place,
+                        value: Value::Scalar {
+                            text: text.into_owned(),
+                            plain,
+                        },
+                    },
+                    anchor,
+                )
+            }
+            Event::SequenceStart(anchor, _) => self.begin(
+                place,
+                Open::Sequence {
+                    place,
+                    anchor,
+                    items: Vec::new(),
+                },
+            ),
+            Event::MappingStart(anchor, _) => self.begin(
+                place,
+                Open::Mapping {
+                    place,
+                    anchor,
+                    entries: Vec::new(),
+                    lines: BTreeMap::new(),
+                    key: None,
+                },
+            ),
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+        }
+    }
+
+    fn begin(&mut self, place: Place, open: Open) -> Result<(), Fault> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(Fault {
+                place,
+                message: format!("nested more than {MAX_DEPTH} levels deep"),
+            });
+        }
+        if let Some(Open::Mapping { key: None, .. }) = self.open.last() {
+            return Err(Fault {
+                place,
+                message: "a list or an object cannot be a key".to_owned(),
+            });
+        }
+        self.open.push(open);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Fault> {
+        match self.open.pop() {
+            Some(Open::Sequence {
+                place,
+                anchor,
+                items,
+            }) => self.put(
+                Node {
+                    place,
+                    value: Value::Sequence(items),
+                },
+                anchor,
+            ),
+            Some(Open::Mapping {
+                place,
+                anchor,
+                entries,
+                ..
+            }) => {
+                let entries = merge(entries);
+                self.put(
+                    Node {
+                        place,
+                        value: Value::Mapping(entries),
+                    },
+                    anchor,
+                )
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A complete value goes where it belongs.
+    fn put(&mut self, node: Node, anchor: usize) -> Result<(), Fault> {
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            return Err(Fault {
+                place: node.place,
+                message: format!("more than {MAX_VALUES} values, aliases written out"),
+            });
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut() {
+            None => self.documents.push(node),
+            Some(Open::Sequence { items, .. }) => items.push(node),
+            Some(Open::Mapping {
+                entries,
+                lines,
+                key,
+                ..
+            }) => match key.take() {
+                Some((key, key_place)) => {
+                    let first = lines.get(&key).copied().filter(|_| key != MERGE);
+                    if let Some(first) = first {
+                        let message = format!("duplicate key {key:?}, first given on line {first}");
+                        self.faults.push(Fault {
+                            place: key_place,
+                            message,
+                        });
+                    } else {
+                        lines.insert(key.clone(), key_place.line);
+                        entries.push(Entry {
+                            key,
+                            key_place,
+                            value: node,
+                        });
+                    }
+                }
+                None => match node.value {
+                    Value::Scalar { text, .. } => *key = Some((text, node.place)),
+                    Value::Sequence(_) | Value::Mapping(_) => {
+                        return Err(Fault {
+                            place: node.place,
+                            message: "a list or an object cannot be a key".to_owned(),
+                        });
+                    }
+                },
+            },
+        }
+        Ok(())
+    }
+}
+
+const MERGE: &str = "<<";
+
+/// `<<: *defaults` adds the entries of another mapping (or of several) that are not given here.
+fn merge(entries: Vec<Entry>) -> Vec<Entry> {
+    let (merges, mut own): (Vec<Entry>, Vec<Entry>) =
+        entries.into_iter().partition(|entry| entry.key == MERGE);
+    let mut known: BTreeSet<String> = own.iter().map(|entry| entry.key.clone()).collect();
+    for from in merges {
+        let sources = match from.value.value {
+            Value::Sequence(sources) => sources,
+            Value::Scalar { .. } | Value::Mapping(_) => vec![from.value],
+        };
+        for source in sources {
+            if let Value::Mapping(entries) = source.value {
+                for entry in entries {
+                    if known.insert(entry.key.clone()) {
+                        own.push(entry);
+                    }
+                }
+            }
+        }
+    }
+    own
+}
+
+fn is_string(tag: Option<&Tag>) -> bool {
+    tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str")
+}
+
+fn size(node: &Node) -> usize {
+    match &node.value {
+        Value::Scalar { .. } => 1,
+        Value::Sequence(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Mapping(entries) => {
+            1 + entries
+                .iter()
+                .map(|entry| size(&entry.value))
+                .sum::<usize>()
+        }
+    }
+}
+
+impl Node {
+    /// The entry of that key, of a mapping.
+    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            Value::Mapping(entries) => entries.iter().find(|entry| entry.key == key),
+            Value::Scalar { .. } | Value::Sequence(_) => None,
+        }
+    }
+
+    /// The text of a scalar.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Scalar { text, .. } => Some(text),
+            Value::Sequence(_) | Value::Mapping(_) => None,
+        }
+    }
+
+    /// Where the field at `path` (`spec.containers[1].image`) stands; where it is absent, the nearest thing around it.
+    pub(super) fn locate(&self, path: &str) -> Place {
+        let (mut node, mut place) = (self, self.place);
+        for step in steps(path) {
+            match (&node.value, step) {
+                (Value::Mapping(_), Step::Key(key)) => match node.get(key) {
+                    Some(entry) => (node, place) = (&entry.value, entry.key_place),
+                    None => break,
+                },
+                (Value::Sequence(items), Step::Index(index)) => match items.get(index) {
+                    Some(item) => (node, place) = (item, item.place),
+                    None => break,
+                },
+                (Value::Scalar { .. } | Value::Mapping(_) | Value::Sequence(_), _) => break,
+            }
+        }
+        // A scalar is best shown itself; of anything bigger its name.
+        if matches!(node.value, Value::Scalar { .. }) {
+            node.place
+        } else {
+            place
+        }
+    }
+}
+
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+/// Takes a path apart at dots outside of brackets.
+fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        if rest.is_empty() {
+            return None;
+        }
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (inside, after) = inner.split_once(']').unwrap_or((inner, ""));
+            rest = after;
+            return Some(inside.parse().map_or(Step::Key(inside), Step::Index));
+        }
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        let (key, after) = rest.split_at(end);
+        rest = after;
+        Some(Step::Key(key))
+    })
+}

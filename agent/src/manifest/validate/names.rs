@@ -1,0 +1,129 @@
+//! The forms that names have. Each function gives what was expected, or nothing when the name is well formed.
+//!
+//! Source: Kubernetes 1.36, apimachinery/pkg/util/validation.
+
+const LABEL: &str =
+    "must consist of lower-case letters, digits and '-', and begin and end with a letter or digit";
+const SUBDOMAIN: &str = "must consist of lower-case letters, digits, '-' and '.', and begin and end with a letter or digit";
+
+fn is_lower(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+fn is_label(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let ends = bytes
+        .first()
+        .zip(bytes.last())
+        .is_some_and(|(first, last)| is_lower(*first) && is_lower(*last));
+    ends && bytes.iter().all(|byte| is_lower(*byte) || *byte == b'-')
+}
+
+/// A DNS label (RFC 1123): `web-1`.
+pub(super) fn dns_label(text: &str) -> Option<&'static str> {
+    if text.contains('.') {
+        Some("must not contain dots")
+    } else if text.len() > 63 {
+        Some("must be no more than 63 characters")
+    } else {
+        (!is_label(text)).then_some(LABEL)
+    }
+}
+
+/// A DNS name (RFC 1123): `web-1.example`.
+pub(super) fn dns_subdomain(text: &str) -> Option<&'static str> {
+    if text.len() > 253 {
+        Some("must be no more than 253 characters")
+    } else {
+        (!text.split('.').all(is_label)).then_some(SUBDOMAIN)
+    }
+}
+
+fn is_name_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let ends = bytes.first().zip(bytes.last());
+    ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// A name with an optional domain before it: `example.com/role`.
+pub(super) fn qualified(text: &str) -> Option<&'static str> {
+    const EXPECTED: &str =
+        "must be a name of letters, digits, '-', '_' and '.', after an optional DNS name and '/'";
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    if prefix.is_some_and(|prefix| dns_subdomain(prefix).is_some()) || !is_name_part(name) {
+        Some(EXPECTED)
+    } else {
+        (name.len() > 63).then_some("the name must be no more than 63 characters")
+    }
+}
+
+/// The value of a label; it may be empty.
+pub(super) fn label_value(text: &str) -> Option<&'static str> {
+    if text.len() > 63 {
+        Some("must be no more than 63 characters")
+    } else {
+        (!text.is_empty() && !is_name_part(text))
+            .then_some("must be empty or consist of letters, digits, '-', '_' and '.', and begin and end with a letter or digit")
+    }
+}
+
+/// The name of an environment variable: any printable ASCII but `=`.
+pub(super) fn env_name(text: &str) -> Option<&'static str> {
+    let printable = text
+        .bytes()
+        .all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=');
+    (!printable).then_some("must consist of printable ASCII characters other than '='")
+}
+
+/// The name of a port: a lower-case name of at most 15 characters with a letter in it.
+pub(super) fn port_name(text: &str) -> Option<&'static str> {
+    if text.len() > 15 {
+        Some("must be no more than 15 characters")
+    } else if !text.bytes().all(|byte| is_lower(byte) || byte == b'-') {
+        Some("must contain only lower-case letters, digits and '-'")
+    } else if !text.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        Some("must contain at least one letter")
+    } else if text.contains("--") {
+        Some("must not contain consecutive hyphens")
+    } else {
+        (text.starts_with('-') || text.ends_with('-'))
+            .then_some("must not begin or end with a hyphen")
+    }
+}
+
+/// The key of a ConfigMap or Secret, which is a file name.
+pub(super) fn config_key(text: &str) -> Option<&'static str> {
+    if text.len() > 253 {
+        Some("must be no more than 253 characters")
+    } else if text == "." {
+        Some("must not be '.'")
+    } else if text.starts_with("..") {
+        Some("must not begin with '..'")
+    } else {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        (text.is_empty() || !text.bytes().all(good))
+            .then_some("must consist of letters, digits, '-', '_' or '.'")
+    }
+}
+
+/// A path inside something: not absolute, no step upwards.
+pub(super) fn inner_path(text: &str) -> Option<&'static str> {
+    if text.starts_with('/') {
+        Some("must be a relative path")
+    } else {
+        no_backsteps(text)
+    }
+}
+
+/// A path without steps upwards.
+pub(super) fn no_backsteps(text: &str) -> Option<&'static str> {
+    text.split('/')
+        .any(|part| part == "..")
+        .then_some("must not contain '..'")
+}
