@@ -1,6 +1,7 @@
 //! What a keeper is told to do: plain data, complete, with no choices left in it.
 
 mod capability;
+mod mounts;
 mod plan;
 mod signal;
 

@@ -8,16 +8,13 @@ mod host;
 mod inside;
 
 use std::{
-    ffi::{CString, OsStr},
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt as _,
-    },
-    path::{Component, Path, PathBuf},
+    ffi::CString,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
+    fs::{CWD, FileType, Mode, OFlags},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags,
@@ -25,6 +22,8 @@ use rustix::{
         fsconfig_set_string, fsmount, fsopen, mount, mount_change, move_mount, open_tree, unmount,
     },
 };
+
+use inside::Root;
 
 use super::{
     step::{Doing as _, Step},

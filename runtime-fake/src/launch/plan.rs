@@ -6,13 +6,13 @@ use std::{
 };
 
 use cri::v1::{
-    ContainerConfig, LinuxContainerSecurityContext, Mount, MountPropagation, NamespaceMode,
-    NamespaceOption, PodSandboxConfig, Signal, SupplementalGroupsPolicy,
+    ContainerConfig, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
+    PodSandboxConfig, Signal, SupplementalGroupsPolicy,
 };
 
 use super::{
-    ExecPlan, LaunchPlan, MountPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, UserPlan,
-    capability, signal,
+    ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, UserPlan, capability, mounts,
+    signal,
 };
 
 /// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them.
@@ -46,7 +46,7 @@ const SIGTERM: i32 = 15;
 #[error("{0}")]
 pub(crate) struct Invalid(pub(crate) String);
 
-fn invalid<T>(message: impl Into<String>) -> Result<T, Invalid> {
+pub(super) fn invalid<T>(message: impl Into<String>) -> Result<T, Invalid> {
     Err(Invalid(message.into()))
 }
 
@@ -210,9 +210,9 @@ pub(crate) fn container(
     let wished = context.namespace_options.clone().unwrap_or(pod.clone());
     let in_pod = |mode: i32| mode != NamespaceMode::Node as i32;
     let mounts = if given.rung == Rung::Process {
-        no_mounts(config)?
+        mounts::without_namespace(config)?
     } else {
-        mounts(config, &given)?
+        mounts::with_namespace(config, given.sandbox_directory)?
     };
     let (masked, read_only) = protected_paths(context);
     let log_path = log_path(&sandbox.log_directory, &config.log_path)?;
@@ -310,96 +310,6 @@ fn log_path(directory: &str, path: &str) -> Result<Option<PathBuf>, Invalid> {
         ));
     }
     Ok(Some(Path::new(directory).join(path)))
-}
-
-fn mounts(config: &ContainerConfig, given: &Given<'_>) -> Result<Vec<MountPlan>, Invalid> {
-    // What every container has, unless the client brings its own.
-    let provided = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"]
-        .into_iter()
-        .filter(|target| {
-            !config
-                .mounts
-                .iter()
-                .any(|m| Path::new(&m.container_path) == Path::new(target))
-        });
-    let provided = provided.map(|target| MountPlan {
-        source: given
-            .sandbox_directory
-            .join(target.trim_start_matches("/etc/")),
-        target: PathBuf::from(target),
-        read_only: false,
-        recursive_read_only: false,
-        follow_host: false,
-    });
-    provided
-        .map(Ok)
-        .chain(config.mounts.iter().map(mount))
-        .collect()
-}
-
-fn mount(mount: &Mount) -> Result<MountPlan, Invalid> {
-    let target = &mount.container_path;
-    if !Path::new(target).is_absolute() || target.contains('\0') {
-        return invalid(format!(
-            "mounts: container_path {target:?} is not an absolute path"
-        ));
-    }
-    if Path::new(target) == Path::new("/") {
-        return invalid("mounts: container_path / would hide the image");
-    }
-    if mount.image.is_some() {
-        return invalid(format!(
-            "mounts: an image volume (at {target}) is not supported yet"
-        ));
-    }
-    if !Path::new(&mount.host_path).is_absolute() || mount.host_path.contains('\0') {
-        return invalid(format!(
-            "mounts: host_path {:?} (for {target}) is not an absolute path",
-            mount.host_path
-        ));
-    }
-    if !mount.uid_mappings.is_empty() || !mount.gid_mappings.is_empty() {
-        return invalid(format!(
-            "mounts: id mappings (for {target}) are not supported yet"
-        ));
-    }
-    let propagation = MountPropagation::try_from(mount.propagation);
-    if propagation == Ok(MountPropagation::PropagationBidirectional) {
-        return invalid(format!(
-            "mounts: bidirectional propagation (for {target}) is not supported yet"
-        ));
-    }
-    if mount.recursive_read_only
-        && (!mount.readonly || propagation != Ok(MountPropagation::PropagationPrivate))
-    {
-        return invalid(format!(
-            "mounts: recursive_read_only (for {target}) needs readonly and private propagation"
-        ));
-    }
-    Ok(MountPlan {
-        source: PathBuf::from(&mount.host_path),
-        target: PathBuf::from(target),
-        read_only: mount.readonly,
-        recursive_read_only: mount.recursive_read_only,
-        follow_host: propagation == Ok(MountPropagation::PropagationHostToContainer),
-    })
-}
-
-/// Without a mount namespace a file cannot be at another place. What a kubelet always mounts is left out; its absence
-/// is documented. Anything else would be missed.
-fn no_mounts(config: &ContainerConfig) -> Result<Vec<MountPlan>, Invalid> {
-    const ALWAYS: [&str; 2] = ["/etc/hosts", "/dev/termination-log"];
-    match config
-        .mounts
-        .iter()
-        .find(|m| !ALWAYS.contains(&m.container_path.as_str()) && m.host_path != m.container_path)
-    {
-        None => Ok(Vec::new()),
-        Some(mount) => invalid(format!(
-            "mounts: {} cannot be at {} without a mount namespace: isolation is `process` on this box",
-            mount.host_path, mount.container_path
-        )),
-    }
 }
 
 fn process(

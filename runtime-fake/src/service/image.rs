@@ -189,6 +189,7 @@ fn filesystems(info: &FsInfo, now: jiff::Timestamp) -> v1::ImageFsInfoResponse {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use rstest::rstest;
+    use tonic::Code;
 
     use super::*;
     use crate::image::ImageOptions;
