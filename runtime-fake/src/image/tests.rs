@@ -3,6 +3,7 @@
 
 mod concurrent;
 mod hostile;
+mod killed;
 
 use std::error::Error;
 use std::fs;
