@@ -9,6 +9,7 @@ mod archive;
 mod catalogue;
 mod digest;
 mod disk;
+mod flatten;
 mod flight;
 mod host;
 mod import;
@@ -365,6 +366,23 @@ impl ImageStore {
         })?;
         shelf.hold(holder, record.chains().iter().copied().collect())?;
         Ok(self.rootfs_of(&record))
+    }
+
+    /// Copies what [`Rootfs::Layers`] names into the directory `into`, made if missing, as one tree:
+    /// for machines that cannot mount an overlay. A failed copy leaves what it has made.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn copy(&self, lower: &[PathBuf], into: &Path) -> Result<(), ImageError> {
+        flatten::copy(lower, into, &self.style).map_err(|problem| {
+            // The kind is kept: a full disk is a full disk.
+            let kind = if let Problem::Io { source, .. } = &problem {
+                source.kind()
+            } else {
+                std::io::ErrorKind::Other
+            };
+            store("copy an image to", into)(std::io::Error::new(kind, problem))
+        })
     }
 
     /// Ends a hold. One that does not exist is no error.

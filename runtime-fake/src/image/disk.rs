@@ -61,8 +61,8 @@ struct Level {
     names: Vec<Vec<u8>>,
 }
 
-/// Depth is bounded by the heap, not by the stack.
-fn remove_at(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+/// Removes whatever `name` in `parent` is, if anything. Depth is bounded by the heap, not by the stack.
+pub(crate) fn remove_at(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     let Some(first) = unlink_or_open(parent, name)? else {
         return Ok(());
     };
@@ -103,18 +103,24 @@ fn unlink_or_open(parent: &OwnedFd, name: &[u8]) -> Result<Option<Level>, Errno>
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(&fd)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_bytes().to_vec());
-        }
-    }
+    let names = names(&fd)?;
     Ok(Some(Level {
         fd,
         name: name.to_vec(),
         names,
     }))
+}
+
+/// The names in a directory, without `.` and `..`.
+pub(crate) fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().to_bytes().to_vec());
+        }
+    }
+    Ok(names)
 }
 
 #[cfg(test)]

@@ -322,3 +322,19 @@ pub(crate) fn enter(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 fn path_only() -> OFlags {
     OFlags::PATH | OFlags::CLOEXEC
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_link_to_a_directory_is_not_entered() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("real")).unwrap();
+        std::os::unix::fs::symlink("real", dir.path().join("link")).unwrap();
+        let fd = std::fs::File::open(dir.path()).unwrap();
+        enter(&fd, b"real").unwrap();
+        assert_eq!(enter(&fd, b"link").unwrap_err(), Errno::NOTDIR);
+    }
+}

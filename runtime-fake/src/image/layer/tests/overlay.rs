@@ -138,3 +138,53 @@ fn the_marks_of_the_image_format_are_not_unpacked_themselves() {
         .unwrap();
     assert_eq!(shown.stdout, b"");
 }
+
+#[test]
+fn a_copy_is_what_the_kernel_shows() {
+    let mut pile = Pile::new();
+    build(&mut pile);
+    let more = Tar::new()
+        .pax(&[("SCHILY.xattr.user.colour", b"blue")])
+        .member(EntryType::Regular, "x/setuid", "", b"#!", |h| {
+            h.set_mode(0o4711)
+        })
+        .hard_link("x/hard", "x/setuid")
+        .symlink("x/soft", "/etc/passwd")
+        .member(EntryType::Directory, "y", "", b"", |h| h.set_mode(0o1555))
+        .file("y/f", "")
+        .member(EntryType::Fifo, "x/fifo", "", b"", |_| {});
+    pile.push(more).unwrap();
+    pile.push(Tar::new().file("y/g", "").file("x/.wh.fifo", ""))
+        .unwrap();
+    let into = pile.dir.path().join("root/copy");
+    crate::image::flatten::copy(&pile.layers, &into, &pile.style).unwrap();
+    // In a user namespace of one id, every owner is shown as its root.
+    let owner = if rustix::process::geteuid().is_root() {
+        "%U:%G"
+    } else {
+        ""
+    };
+    let script = format!(
+        "find . -not -type d -printf '%p %m {owner} %n %s %T@ %l\\n' | sort; find . -type d -printf '%p %m {owner}\\n' | sort"
+    );
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(&into)
+        .output()
+        .unwrap();
+    let copied = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        copied.contains("4711") && copied.contains("1555"),
+        "{copied}"
+    );
+    let mut value = [0u8; 8];
+    let n = rustix::fs::getxattr(into.join("x/hard"), "user.colour", &mut value).unwrap();
+    assert_eq!(&value[..n], b"blue");
+    assert_eq!(
+        fs::metadata(into.join("x/hard")).unwrap().ino(),
+        fs::metadata(into.join("x/setuid")).unwrap().ino()
+    );
+    if let Some(shown) = in_overlay(&pile, "a_copy_is_what_the_kernel_shows", &script) {
+        assert_eq!(shown, copied);
+    }
+}
