@@ -123,7 +123,8 @@ pub(crate) struct ProcessPlan {
     pub argv: Vec<String>,
     /// `NAME=value`, later ones win.
     pub env: Vec<String>,
-    /// The working directory; made if it is not there.
+    /// The working directory, made if it is not there; empty is where the process is: its root, or without a mount
+    /// namespace the container's own directory.
     pub cwd: String,
     /// Who runs it.
     pub user: UserPlan,

@@ -72,7 +72,9 @@ fn text(text: &str) -> Step<CString> {
 }
 
 fn enter_directory(cwd: &str) -> Step {
-    let cwd = if cwd.is_empty() { "/" } else { cwd };
+    if cwd.is_empty() {
+        return Ok(());
+    }
     match rustix::process::chdir(cwd) {
         Ok(()) => Ok(()),
         Err(Errno::NOENT) => {
@@ -105,6 +107,9 @@ fn environment(plan: &ProcessPlan, user: &Resolved) -> BTreeMap<String, String> 
 }
 
 fn drop_privileges(plan: &ProcessPlan, ids: &UserIds) -> Step {
+    if !rustix::process::geteuid().is_root() {
+        return as_ordinary_user(plan, ids);
+    }
     // A runtime that was given less than all cannot give more than it has.
     let own = rustix::thread::capabilities(None)
         .doing("read the capabilities")?
@@ -172,6 +177,19 @@ fn drop_privileges(plan: &ProcessPlan, ids: &UserIds) -> Step {
     }
     // Changing ids cleared it.
     sys::die_with_parent().doing("be ended with the keeper")
+}
+
+/// Without namespaces an ordinary user's processes are the user's own; user 0 stands for that.
+fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds) -> Step {
+    let own = rustix::process::geteuid().as_raw();
+    if ids.uid != 0 && ids.uid != own {
+        let message = format!("failed to become user {}: without a user namespace the container runs as user {own}", ids.uid);
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    if plan.no_new_privs {
+        rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
+    }
+    Ok(())
 }
 
 fn capability_set(numbers: &[u8]) -> CapabilitySet {

@@ -214,6 +214,9 @@ pub(crate) fn container(
     } else {
         mounts::with_namespace(config, given.sandbox_directory)?
     };
+    if given.rung == Rung::Process {
+        check_without_namespaces(context, &given.root)?;
+    }
     let (masked, read_only) = protected_paths(context);
     let log_path = log_path(&sandbox.log_directory, &config.log_path)?;
     let oom = config
@@ -278,6 +281,24 @@ fn check_context(context: &LinuxContainerSecurityContext) -> Result<(), Invalid>
         && context.run_as_username.is_empty()
     {
         return invalid("run_as_group is set without run_as_user or run_as_username");
+    }
+    Ok(())
+}
+
+/// What cannot be had without a mount namespace and would be missed.
+fn check_without_namespaces(
+    context: &LinuxContainerSecurityContext,
+    root: &RootPlan,
+) -> Result<(), Invalid> {
+    if matches!(root, RootPlan::Layers(_)) {
+        return invalid(
+            "only crib.local/host can run without a mount namespace: isolation is `process` on this box",
+        );
+    }
+    if context.readonly_rootfs {
+        return invalid(
+            "readonly_rootfs cannot be had without a mount namespace: isolation is `process` on this box",
+        );
     }
     Ok(())
 }

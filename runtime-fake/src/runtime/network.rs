@@ -17,7 +17,7 @@ use crate::{
 pub(crate) enum Network {
     /// Pods get an address on it.
     Bridge(Bridge),
-    /// Pods share the host's network: there are no network namespaces.
+    /// Pods share the host's network, each with a loopback address of its own: there are no network namespaces.
     Host,
     /// Pods have a loopback interface only.
     Loopback {
@@ -71,7 +71,7 @@ impl Network {
                 .map_err(super::io("open the pod's network namespace"))
         };
         match self {
-            Self::Host => Ok(Vec::new()),
+            Self::Host => Ok(vec![own_loopback(id)]),
             Self::Loopback { .. } => {
                 loopback_up(namespace()?.as_fd()).map_err(fail)?;
                 Ok(vec![IpAddr::from([127, 0, 0, 1])])
@@ -115,4 +115,11 @@ impl Network {
             tracing::warn!(error = crate::chain(&error), "the bridge stays");
         }
     }
+}
+
+/// An address of 127.0.0.0/8 for a sandbox, made of its random id: never 127.0.x.x, where the host's own services are.
+fn own_loopback(id: &SandboxId) -> IpAddr {
+    let number = u32::from_str_radix(id.as_str().get(..6).unwrap_or_default(), 16).unwrap_or(1);
+    let [_, a, b, c] = number.to_be_bytes();
+    IpAddr::from([127, a.max(1), b, c.clamp(1, 254)])
 }

@@ -12,7 +12,7 @@ use crate::{
         client::unexpected,
         protocol::{Call, Outcome},
     },
-    launch::{self, Invalid, PodPlan},
+    launch::{self, Invalid, PodPlan, Rung},
     resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState},
     store::Change,
@@ -77,7 +77,7 @@ impl Runtime {
     }
 
     async fn set_up(&self, sandbox: &Sandbox, plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
-        let own_network = plan.own_network;
+        let (own_network, plan_rung) = (plan.own_network, plan.rung);
         write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
         let directory = plan.directory.clone();
         let pod = self
@@ -96,7 +96,8 @@ impl Runtime {
         };
         fs::write(directory.join(crate::recovery::KEEPER_PID), pid.to_string())
             .map_err(io("write the keeper's process id"))?;
-        if !own_network {
+        let wants_address = own_network || plan_rung == Rung::Process;
+        if !wants_address {
             return Ok(Vec::new());
         }
         let (network, id) = (self.network.clone(), sandbox.id.clone());
