@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{ContainerId, SandboxId},
     keeper::protocol::{Exit, UserIds},
+    launch::ImageDefaults,
 };
 
 /// A container's record.
@@ -29,6 +30,8 @@ pub(crate) struct Container {
     pub config: ContainerConfig,
     /// The id of its image.
     pub image_id: String,
+    /// What the image says about its containers, for further processes.
+    pub image: ImageDefaults,
     /// The signal that asks it to end, by number.
     pub stop_signal: i32,
     /// Its log file; empty when it has none.
@@ -194,6 +197,7 @@ mod tests {
             sandbox: SandboxId::random(),
             config: ContainerConfig::default(),
             image_id: String::new(),
+            image: ImageDefaults::default(),
             stop_signal: 15,
             log_path: String::new(),
             state,

@@ -87,6 +87,8 @@ pub(crate) enum RootPlan {
     Host,
     /// Unpacked layers, topmost first, below a private writable layer.
     Layers(Vec<PathBuf>),
+    /// A private copy of the image, in the container's directory already.
+    Copied,
 }
 
 /// A container's process namespace.

@@ -17,7 +17,7 @@ use crate::{
         client::connect,
         protocol::{Call, ContainerState as Seen, Exit, Outcome, exit_record},
     },
-    runtime::{Runtime, pods},
+    runtime::{Runtime, blocking, pods},
     sandbox::{SandboxEvent, SandboxState},
     store::{Change, State},
 };
@@ -110,6 +110,16 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
             }
         }
         tracing::info!(sandbox = sandbox.id.short(), state = ?sandbox.state, adopted, "found");
+    }
+    let (images, state) = (runtime.images.clone(), runtime.store.state());
+    let released =
+        blocking(move || images.release_all_but(|holder| state.containers.contains_key(holder)))
+            .await;
+    if let Err(error) = released {
+        tracing::warn!(
+            error = crate::chain(&error),
+            "images are held for containers that are gone"
+        );
     }
 }
 

@@ -3,13 +3,17 @@
 //! Records are the store's, processes the keepers'; this is the walk between the two.
 
 mod containers;
+mod create;
 mod error;
 mod execs;
 mod network;
 pub(crate) mod pods;
 mod sandboxes;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -36,6 +40,8 @@ pub(crate) struct Runtime {
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the daemon stops: streams end.
     pub(crate) stopping: CancellationToken,
+    /// Set once overlayfs was found not to work here: images are copied.
+    pub(crate) copies: Arc<AtomicBool>,
 }
 
 impl Runtime {

@@ -72,6 +72,7 @@ pub async fn serve(
         pods: Arc::new(Pods::default()),
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
+        copies: Arc::default(),
         config: Arc::new(config),
     };
     recovery::reconcile(&runtime).await;

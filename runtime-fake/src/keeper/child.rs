@@ -82,7 +82,10 @@ pub(super) fn exec(plan: &ExecPlan, rung: Rung, target: i32, ends: Ends) -> ! {
         rustix::process::setsid().doing("start a session")?;
         // Before the container's processes can see this one: /proc/PID/exe is the runtime's own program.
         sys::set_dumpable(false).doing("hide from the container")?;
-        if rung != Rung::Process {
+        if rung == Rung::Process {
+            let what = "enter the container's directory";
+            rustix::process::chdir(format!("/proc/{target}/cwd")).doing(what)?;
+        } else {
             join(target, "mnt", LinkNameSpaceType::Mount)?;
         }
         process::prepare(&plan.process)

@@ -183,7 +183,10 @@ fn drop_privileges(plan: &ProcessPlan, ids: &UserIds) -> Step {
 fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds) -> Step {
     let own = rustix::process::geteuid().as_raw();
     if ids.uid != 0 && ids.uid != own {
-        let message = format!("failed to become user {}: without a user namespace the container runs as user {own}", ids.uid);
+        let message = format!(
+            "failed to become user {}: without a user namespace the container runs as user {own}",
+            ids.uid
+        );
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     if plan.no_new_privs {

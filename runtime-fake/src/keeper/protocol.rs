@@ -206,6 +206,8 @@ pub(crate) enum FailureKind {
     NotFound,
     /// The container is in another state.
     WrongState,
+    /// The box cannot put a writable layer over the image: it has to be copied.
+    NoOverlay,
     /// The box refused.
     System,
 }

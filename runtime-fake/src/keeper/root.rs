@@ -26,7 +26,8 @@ use rustix::{
 use inside::Root;
 
 use super::{
-    step::{Doing as _, Step},
+    protocol::{Failure, FailureKind},
+    step::{Doing as _, Step, plain},
     sys,
 };
 use crate::launch::{LaunchPlan, MountPlan, RootPlan, Rung};
@@ -130,10 +131,19 @@ fn make_root(plan: &LaunchPlan, at: &Path) -> Step {
     let layer = plan.directory.join("layer");
     match &plan.root {
         RootPlan::Host => host::make(plan.rung, &layer, at),
-        RootPlan::Layers(lower) => overlay(plan.rung, lower, &layer, at).doing(format_args!(
-            "put a writable layer over the image ({} layers)",
-            lower.len()
-        )),
+        RootPlan::Layers(lower) => overlay(plan.rung, lower, &layer, at).map_err(|error| {
+            let count = lower.len();
+            let reason = plain(&error.into());
+            let message =
+                format!("failed to put a writable layer over the image ({count} layers): {reason}");
+            Failure::new(FailureKind::NoOverlay, message)
+        }),
+        RootPlan::Copied => {
+            // A root has to be a mount of its own to be entered.
+            let what = "mount the copy of the image";
+            let tree = clone_tree(at, false).doing(what)?;
+            attach(tree.as_fd(), open_dir(at).doing(what)?.as_fd()).doing(what)
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use cri::v1::{
     PodSandboxConfig, Signal, SupplementalGroupsPolicy,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, UserPlan, capability, mounts,
     signal,
@@ -51,7 +53,7 @@ pub(super) fn invalid<T>(message: impl Into<String>) -> Result<T, Invalid> {
 }
 
 /// What an image says about the containers made from it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ImageDefaults {
     pub(crate) env: Vec<String>,
     pub(crate) entrypoint: Vec<String>,
@@ -290,7 +292,7 @@ fn check_without_namespaces(
     context: &LinuxContainerSecurityContext,
     root: &RootPlan,
 ) -> Result<(), Invalid> {
-    if matches!(root, RootPlan::Layers(_)) {
+    if !matches!(root, RootPlan::Host) {
         return invalid(
             "only crib.local/host can run without a mount namespace: isolation is `process` on this box",
         );

@@ -1,20 +1,14 @@
 //! Containers: create, start, stop, remove, reopen the log.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use cri::v1::ContainerConfig;
-use jiff::Timestamp;
-
-use super::{Error, Runtime, blocking, io, pods::Pod};
+use super::{Error, Runtime, pods::Pod};
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
-    id::ContainerId,
-    image::Rootfs,
     keeper::{
         client::unexpected,
         protocol::{Call, Outcome},
     },
-    launch::{self, Given, ImageDefaults, Invalid, RootPlan},
     store::{Change, Refused, words},
 };
 
@@ -23,124 +17,6 @@ const SIGKILL: i32 = 9;
 const AFTER_KILL: Duration = Duration::from_secs(60);
 
 impl Runtime {
-    /// Sets a container up to its barrier.
-    pub(crate) async fn create_container(
-        &self,
-        sandbox: &str,
-        config: ContainerConfig,
-    ) -> Result<ContainerId, Error> {
-        let state = self.store.state();
-        let sandbox = state.sandbox(sandbox)?.clone();
-        let Some(pod) = self.pods.get(&sandbox.id) else {
-            return Err(Refused::SandboxNotReady {
-                id: sandbox.id.clone(),
-                wanted: "a container",
-            }
-            .into());
-        };
-        let id = ContainerId::random();
-        let directory = self.container_dir(&sandbox.id, &id);
-        let image = self.image(&config).await?;
-        let container = Container {
-            id: id.clone(),
-            sandbox: sandbox.id.clone(),
-            image_id: image.id.clone(),
-            stop_signal: launch::stop_signal(&config, &image.defaults)?,
-            log_path: String::new(),
-            state: ContainerState::Creating,
-            created_at: Timestamp::now(),
-            started_at: None,
-            user: None,
-            exit: None,
-            config,
-        };
-        let given = Given {
-            rung: self.config.isolation.rung(),
-            directory: directory.clone(),
-            sandbox_directory: &self.sandbox_dir(&sandbox.id),
-            root: image.root,
-            image: &image.defaults,
-        };
-        let plan = launch::container(&container.config, &sandbox.config, given)?;
-        let container = Container {
-            log_path: plan
-                .log_path
-                .as_ref()
-                .map_or_else(String::new, |p| p.display().to_string()),
-            ..container
-        };
-        for part in ["rootfs", "layer/upper", "layer/work"] {
-            fs::create_dir_all(directory.join(part))
-                .map_err(io("make the container's directory"))?;
-        }
-        if let Some(parent) = plan.log_path.as_deref().and_then(std::path::Path::parent) {
-            fs::create_dir_all(parent).map_err(io("make the directory of the container's log"))?;
-        }
-        if let Err(refused) = self
-            .store
-            .apply(Change::AddContainer(Box::new(container)))
-            .await
-        {
-            let _ = fs::remove_dir_all(&directory);
-            return Err(refused.into());
-        }
-        match pod
-            .keeper
-            .call(Call::Create {
-                container: id.to_string(),
-                plan: Box::new(plan),
-            })
-            .await
-        {
-            Ok(Outcome::Created { user, .. }) => {
-                self.store
-                    .apply(Change::Container(id.clone(), ContainerEvent::Created(user)))
-                    .await?;
-                Ok(id)
-            }
-            answer => {
-                self.store.apply(Change::RemoveContainer(id)).await?;
-                Err(match answer {
-                    Ok(outcome) => unexpected(&outcome).into(),
-                    Err(failure) => failure.into(),
-                })
-            }
-        }
-    }
-
-    /// The image that `config` names, ready to run.
-    pub(crate) async fn image(&self, config: &ContainerConfig) -> Result<Image, Error> {
-        let name = config.image.as_ref().map_or("", |i| &i.image).to_owned();
-        if name.is_empty() {
-            return Err(Invalid("the container names no image".to_owned()).into());
-        }
-        let images = self.images.clone();
-        blocking(move || {
-            let Some(record) = images.status(&name) else {
-                return Err(Invalid(format!("image {name:?} is not here: pull it first")).into());
-            };
-            let root = match images.rootfs(&name)? {
-                Rootfs::Host => RootPlan::Host,
-                Rootfs::Layers { lower } => RootPlan::Layers(lower),
-            };
-            let config = &record.config;
-            let defaults = ImageDefaults {
-                env: config.env.clone(),
-                entrypoint: config.entrypoint.clone(),
-                cmd: config.cmd.clone(),
-                user: config.user.clone(),
-                working_dir: config.working_dir.clone(),
-                stop_signal: Some(config.stop_signal.clone()).filter(|s| !s.is_empty()),
-            };
-            Ok(Image {
-                id: record.id.to_string(),
-                root,
-                defaults,
-            })
-        })
-        .await
-    }
-
     /// Lets a created container go.
     pub(crate) async fn start_container(&self, id: &str) -> Result<(), Error> {
         let (container, pod) = self.container_and_pod(id, "start it once, after it was created")?;
@@ -239,10 +115,11 @@ impl Runtime {
         {
             tracing::debug!(%failure, "a keeper had ended before it could forget a container");
         }
-        Ok(self
-            .store
+        self.store
             .apply(Change::RemoveContainer(container.id.clone()))
-            .await?)
+            .await?;
+        self.release_image(&container.id).await;
+        Ok(())
     }
 
     /// Opens the log file of a running container again, after it was renamed.
@@ -274,13 +151,6 @@ impl Runtime {
             None => Err(wrong_state(&container, wanted)),
         }
     }
-}
-
-/// An image, ready to run.
-pub(crate) struct Image {
-    pub(crate) id: String,
-    pub(crate) root: RootPlan,
-    pub(crate) defaults: ImageDefaults,
 }
 
 pub(super) fn wrong_state(container: &Container, wanted: &'static str) -> Error {

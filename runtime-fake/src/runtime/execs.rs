@@ -30,13 +30,7 @@ impl Runtime {
         if container.state != ContainerState::Running {
             return Err(wrong_state(&container, "a process needs a running one"));
         }
-        // The image may have been removed since: what it said is only needed for what the container did not say itself.
-        let defaults = self
-            .image(&container.config)
-            .await
-            .map(|image| image.defaults)
-            .unwrap_or_default();
-        let plan = launch::exec(&container.config, &defaults, argv)?;
+        let plan = launch::exec(&container.config, &container.image, argv)?;
         let (mut stdout, child_stdout) = output()?;
         let (mut stderr, child_stderr) = output()?;
         let stdin: OwnedFd = File::open("/dev/null")

@@ -142,7 +142,17 @@ impl Runtime {
             return Ok(());
         };
         self.tear_down(&id).await?;
-        Ok(self.store.apply(Change::RemoveSandbox(id)).await?)
+        let containers: Vec<_> = self
+            .store
+            .state()
+            .containers_of(&id)
+            .map(|c| c.id.clone())
+            .collect();
+        self.store.apply(Change::RemoveSandbox(id)).await?;
+        for container in containers {
+            self.release_image(&container).await;
+        }
+        Ok(())
     }
 }
 

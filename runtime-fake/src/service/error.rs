@@ -21,7 +21,7 @@ impl From<Error> for Status {
                 FailureKind::Invalid => Code::InvalidArgument,
                 FailureKind::NotFound => Code::NotFound,
                 FailureKind::WrongState => Code::FailedPrecondition,
-                FailureKind::System => Code::Internal,
+                FailureKind::NoOverlay | FailureKind::System => Code::Internal,
             },
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source),

@@ -1,0 +1,208 @@
+//! Containers come into being: image, record, plan, keeper.
+
+use std::{fs, path::Path, sync::atomic::Ordering};
+
+use cri::v1::ContainerConfig;
+use jiff::Timestamp;
+
+use super::{Error, Runtime, blocking, io, pods::Pod};
+use crate::{
+    container::{Container, ContainerEvent, ContainerState},
+    id::ContainerId,
+    image::Rootfs,
+    keeper::{
+        client::unexpected,
+        protocol::{Call, FailureKind, Outcome, UserIds},
+    },
+    launch::{self, Given, ImageDefaults, Invalid, LaunchPlan, RootPlan},
+    sandbox::Sandbox,
+    store::{Change, Refused},
+};
+
+impl Runtime {
+    /// Sets a container up to its barrier; on failure nothing of it is left.
+    pub(crate) async fn create_container(
+        &self,
+        sandbox: &str,
+        config: ContainerConfig,
+    ) -> Result<ContainerId, Error> {
+        let sandbox = self.store.state().sandbox(sandbox)?.clone();
+        let Some(pod) = self.pods.get(&sandbox.id) else {
+            return Err(Refused::SandboxNotReady {
+                id: sandbox.id.clone(),
+                wanted: "a container",
+            }
+            .into());
+        };
+        let id = ContainerId::random();
+        let image = self.hold_image(&id, &config).await?;
+        let created = self.create_from(&id, &sandbox, &pod, config, image).await;
+        if created.is_err() {
+            self.release_image(&id).await;
+        }
+        created.map(|()| id)
+    }
+
+    async fn create_from(
+        &self,
+        id: &ContainerId,
+        sandbox: &Sandbox,
+        pod: &Pod,
+        config: ContainerConfig,
+        image: Image,
+    ) -> Result<(), Error> {
+        let directory = self.container_dir(&sandbox.id, id);
+        let given = Given {
+            rung: self.config.isolation.rung(),
+            directory: directory.clone(),
+            sandbox_directory: &self.sandbox_dir(&sandbox.id),
+            root: image.root,
+            image: &image.defaults,
+        };
+        let plan = launch::container(&config, &sandbox.config, given)?;
+        let container = Container {
+            id: id.clone(),
+            sandbox: sandbox.id.clone(),
+            stop_signal: launch::stop_signal(&config, &image.defaults)?,
+            log_path: plan
+                .log_path
+                .as_ref()
+                .map_or_else(String::new, |p| p.display().to_string()),
+            state: ContainerState::Creating,
+            created_at: Timestamp::now(),
+            started_at: None,
+            user: None,
+            exit: None,
+            image_id: image.id,
+            image: image.defaults,
+            config,
+        };
+        make_directories(&directory, &plan)?;
+        if let Err(refused) = self
+            .store
+            .apply(Change::AddContainer(Box::new(container)))
+            .await
+        {
+            let _ = fs::remove_dir_all(&directory);
+            return Err(refused.into());
+        }
+        match self.launch(id, pod, plan).await {
+            Ok(user) => Ok(self
+                .store
+                .apply(Change::Container(id.clone(), ContainerEvent::Created(user)))
+                .await?),
+            Err(error) => {
+                self.store
+                    .apply(Change::RemoveContainer(id.clone()))
+                    .await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Has the keeper carry out `plan`. Where overlayfs does not work, from a copy of the image.
+    async fn launch(
+        &self,
+        id: &ContainerId,
+        pod: &Pod,
+        mut plan: LaunchPlan,
+    ) -> Result<UserIds, Error> {
+        if self.copies.load(Ordering::Relaxed) {
+            plan = self.copied(plan).await?;
+        }
+        let create = |plan: LaunchPlan| {
+            pod.keeper.call(Call::Create {
+                container: id.to_string(),
+                plan: Box::new(plan),
+            })
+        };
+        let outcome = match create(plan.clone()).await {
+            Err(failure) if failure.kind == FailureKind::NoOverlay => {
+                tracing::warn!(%failure, "images are copied for each container from now on");
+                self.copies.store(true, Ordering::Relaxed);
+                create(self.copied(plan).await?).await?
+            }
+            answer => answer?,
+        };
+        match outcome {
+            Outcome::Created { user, .. } => Ok(user),
+            other => Err(unexpected(&other).into()),
+        }
+    }
+
+    async fn copied(&self, plan: LaunchPlan) -> Result<LaunchPlan, Error> {
+        let RootPlan::Layers(lower) = plan.root else {
+            return Ok(plan);
+        };
+        let (images, into) = (self.images.clone(), plan.directory.join("rootfs"));
+        blocking(move || images.copy(&lower, &into)).await?;
+        Ok(LaunchPlan {
+            root: RootPlan::Copied,
+            ..plan
+        })
+    }
+
+    /// The image that `config` names, kept for the container even if it is removed under its name.
+    async fn hold_image(&self, id: &ContainerId, config: &ContainerConfig) -> Result<Image, Error> {
+        let name = config.image.as_ref().map_or("", |i| &i.image).to_owned();
+        if name.is_empty() {
+            return Err(Invalid("the container names no image".to_owned()).into());
+        }
+        let (images, holder) = (self.images.clone(), id.to_string());
+        blocking(move || {
+            let Some(record) = images.status(&name) else {
+                return Err(Invalid(format!("image {name:?} is not here: pull it first")).into());
+            };
+            let root = match images.hold(&holder, &record.id.to_string())? {
+                Rootfs::Host => RootPlan::Host,
+                Rootfs::Layers { lower } => RootPlan::Layers(lower),
+            };
+            let config = record.config;
+            let defaults = ImageDefaults {
+                env: config.env,
+                entrypoint: config.entrypoint,
+                cmd: config.cmd,
+                user: config.user,
+                working_dir: config.working_dir,
+                stop_signal: Some(config.stop_signal).filter(|s| !s.is_empty()),
+            };
+            Ok(Image {
+                id: record.id.to_string(),
+                root,
+                defaults,
+            })
+        })
+        .await
+    }
+
+    /// Ends what [`Self::hold_image`] began.
+    pub(super) async fn release_image(&self, id: &ContainerId) {
+        let (images, holder) = (self.images.clone(), id.to_string());
+        if let Err(error) = blocking(move || images.release(&holder)).await {
+            tracing::warn!(
+                container = id.short(),
+                error = crate::chain(&error),
+                "an image is held for a container that is gone"
+            );
+        }
+    }
+}
+
+/// An image, ready to run.
+struct Image {
+    id: String,
+    root: RootPlan,
+    defaults: ImageDefaults,
+}
+
+fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
+    for part in ["rootfs", "layer/upper", "layer/work"] {
+        fs::create_dir_all(directory.join(part)).map_err(io("make the container's directory"))?;
+    }
+    match plan.log_path.as_deref().and_then(Path::parent) {
+        Some(parent) => {
+            fs::create_dir_all(parent).map_err(io("make the directory of the container's log"))
+        }
+        None => Ok(()),
+    }
+}
