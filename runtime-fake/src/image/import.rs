@@ -1,7 +1,7 @@
 //! Brings the layers of a resolved image into the store, each verified and unpacked once.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -134,8 +134,16 @@ impl Importer<'_> {
         }
         let (packed, packed_tally) = Hashing::new(blob);
         let decoder = Decoder::new(packed, &what)?;
-        let compressed = (!decoder.is_plain()).then(|| packed_tally.clone());
-        let (unpacked, tally) = Hashing::new(Metered::new(decoder, budget, compressed, &what));
+        let plain = decoder.is_plain();
+        let compressed = (!plain).then(|| packed_tally.clone());
+        let metered = Metered::new(decoder, budget, compressed, &what);
+        // What is not compressed is hashed once: blob and stream are the same bytes.
+        let (unpacked, tally): (Box<dyn Read + '_>, _) = if plain {
+            (Box::new(metered), packed_tally.clone())
+        } else {
+            let (hashing, tally) = Hashing::new(metered);
+            (Box::new(hashing), tally)
+        };
         let tar = TarReader::new(Sequential(unpacked), &what, self.limits.extension_bytes);
         let usage = layer::unpack(tar, into, lowers, self.style, budget);
         let usage = match (usage, layer.digest) {
