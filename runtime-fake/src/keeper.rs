@@ -327,9 +327,10 @@ impl Keeper {
                     container.start_error = Some(failure.clone());
                     (number, Err(failure))
                 }
-                (News::Failed(failure), Phase::Creating { number }) => {
-                    container.start_error = Some(failure.clone());
-                    (number, Err(failure))
+                // Answered when it has ended, so that the same id can be tried again at once.
+                (News::Failed(failure), Phase::Creating { .. }) => {
+                    container.start_error = Some(failure);
+                    continue;
                 }
                 (News::Nothing, _) => return,
                 (News::Ready(_) | News::Failed(_) | News::Closed, _) => continue,
@@ -384,18 +385,16 @@ impl Keeper {
         match before {
             // It never was: the answer to Create says why.
             Phase::Creating { number } => {
-                if !reported {
-                    self.reply(
-                        number,
-                        Err(Failure::new(
-                            FailureKind::System,
-                            format!(
-                                "the container's first process ended with {code} during its set-up"
-                            ),
-                        )),
-                    );
-                }
-                self.containers.remove(id);
+                let failure = self.containers.remove(id).and_then(|c| c.start_error);
+                let unexplained = || {
+                    Failure::new(
+                        FailureKind::System,
+                        format!(
+                            "the container's first process ended with {code} during its set-up"
+                        ),
+                    )
+                };
+                self.reply(number, Err(failure.unwrap_or_else(unexplained)));
             }
             Phase::Starting { number } if !reported => {
                 self.reply(

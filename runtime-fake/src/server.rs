@@ -1,6 +1,6 @@
 //! The daemon: everything opened, reconciled, served, and in the end put away in order.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
@@ -22,6 +22,9 @@ use crate::{
 
 /// The longest message either way, as a kubelet's client allows it.
 const MAX_MESSAGE: usize = 16 << 20;
+
+/// How long calls may go on after the word to stop.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Why the daemon could not run.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +87,7 @@ pub async fn serve(
     );
     let runtime_service = RuntimeServiceServer::new(CriService::new(runtime.clone()));
     let image_service = ImageServiceServer::new(ImageServer::new(runtime.images.clone()));
-    let served = Server::builder()
+    let server = Server::builder()
         .add_service(
             runtime_service
                 .max_decoding_message_size(MAX_MESSAGE)
@@ -94,12 +97,13 @@ pub async fn serve(
             image_service
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
-        )
-        .serve_with_incoming_shutdown(
-            UnixListenerStream::new(listener),
-            until(&shutdown, &runtime),
-        )
-        .await;
+        );
+    let incoming = UnixListenerStream::new(listener);
+    let served = tokio::select! {
+        served = server.serve_with_incoming_shutdown(incoming, until(&shutdown, &runtime)) => served,
+        // A client that waits for something slow (a long grace, say) is not waited for.
+        () = patience(&shutdown) => Ok(()),
+    };
     put_away(runtime).await;
     Ok(served?)
 }
@@ -108,6 +112,11 @@ pub async fn serve(
 async fn until(shutdown: &CancellationToken, runtime: &Runtime) {
     shutdown.cancelled().await;
     runtime.stopping.cancel();
+}
+
+async fn patience(shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(DRAIN).await;
 }
 
 async fn put_away(runtime: Runtime) {

@@ -1,6 +1,7 @@
 //! `runtime.v1.RuntimeService`: one short method a call. The work is [`crate::runtime`]'s, the messages' [`wire`]'s.
 
 mod error;
+mod events;
 pub(crate) mod image;
 mod wire;
 
@@ -8,10 +9,7 @@ use std::{pin::Pin, time::Duration};
 
 use cri::v1::{self, runtime_service_server::RuntimeService};
 use jiff::Timestamp;
-use tokio_stream::{
-    Stream, StreamExt as _,
-    wrappers::{BroadcastStream, errors::BroadcastStreamRecvError},
-};
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use crate::{
@@ -348,12 +346,7 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> Answer<Self::GetContainerEventsStream> {
-        let news = BroadcastStream::new(self.runtime.store.news()).map(|news| match news {
-            Ok(news) => Ok(wire::event(&news, Timestamp::now())),
-            Err(BroadcastStreamRecvError::Lagged(missed)) => {
-                Err(Status::data_loss(format!("{missed} events were missed: they were not read in time; list everything and subscribe again")))
-            }
-        });
+        let news = events::forward(self.runtime.store.news(), self.runtime.stopping.clone());
         Ok(Response::new(Box::pin(news)))
     }
 
