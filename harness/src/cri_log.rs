@@ -1,4 +1,4 @@
-//! Reads the log format every CRI runtime writes: `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, one file a container attempt.
+//! ◆ Reads the log format every CRI runtime writes: `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, one file a container attempt.
 //!
 //! The source of the rules is the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`): tags are separated by `:`, the first
 //! is `P` for a piece of a line that goes on in the next entry of the same stream, or `F` for the end of a line.

@@ -1,0 +1,107 @@
+//! The command line of `crib`: what can be typed, with its help; each subcommand runs in a module of its own.
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
+
+pub(crate) mod agent;
+pub(crate) mod args;
+pub(crate) mod completions;
+mod dirs;
+pub(crate) mod endpoint;
+pub(crate) mod logging;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod runtime;
+mod signals;
+pub(crate) mod version;
+
+/// Everything `crib` can be told.
+#[derive(Debug, Parser)]
+#[command(name = "crib", version, about = "Pods from manifests to running processes, and the two halves of that as servers", long_about = None, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  crib run pod.yaml                 run a pod, show it, clean up
+  crib runtime                      serve the Container Runtime Interface on a unix socket
+  crib run --help                   every option and the exit codes")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::args::RunArgs),
+    Runtime(runtime::RuntimeArgs),
+    Agent(agent::AgentArgs),
+    Version(version::VersionArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+/// Does what was asked. Called while the process has one thread.
+pub(crate) fn dispatch(cli: Cli) -> Exit {
+    match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Runtime(args) => runtime::run(args),
+        Command::Agent(args) => agent::run(args),
+        Command::Version(args) => version::run(args),
+        Command::Completions(args) => completions::run(args),
+    }
+}
+
+/// The name of this machine, which pods see as the name of their node.
+pub(crate) fn node_name() -> String {
+    let name = nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok());
+    name.filter(|name| !name.is_empty())
+        .map_or_else(|| "localhost".to_owned(), |name| name.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory as _;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[rstest]
+    #[case("crib run")]
+    #[case("crib run a.yaml --timeout soon")]
+    #[case("crib run a.yaml --quiet --output json")]
+    #[case("crib run a.yaml --isolation strong")]
+    #[case("crib runtime --listen tcp://localhost:1")]
+    #[case("crib runtime --listen unix://relative")]
+    #[case("crib agent --manifests /m")]
+    #[case("crib agent --runtime-endpoint unix:///s")]
+    #[case("crib completions cobol")]
+    #[case("crib dance")]
+    fn refused(#[case] line: &str) {
+        let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+    }
+
+    #[rstest]
+    #[case("crib run a.yaml")]
+    #[case("crib run - dir b.json --quiet --timeout 90 --keep --lenient")]
+    #[case(
+        "crib run a.yaml --output json --timeout 1m30s --image-archive x.tar --image-archive dir"
+    )]
+    #[case("crib run a.yaml --isolation rootless --state-dir /tmp/x")]
+    #[case("crib runtime")]
+    #[case(
+        "crib runtime --listen unix:///run/x.sock --until-stdin-closes --ephemeral --log-format json --log-level debug"
+    )]
+    #[case("crib agent --runtime-endpoint unix:///run/x.sock --manifests /m --node-name n")]
+    #[case("crib version --output json")]
+    #[case("crib completions bash")]
+    fn accepted(#[case] line: &str) {
+        Cli::try_parse_from(line.split(' ')).unwrap();
+    }
+}

@@ -1,0 +1,218 @@
+//! The unix socket of `crib runtime`: where it is by default, and taking it over from a server that is gone.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::args::{LONGEST_SOCKET_PATH, UnixEndpoint};
+
+/// Why a socket cannot be listened on.
+#[derive(Debug, Error)]
+pub(crate) enum EndpointError {
+    /// The kernel takes no longer path.
+    #[error(
+        "the socket path {path} has {length} bytes, a unix socket can have at most {LONGEST_SOCKET_PATH}: choose a shorter path"
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// Another process answers.
+    #[error("a server is already listening on {path}: stop it, or listen somewhere else")]
+    InUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Something that is no socket has the name.
+    #[error("{path} exists and is not a socket: remove it, or listen somewhere else")]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Anything else the kernel says.
+    #[error("cannot {doing} {path}; check the directory and its permissions")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// What a probe of a socket path found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Stale,
+    Server,
+}
+
+/// Where `crib runtime` listens when it is not told: for root in `/run`, for others in their own runtime directory.
+pub(crate) fn default_listen(
+    root: bool,
+    runtime_dir: Option<&Path>,
+    temp_dir: &Path,
+    uid: u32,
+) -> UnixEndpoint {
+    let path = match (root, runtime_dir) {
+        (true, _) => PathBuf::from("/run/crib/crib.sock"),
+        (false, Some(dir)) => dir.join("crib/crib.sock"),
+        (false, None) => temp_dir.join(format!("crib-{uid}/crib.sock")),
+    };
+    UnixEndpoint::at(path)
+}
+
+/// Listens on `path`, readable and writable for the owner and the group. The file of a server that is gone is replaced.
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, EndpointError> {
+    check_length(path)?;
+    let io = |doing, source| EndpointError::Io {
+        doing,
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(parent) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(parent)
+            .map_err(|source| io("make the directory of the socket", source))?;
+    }
+    match probe(path)? {
+        Found::Nothing => {}
+        Found::Stale => {
+            std::fs::remove_file(path).map_err(|source| io("remove the stale socket", source))?
+        }
+        Found::Server => {
+            return Err(EndpointError::InUse {
+                path: path.to_owned(),
+            });
+        }
+    }
+    let listener = UnixListener::bind(path).map_err(|source| {
+        // Somebody else was quicker.
+        if source.kind() == ErrorKind::AddrInUse {
+            EndpointError::InUse {
+                path: path.to_owned(),
+            }
+        } else {
+            io("listen on", source)
+        }
+    })?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o660))
+        .map_err(|source| io("set the mode of", source))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(|source| io("listen on", source))?;
+    Ok(listener)
+}
+
+fn check_length(path: &Path) -> Result<(), EndpointError> {
+    let length = path.as_os_str().as_bytes().len();
+    if length > LONGEST_SOCKET_PATH {
+        return Err(EndpointError::TooLong {
+            path: path.to_owned(),
+            length,
+        });
+    }
+    Ok(())
+}
+
+fn probe(path: &Path) -> Result<Found, EndpointError> {
+    match std::fs::symlink_metadata(path) {
+        Err(source) if source.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(source) => {
+            return Err(EndpointError::Io {
+                doing: "look at",
+                path: path.to_owned(),
+                source,
+            });
+        }
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(EndpointError::NotASocket {
+                path: path.to_owned(),
+            });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Ok(Found::Server),
+        Err(source) if source.kind() == ErrorKind::ConnectionRefused => Ok(Found::Stale),
+        Err(source) if source.kind() == ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(source) => Err(EndpointError::Io {
+            doing: "connect to",
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(true, Some("/run/user/0"), "/run/crib/crib.sock")]
+    #[case(false, Some("/run/user/7"), "/run/user/7/crib/crib.sock")]
+    #[case(false, None, "/tmp/crib-7/crib.sock")]
+    fn default_paths(#[case] root: bool, #[case] runtime_dir: Option<&str>, #[case] path: &str) {
+        let endpoint = default_listen(root, runtime_dir.map(Path::new), Path::new("/tmp"), 7);
+        assert_eq!(endpoint.path(), Path::new(path));
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b.sock");
+        let first = listen(&path).unwrap();
+        UnixStream::connect(&path).unwrap();
+        assert!(matches!(listen(&path), Err(EndpointError::InUse { .. })));
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o660
+        );
+        drop(first);
+        UnixStream::connect(&path).unwrap_err();
+        listen(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "mine").unwrap();
+        assert!(matches!(
+            listen(&path),
+            Err(EndpointError::NotASocket { .. })
+        ));
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[rstest]
+    #[case(107, true)]
+    #[case(108, false)]
+    fn the_longest_path(#[case] length: usize, #[case] fits: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = length - dir.path().as_os_str().len() - 1;
+        let path = dir.path().join("s".repeat(missing));
+        let result = listen(&path);
+        assert_eq!(result.is_ok(), fits, "{result:?}");
+        if !fits {
+            assert!(matches!(
+                result,
+                Err(EndpointError::TooLong { length: 108, .. })
+            ));
+        }
+    }
+}

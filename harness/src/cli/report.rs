@@ -1,0 +1,51 @@
+//! How a command says on standard error what went wrong: one line, the error and its causes.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+/// Joins an error and its causes with `: `.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ": {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Prints `crib: …` on standard error; a closed standard error is no reason to stop.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "crib: {text}");
+}
+
+/// Prints an error with its causes.
+pub(crate) fn complain(error: &dyn Error) {
+    say(&chain(error));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot do {what}")]
+    struct Outer {
+        what: &'static str,
+        source: std::io::Error,
+    }
+
+    #[test]
+    fn causes_are_joined() {
+        let error = Outer {
+            what: "it",
+            source: std::io::Error::other("the disk is full"),
+        };
+        assert_eq!(chain(&error), "cannot do it: the disk is full");
+    }
+}

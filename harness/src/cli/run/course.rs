@@ -1,0 +1,259 @@
+//! ◆ The course of `crib run` as a pure machine: what follows from what happened.
+//!
+//! ```text
+//!  Running ──all finished──────────────────────────▶ Over(0 or 1)
+//!     │ interrupt, timeout ── keep ────────────────▶ Over(130 or 124)
+//!     ▼
+//!  Ending(why) ──all finished──────────────────────▶ Over(why)
+//!     │ interrupt
+//!     ▼
+//!  Killing(why) ──all finished, interrupt, overdue─▶ Over(why)
+//!
+//!  any state ──the runtime ended───────────────────▶ Over(3)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent::PodReport;
+use agent::pod::PodUid;
+
+use crate::exit::Exit;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The agent reported; this is the sum of it.
+    Reported(Tally),
+    /// SIGINT, SIGTERM, SIGHUP.
+    Signal,
+    /// Nobody reads standard output any more.
+    OutputClosed,
+    /// `--timeout` is over.
+    TimedOut,
+    /// The pods should have ended long ago.
+    Overdue,
+    /// The runtime's process has ended.
+    RuntimeEnded,
+}
+
+/// What is to be done about it.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing.
+    Wait,
+    /// Ask all pods to end, within their grace periods.
+    End,
+    /// End all pods at once.
+    Kill,
+    /// Clean up and exit.
+    Finish(Exit),
+}
+
+/// How far the pods are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Pods that are to be run.
+    pub(crate) pods: usize,
+    /// Of these, the ones the agent has reported.
+    pub(crate) seen: usize,
+    /// Of these, the ones that are over.
+    pub(crate) finished: usize,
+    /// Of these, the ones that did not succeed.
+    pub(crate) failed: usize,
+}
+
+/// Sums up what the agent reported about the wanted pods.
+pub(crate) fn tally(wanted: &BTreeSet<PodUid>, reports: &BTreeMap<PodUid, PodReport>) -> Tally {
+    let mut tally = Tally {
+        pods: wanted.len(),
+        ..Tally::default()
+    };
+    for report in wanted.iter().filter_map(|uid| reports.get(uid)) {
+        tally.seen += 1;
+        if report.finished {
+            tally.finished += 1;
+            if report.status.phase.as_deref() != Some("Succeeded") {
+                tally.failed += 1;
+            }
+        }
+    }
+    tally
+}
+
+/// See the drawing above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Ending(Exit),
+    Killing(Exit),
+    Over,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub(crate) struct Course {
+    state: State,
+    keep: bool,
+}
+
+impl Course {
+    /// A course at its beginning. With `keep` pods are never ended.
+    pub(crate) fn new(keep: bool) -> Self {
+        Self {
+            state: State::Running,
+            keep,
+        }
+    }
+
+    /// Takes one event.
+    pub(crate) fn on(&mut self, event: Event) -> Step {
+        let step = self.decide(event);
+        self.state = match step {
+            Step::Wait => self.state,
+            Step::End => State::Ending(self.why(event)),
+            Step::Kill => State::Killing(self.why(event)),
+            Step::Finish(_) => State::Over,
+        };
+        step
+    }
+
+    /// Why the pods are ended: the first reason stays.
+    fn why(&self, event: Event) -> Exit {
+        match (self.state, event) {
+            (State::Ending(why) | State::Killing(why), _) => why,
+            (State::Running | State::Over, Event::TimedOut) => Exit::TimedOut,
+            (State::Running | State::Over, _) => Exit::Interrupted,
+        }
+    }
+
+    fn decide(&self, event: Event) -> Step {
+        match (self.state, event) {
+            (State::Over, _) => Step::Wait,
+            (State::Running | State::Ending(_) | State::Killing(_), Event::RuntimeEnded) => {
+                Step::Finish(Exit::NoRuntime)
+            }
+
+            (State::Running, Event::Reported(tally)) if tally.finished == tally.pods => {
+                Step::Finish(if tally.failed == 0 {
+                    Exit::Success
+                } else {
+                    Exit::PodFailed
+                })
+            }
+            (State::Running, Event::Reported(_) | Event::Overdue) => Step::Wait,
+            (State::Running, Event::Signal | Event::OutputClosed | Event::TimedOut)
+                if self.keep =>
+            {
+                Step::Finish(self.why(event))
+            }
+            (State::Running, Event::Signal | Event::OutputClosed | Event::TimedOut) => Step::End,
+
+            // A pod that the agent never saw, or does not report any more, does not run.
+            (State::Ending(why) | State::Killing(why), Event::Reported(tally))
+                if tally.finished == tally.seen =>
+            {
+                Step::Finish(why)
+            }
+            (
+                State::Ending(_) | State::Killing(_),
+                Event::Reported(_) | Event::OutputClosed | Event::TimedOut,
+            ) => Step::Wait,
+            (State::Ending(_), Event::Signal | Event::Overdue) => Step::Kill,
+            (State::Killing(why), Event::Signal | Event::Overdue) => Step::Finish(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use Event::{OutputClosed, Overdue, Reported, RuntimeEnded, Signal, TimedOut};
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    const NONE: Event = Reported(Tally {
+        pods: 2,
+        seen: 0,
+        finished: 0,
+        failed: 0,
+    });
+    const SOME: Event = Reported(Tally {
+        pods: 2,
+        seen: 2,
+        finished: 1,
+        failed: 1,
+    });
+    const GOOD: Event = Reported(Tally {
+        pods: 2,
+        seen: 2,
+        finished: 2,
+        failed: 0,
+    });
+    const BAD: Event = Reported(Tally {
+        pods: 2,
+        seen: 2,
+        finished: 2,
+        failed: 1,
+    });
+
+    #[rstest]
+    #[case::succeeded(false, &[NONE, SOME, GOOD], &[Step::Wait, Step::Wait, Step::Finish(Exit::Success)])]
+    #[case::failed(false, &[BAD], &[Step::Finish(Exit::PodFailed)])]
+    #[case::graceful(false, &[Signal, SOME, BAD], &[Step::End, Step::Wait, Step::Finish(Exit::Interrupted)])]
+    #[case::never_seen(false, &[Signal, NONE], &[Step::End, Step::Finish(Exit::Interrupted)])]
+    #[case::second_signal(false, &[Signal, Signal, BAD], &[Step::End, Step::Kill, Step::Finish(Exit::Interrupted)])]
+    #[case::third_signal(false, &[Signal, Signal, Signal], &[Step::End, Step::Kill, Step::Finish(Exit::Interrupted)])]
+    #[case::timeout(false, &[TimedOut, GOOD], &[Step::End, Step::Finish(Exit::TimedOut)])]
+    #[case::impatient_after_timeout(false, &[TimedOut, Signal, GOOD], &[Step::End, Step::Kill, Step::Finish(Exit::TimedOut)])]
+    #[case::overdue(false, &[Signal, Overdue, Overdue], &[Step::End, Step::Kill, Step::Finish(Exit::Interrupted)])]
+    #[case::closed_once(false, &[OutputClosed, OutputClosed, GOOD], &[Step::End, Step::Wait, Step::Finish(Exit::Interrupted)])]
+    #[case::runtime_died(false, &[SOME, RuntimeEnded], &[Step::Wait, Step::Finish(Exit::NoRuntime)])]
+    #[case::kept(true, &[SOME, GOOD], &[Step::Wait, Step::Finish(Exit::Success)])]
+    #[case::left(true, &[SOME, Signal], &[Step::Wait, Step::Finish(Exit::Interrupted)])]
+    #[case::left_by_time(true, &[TimedOut], &[Step::Finish(Exit::TimedOut)])]
+    fn courses(#[case] keep: bool, #[case] events: &[Event], #[case] steps: &[Step]) {
+        let mut course = Course::new(keep);
+        let taken: Vec<Step> = events.iter().map(|event| course.on(*event)).collect();
+        assert_eq!(taken, steps);
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let reported = (1_usize..4, 0_usize..4, 0_usize..4, 0_usize..4).prop_map(
+            |(pods, seen, finished, failed)| {
+                let seen = seen.min(pods);
+                let finished = finished.min(seen);
+                Reported(Tally {
+                    pods,
+                    seen,
+                    finished,
+                    failed: failed.min(finished),
+                })
+            },
+        );
+        prop_oneof![
+            reported,
+            Just(Signal),
+            Just(OutputClosed),
+            Just(TimedOut),
+            Just(Overdue),
+            Just(RuntimeEnded)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn three_signals_always_end_it_and_nothing_follows(keep: bool, events in proptest::collection::vec(event(), 0..20)) {
+            let mut course = Course::new(keep);
+            let mut steps: Vec<Step> = events.into_iter().map(|event| course.on(event)).collect();
+            steps.extend([Signal, Signal, Signal].map(|event| course.on(event)));
+            let end = steps.iter().position(|step| matches!(step, Step::Finish(_)));
+            prop_assert!(end.is_some());
+            prop_assert!(steps.iter().skip(end.unwrap_or(0) + 1).all(|step| *step == Step::Wait));
+            if keep {
+                prop_assert!(!steps.contains(&Step::End) && !steps.contains(&Step::Kill));
+            }
+        }
+    }
+}

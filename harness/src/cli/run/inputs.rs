@@ -1,0 +1,281 @@
+//! Manifests named on the command line → pods, or every problem with all of them at once.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use agent::manifest::{self, Parsed, Strictness};
+use agent::pod::Pod;
+
+/// What is to be run.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    /// The pods, at least one, no two with the same name or uid.
+    pub(crate) pods: Vec<Pod>,
+    /// What looks like a mistake in a manifest.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads all manifests. The errors are what to print, one for each problem.
+pub(crate) fn load(paths: &[PathBuf], lenient: bool) -> Result<Inputs, Vec<String>> {
+    let strictness = if lenient {
+        Strictness::Lenient
+    } else {
+        Strictness::Strict
+    };
+    let (mut texts, mut problems) = (Vec::new(), Vec::new());
+    for path in paths {
+        if let Err(problem) = texts_of(path, &mut texts) {
+            problems.push(problem);
+        }
+    }
+    let parsed = texts
+        .iter()
+        .map(|(name, text)| (name.clone(), manifest::parse(name, text, strictness)))
+        .collect();
+    merge(parsed, problems)
+}
+
+/// Makes the paths of image archives absolute; one that is not there is an error in words.
+pub(crate) fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    paths
+        .iter()
+        .map(|path| {
+            path.canonicalize().map_err(|error| {
+                format!("cannot find the image archive {}: {error}", path.display())
+            })
+        })
+        .collect()
+}
+
+/// Appends the name and the text of each manifest that `path` stands for.
+fn texts_of(path: &Path, texts: &mut Vec<(String, String)>) -> Result<(), String> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin()
+            .read_to_end(&mut bytes)
+            .map_err(|error| format!("cannot read standard input: {error}"))?;
+        texts.push(("<stdin>".to_owned(), decode("<stdin>", bytes)?));
+        return Ok(());
+    }
+    let said =
+        |error: std::io::Error| format!("cannot read the manifest {}: {error}", path.display());
+    if !path.metadata().map_err(said)?.is_dir() {
+        texts.push(text_of(path)?);
+        return Ok(());
+    }
+    let mut files = Vec::new();
+    for entry in path.read_dir().map_err(said)? {
+        let file = entry.map_err(said)?.path();
+        if is_manifest(&file) && file.is_file() {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        return Err(format!(
+            "{}: there is no *.yaml, *.yml or *.json file in this directory",
+            path.display()
+        ));
+    }
+    files.sort();
+    for file in files {
+        texts.push(text_of(&file)?);
+    }
+    Ok(())
+}
+
+fn text_of(path: &Path) -> Result<(String, String), String> {
+    let name = path.display().to_string();
+    let bytes =
+        std::fs::read(path).map_err(|error| format!("cannot read the manifest {name}: {error}"))?;
+    let text = decode(&name, bytes)?;
+    Ok((name, text))
+}
+
+fn decode(name: &str, bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        format!("{name}: byte {at} is not UTF-8: a manifest is YAML or JSON text")
+    })
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let hidden = path
+        .file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let known = path
+        .extension()
+        .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json");
+    known && !hidden
+}
+
+/// Puts the pods of all files together; two of one name are a problem, and so is none at all.
+fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inputs, Vec<String>> {
+    let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
+    let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
+    for (file, parsed) in files {
+        problems.extend(parsed.problems.iter().map(ToString::to_string));
+        warnings.extend(parsed.warnings.iter().map(ToString::to_string));
+        for pod in parsed.pods {
+            if let Some(other) = names.insert(pod.full_name(), file.clone()) {
+                problems.push(format!(
+                    "{file}: pod {} is also in {other}: give one of them another name",
+                    pod.full_name()
+                ));
+            } else if let Some(other) = uids.insert(pod.uid().clone(), pod.full_name()) {
+                let name = pod.full_name();
+                problems.push(format!("{file}: pod {name} has the metadata.uid of pod {other}: leave it out, or change it"));
+            }
+            pods.push(pod);
+        }
+    }
+    if pods.is_empty() && problems.is_empty() {
+        problems.push("there is no pod in the manifests: nothing to run".to_owned());
+    }
+    if problems.is_empty() {
+        Ok(Inputs { pods, warnings })
+    } else {
+        Err(problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::core::v1::Pod as ApiPod;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn pod(name: &str, uid: &str) -> Pod {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectMeta::default()
+        };
+        Pod::new(ApiPod {
+            metadata,
+            ..ApiPod::default()
+        })
+    }
+
+    fn file(name: &str, pods: Vec<Pod>) -> (String, Parsed) {
+        (
+            name.to_owned(),
+            Parsed {
+                pods,
+                ..Parsed::default()
+            },
+        )
+    }
+
+    #[test]
+    fn pods_keep_their_order() {
+        let inputs = merge(
+            vec![
+                file("x", vec![pod("b", "1"), pod("a", "2")]),
+                file("y", vec![pod("c", "3")]),
+            ],
+            vec![],
+        )
+        .unwrap();
+        let names: Vec<&str> = inputs.pods.iter().map(Pod::name).collect();
+        assert_eq!(names, ["b", "a", "c"]);
+    }
+
+    #[test]
+    fn one_name_twice_is_a_problem_of_both_files() {
+        let problems = merge(
+            vec![
+                file("x", vec![pod("a", "1")]),
+                file("y", vec![pod("a", "2")]),
+            ],
+            vec![],
+        )
+        .unwrap_err();
+        assert_eq!(
+            problems,
+            ["y: pod default/a is also in x: give one of them another name"]
+        );
+    }
+
+    #[test]
+    fn one_uid_twice_is_a_problem() {
+        let problems =
+            merge(vec![file("x", vec![pod("a", "1"), pod("b", "1")])], vec![]).unwrap_err();
+        assert_eq!(
+            problems,
+            ["x: pod default/b has the metadata.uid of pod default/a: leave it out, or change it"]
+        );
+    }
+
+    #[test]
+    fn every_problem_is_said() {
+        let missing = load(
+            &[
+                PathBuf::from("/nowhere/a.yaml"),
+                PathBuf::from("/nowhere/b.yaml"),
+            ],
+            false,
+        )
+        .unwrap_err();
+        assert_eq!(missing.len(), 2, "{missing:?}");
+        assert!(
+            missing
+                .iter()
+                .all(|problem| problem.starts_with("cannot read the manifest /nowhere/")),
+            "{missing:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_to_run_is_a_problem() {
+        assert_eq!(
+            merge(vec![], vec![]).unwrap_err(),
+            ["there is no pod in the manifests: nothing to run"]
+        );
+    }
+
+    #[rstest]
+    #[case("a.yaml", true)]
+    #[case("dir/a.yml", true)]
+    #[case("a.json", true)]
+    #[case(".a.yaml", false)]
+    #[case("a.yaml~", false)]
+    #[case("README.md", false)]
+    #[case("yaml", false)]
+    fn files_of_a_directory(#[case] name: &str, #[case] taken: bool) {
+        assert_eq!(is_manifest(Path::new(name)), taken);
+    }
+
+    #[test]
+    fn a_directory_is_read_in_order_of_names_and_not_below() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("c.yaml")).unwrap();
+        for name in ["b.yml", "a.json", ".hidden.yaml", "notes.txt"] {
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        let mut texts = Vec::new();
+        texts_of(dir.path(), &mut texts).unwrap();
+        let read: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(read, ["a.json", "b.yml"]);
+    }
+
+    #[test]
+    fn a_directory_without_manifests_and_a_file_that_is_no_text_are_problems() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut texts = Vec::new();
+        assert!(
+            texts_of(dir.path(), &mut texts)
+                .unwrap_err()
+                .contains("there is no *.yaml")
+        );
+        std::fs::write(dir.path().join("x.yaml"), b"ok\xff").unwrap();
+        assert!(
+            texts_of(dir.path(), &mut texts)
+                .unwrap_err()
+                .ends_with("byte 2 is not UTF-8: a manifest is YAML or JSON text")
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! The objects, written out: other programs read them.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use agent::pod::PodUid;
+use agent::{ContainerKind, ContainerPhase};
+use harness::cri_log::Stream;
+
+use super::super::view::tests::{container as a_container, pod as a_pod, reports};
+use super::*;
+
+fn check(line: &str, wanted: serde_json::Value) {
+    assert_eq!(line.matches('\n').count(), 1);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(line).unwrap(),
+        wanted
+    );
+}
+
+#[test]
+fn a_transition() {
+    let change = Transition {
+        at: "2026-01-02T03:04:05.5Z".parse().unwrap(),
+        pod: "default/p".to_owned(),
+        uid: PodUid::new("u"),
+        container: Some("c".to_owned()),
+        from: "Running".to_owned(),
+        to: "Terminated(Error)".to_owned(),
+        cause: "exited".to_owned(),
+        exit_code: Some(3),
+    };
+    check(
+        &transition(&change),
+        serde_json::json!({
+            "type": "transition", "time": "2026-01-02T03:04:05.5Z", "pod": "default/p", "uid": "u", "container": "c",
+            "from": "Running", "to": "Terminated(Error)", "cause": "exited", "exit_code": 3,
+        }),
+    );
+    let change = Transition {
+        container: None,
+        exit_code: None,
+        ..change
+    };
+    let line = transition(&change);
+    assert!(
+        !line.contains("container") && !line.contains("exit_code"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_line_of_a_container() {
+    let label = Label {
+        pod: "default/p".to_owned(),
+        container: "c".to_owned(),
+    };
+    let line = Line {
+        time: "2026-01-02T03:04:05Z".to_owned(),
+        stream: Stream::Stderr,
+        text: "a \"b\"\u{1b}".to_owned(),
+    };
+    check(
+        &log(&label, &line),
+        serde_json::json!({
+            "type": "log", "time": "2026-01-02T03:04:05Z", "pod": "default/p", "container": "c", "stream": "stderr",
+            "text": "a \"b\"\u{1b}",
+        }),
+    );
+}
+
+#[test]
+fn the_result() {
+    let mut pod = a_pod("p", "Failed");
+    pod.containers = vec![ContainerReport {
+        exit_code: Some(1),
+        restarts: 2,
+        start: Some(Duration::from_millis(500)),
+        ..a_container("c", ContainerKind::App, ContainerPhase::Terminated, "Error")
+    }];
+    check(
+        &result(Exit::PodFailed, &reports(vec![pod])),
+        serde_json::json!({
+            "type": "result", "exit_code": 1,
+            "pods": [{
+                "pod": "default/p", "uid": "p", "phase": "Failed",
+                "containers": [{
+                    "name": "c", "state": "Terminated", "reason": "Error", "exit_code": 1, "restarts": 2, "start_seconds": 0.5,
+                }],
+            }],
+        }),
+    );
+}

@@ -1,0 +1,183 @@
+//! ◆ Plain lines: a container's line with its prefix, a transition, the last words about a pod. Pure.
+
+use std::collections::BTreeMap;
+
+use agent::{ContainerPhase, PodReport, Transition};
+use harness::cri_log::Line;
+
+use super::tail::Label;
+use super::view::Reports;
+
+/// A colour of a terminal, as the number in its escape sequence (ECMA-48 SGR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Colour(u8);
+
+impl Colour {
+    /// Something failed.
+    pub(crate) const RED: Self = Self(31);
+    /// Something is well.
+    pub(crate) const GREEN: Self = Self(32);
+    /// Something goes wrong.
+    pub(crate) const YELLOW: Self = Self(33);
+    /// Something goes on.
+    pub(crate) const CYAN: Self = Self(36);
+    /// The colours that containers take in turn; red is for what failed.
+    const CONTAINERS: [Self; 10] = [
+        Self(36),
+        Self(33),
+        Self(32),
+        Self(35),
+        Self(34),
+        Self(96),
+        Self(93),
+        Self(92),
+        Self(95),
+        Self(94),
+    ];
+}
+
+/// `text` in a colour, or as it is.
+pub(crate) fn paint(coloured: bool, colour: Colour, text: &str) -> String {
+    if coloured {
+        format!("\x1b[{}m{text}\x1b[0m", colour.0)
+    } else {
+        text.to_owned()
+    }
+}
+
+/// What stands before the lines of each container.
+#[derive(Debug)]
+pub(crate) struct Prefixes {
+    of: BTreeMap<Label, String>,
+    coloured: bool,
+}
+
+impl Prefixes {
+    /// Prefixes of one width, with a colour for each container in the order given. Namespaces are shown when there are several.
+    pub(crate) fn new(labels: &[Label], coloured: bool) -> Self {
+        let namespace = |label: &Label| label.pod.split('/').next().unwrap_or_default().to_owned();
+        let first = labels.first().map(namespace).unwrap_or_default();
+        let several = labels.iter().any(|label| namespace(label) != first);
+        let shown = |label: &Label| {
+            let pod = if several {
+                &label.pod
+            } else {
+                label
+                    .pod
+                    .split_once('/')
+                    .map_or(label.pod.as_str(), |(_, name)| name)
+            };
+            format!("{pod}/{}", label.container)
+        };
+        let width = labels
+            .iter()
+            .map(|label| shown(label).chars().count())
+            .max()
+            .unwrap_or_default();
+        let prefix = |(label, colour): (&Label, &Colour)| {
+            (
+                label.clone(),
+                paint(coloured, *colour, &format!("{:width$} |", shown(label))),
+            )
+        };
+        Self {
+            of: labels
+                .iter()
+                .zip(Colour::CONTAINERS.iter().cycle())
+                .map(prefix)
+                .collect(),
+            coloured,
+        }
+    }
+
+    /// The line as it is printed, its end included.
+    pub(crate) fn line(&self, label: &Label, line: &Line) -> String {
+        let prefix = match self.of.get(label) {
+            Some(prefix) => prefix.clone(),
+            None => format!("{}/{} |", label.pod, label.container),
+        };
+        // A container must not colour what follows its line.
+        let reset = if self.coloured && line.text.contains('\x1b') {
+            "\x1b[0m"
+        } else {
+            ""
+        };
+        format!("{prefix} {}{reset}\n", line.text)
+    }
+}
+
+/// A transition in one line.
+pub(crate) fn transition(transition: &Transition) -> String {
+    let who = match &transition.container {
+        Some(container) => format!("{} {container}", transition.pod),
+        None => transition.pod.clone(),
+    };
+    let code = transition
+        .exit_code
+        .map(|code| format!(", exit {code}"))
+        .unwrap_or_default();
+    let cause = match transition.cause.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", transition.cause),
+    };
+    if transition.from.is_empty() {
+        format!("{who}: {}{code}{cause}", transition.to)
+    } else {
+        format!(
+            "{who}: {} → {}{code}{cause}",
+            transition.from, transition.to
+        )
+    }
+}
+
+/// What is to be said in the end about pods that did not succeed, in the order of their names.
+pub(crate) fn failures(reports: &Reports) -> Vec<String> {
+    let mut pods: Vec<&PodReport> = reports
+        .values()
+        .filter(|pod| pod.status.phase.as_deref() == Some("Failed"))
+        .collect();
+    pods.sort_by_key(|pod| (&pod.namespace, &pod.name));
+    pods.into_iter().map(failure).collect()
+}
+
+fn failure(pod: &PodReport) -> String {
+    let why: Vec<String> = pod
+        .containers
+        .iter()
+        .filter(|container| {
+            container.state == ContainerPhase::Terminated && container.exit_code != Some(0)
+        })
+        .map(|container| {
+            let code = container.exit_code.map_or_else(
+                || "without an exit code".to_owned(),
+                |code| format!("with exit code {code}"),
+            );
+            let words: Vec<&str> = [container.reason.as_str(), container.message.trim()]
+                .into_iter()
+                .filter(|word| !word.is_empty())
+                .collect();
+            let words = if words.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", words.join(": ").replace('\n', " "))
+            };
+            format!("container {} ended {code}{words}", container.name)
+        })
+        .chain(
+            pod.status
+                .message
+                .clone()
+                .filter(|message| !message.is_empty()),
+        )
+        .collect();
+    let why = if why.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", why.join(", "))
+    };
+    format!("pod {}/{} failed{why}", pod.namespace, pod.name)
+}
+
+#[cfg(test)]
+#[path = "lines/tests.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+//! Plain lines, written out.
+#![allow(clippy::unwrap_used)]
+
+use agent::pod::PodUid;
+use agent::{ContainerKind, ContainerReport};
+use harness::cri_log::Stream;
+use rstest::rstest;
+
+use super::super::view::tests::{container, pod, reports};
+use super::*;
+
+fn label(pod: &str, container: &str) -> Label {
+    Label {
+        pod: pod.to_owned(),
+        container: container.to_owned(),
+    }
+}
+
+fn line(text: &str) -> Line {
+    Line {
+        time: String::new(),
+        stream: Stream::Stdout,
+        text: text.to_owned(),
+    }
+}
+
+#[test]
+fn prefixes_have_one_width_and_no_needless_namespace() {
+    let (a, b) = (label("default/p", "main"), label("default/p", "sidecar"));
+    let prefixes = Prefixes::new(&[a.clone(), b.clone()], false);
+    assert_eq!(prefixes.line(&a, &line("x")), "p/main    | x\n");
+    assert_eq!(prefixes.line(&b, &line("")), "p/sidecar | \n");
+    assert_eq!(prefixes.line(&label("n/q", "c"), &line("x")), "n/q/c | x\n");
+}
+
+#[test]
+fn namespaces_are_shown_when_there_are_several() {
+    let (a, b) = (label("default/p", "main"), label("other/p", "main"));
+    let prefixes = Prefixes::new(&[a.clone(), b.clone()], false);
+    assert_eq!(prefixes.line(&a, &line("x")), "default/p/main | x\n");
+    assert_eq!(prefixes.line(&b, &line("x")), "other/p/main   | x\n");
+}
+
+#[test]
+fn containers_have_different_colours_and_cannot_colour_what_follows() {
+    let (a, b) = (label("default/p", "a"), label("default/p", "b"));
+    let prefixes = Prefixes::new(&[a.clone(), b.clone()], true);
+    assert_eq!(
+        prefixes.line(&a, &line("x")),
+        "\u{1b}[36mp/a |\u{1b}[0m x\n"
+    );
+    assert_eq!(
+        prefixes.line(&b, &line("\u{1b}[31mred")),
+        "\u{1b}[33mp/b |\u{1b}[0m \u{1b}[31mred\u{1b}[0m\n"
+    );
+}
+
+#[rstest]
+#[case(
+    Some("c"),
+    "Running",
+    "Terminated(Error)",
+    "exited",
+    Some(3),
+    "default/p c: Running → Terminated(Error), exit 3 (exited)"
+)]
+#[case(Some("c"), "", "Waiting", "", None, "default/p c: Waiting")]
+#[case(None, "Pending", "Running", "", None, "default/p: Pending → Running")]
+fn transitions(
+    #[case] container: Option<&str>,
+    #[case] from: &str,
+    #[case] to: &str,
+    #[case] cause: &str,
+    #[case] exit_code: Option<i32>,
+    #[case] text: &str,
+) {
+    let change = Transition {
+        at: "2026-01-02T03:04:05Z".parse().unwrap(),
+        pod: "default/p".to_owned(),
+        uid: PodUid::new("u"),
+        container: container.map(str::to_owned),
+        from: from.to_owned(),
+        to: to.to_owned(),
+        cause: cause.to_owned(),
+        exit_code,
+    };
+    assert_eq!(transition(&change), text);
+}
+
+#[test]
+fn failed_pods_say_why_and_others_nothing() {
+    let mut bad = pod("bad", "Failed");
+    bad.containers = vec![
+        ContainerReport {
+            exit_code: Some(0),
+            ..container(
+                "good",
+                ContainerKind::App,
+                ContainerPhase::Terminated,
+                "Completed",
+            )
+        },
+        ContainerReport {
+            exit_code: Some(127),
+            message: "no such file: /bin/nothing\n".to_owned(),
+            ..container(
+                "worse",
+                ContainerKind::App,
+                ContainerPhase::Terminated,
+                "StartError",
+            )
+        },
+        container(
+            "never",
+            ContainerKind::App,
+            ContainerPhase::Waiting,
+            "PodInitializing",
+        ),
+    ];
+    let mut evicted = pod("evicted", "Failed");
+    evicted.status.message = Some("the deadline was over".to_owned());
+    let all = reports(vec![pod("fine", "Succeeded"), evicted, bad]);
+    assert_eq!(
+        failures(&all),
+        [
+            "pod default/bad failed: container worse ended with exit code 127 (StartError: no such file: /bin/nothing)",
+            "pod default/evicted failed: the deadline was over",
+        ],
+    );
+}

@@ -1,0 +1,108 @@
+//! ◆ What a user should be told once while pods run: that something will not end by itself. Pure; it remembers what it said.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use agent::pod::{Pod, PodUid, RestartPolicy};
+use agent::{ContainerPhase, PodReport};
+
+use super::view::Reports;
+
+/// Waiting for one of these means that a step failed and is tried again (reasons of the kubelet of Kubernetes 1.36).
+pub(crate) fn is_trouble(reason: &str) -> bool {
+    reason.ends_with("BackOff")
+        || reason.ends_with("Error")
+        || matches!(
+            reason,
+            "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName" | "RegistryUnavailable"
+        )
+}
+
+/// What was said already.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    until: &'static str,
+    said: BTreeSet<(PodUid, String, String)>,
+}
+
+impl Notes {
+    /// Nothing was said yet. `timeout` is what `--timeout` set.
+    pub(crate) fn new(timeout: Option<Duration>) -> Self {
+        let until = if timeout.is_some() {
+            "until --timeout or Ctrl-C"
+        } else {
+            "until Ctrl-C"
+        };
+        Self {
+            until,
+            said: BTreeSet::new(),
+        }
+    }
+
+    /// What to say before anything runs.
+    pub(crate) fn at_start(&self, pods: &[Pod]) -> Vec<String> {
+        let endless: Vec<&str> = pods
+            .iter()
+            .filter(|pod| pod.restart_policy() == RestartPolicy::Always)
+            .map(Pod::name)
+            .collect();
+        match endless.as_slice() {
+            [] => Vec::new(),
+            [one] => vec![format!(
+                "pod {one} has restartPolicy Always and runs {}",
+                self.until
+            )],
+            [first, ..] => {
+                let count = endless.len();
+                vec![format!(
+                    "{count} pods (the first is {first}) have restartPolicy Always and run {}",
+                    self.until
+                )]
+            }
+        }
+    }
+
+    /// What is new and worth a line: each container and reason once.
+    pub(crate) fn on_reports(&mut self, reports: &Reports) -> Vec<String> {
+        let mut lines = Vec::new();
+        for pod in reports.values().filter(|pod| !pod.finished) {
+            for container in &pod.containers {
+                let waits =
+                    container.state == ContainerPhase::Waiting && is_trouble(&container.reason);
+                // An image that could not be pulled is told when the pull fails, not again when the next one has to wait.
+                let reason = if container.reason == "ImagePullBackOff" {
+                    "ErrImagePull"
+                } else {
+                    &container.reason
+                };
+                let key = (pod.uid.clone(), container.name.clone(), reason.to_owned());
+                if waits && self.said.insert(key) {
+                    lines.push(self.trouble(
+                        pod,
+                        &container.name,
+                        &container.reason,
+                        &container.message,
+                    ));
+                }
+            }
+        }
+        lines
+    }
+
+    fn trouble(&self, pod: &PodReport, container: &str, reason: &str, message: &str) -> String {
+        let message = message.trim().replace('\n', " ");
+        let message = if message.is_empty() {
+            String::new()
+        } else {
+            format!(": {message}")
+        };
+        format!(
+            "pod {}/{}, container {container}: {reason}{message}; it is tried again {}",
+            pod.namespace, pod.name, self.until
+        )
+    }
+}
+
+#[cfg(test)]
+#[path = "notes/tests.rs"]
+mod tests;

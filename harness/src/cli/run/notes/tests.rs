@@ -1,0 +1,112 @@
+//! What is said once, and what is not said at all.
+#![allow(clippy::unwrap_used)]
+
+use agent::{ContainerKind, ContainerReport};
+use k8s_openapi::api::core::v1::{Pod as ApiPod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rstest::rstest;
+
+use super::super::view::tests::{container, pod, reports};
+use super::*;
+
+fn manifest(name: &str, policy: &str) -> Pod {
+    Pod::new(ApiPod {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            restart_policy: Some(policy.to_owned()),
+            ..PodSpec::default()
+        }),
+        ..ApiPod::default()
+    })
+}
+
+#[test]
+fn endless_pods_are_announced() {
+    let notes = Notes::new(None);
+    assert_eq!(
+        notes.at_start(&[manifest("a", "Never"), manifest("b", "OnFailure")]),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        notes.at_start(&[manifest("a", "Always")]),
+        ["pod a has restartPolicy Always and runs until Ctrl-C"]
+    );
+    let notes = Notes::new(Some(Duration::from_secs(1)));
+    assert_eq!(
+        notes.at_start(&[
+            manifest("a", "Never"),
+            manifest("b", "Always"),
+            manifest("c", "Always")
+        ]),
+        ["2 pods (the first is b) have restartPolicy Always and run until --timeout or Ctrl-C"]
+    );
+}
+
+#[test]
+fn each_trouble_is_told_once() {
+    let with = |reason: &str, message: &str| {
+        let one = container("main", ContainerKind::App, ContainerPhase::Waiting, reason);
+        let mut pod = pod("p", "Pending");
+        pod.containers = vec![ContainerReport {
+            message: message.to_owned(),
+            ..one
+        }];
+        reports(vec![pod])
+    };
+    let mut notes = Notes::new(None);
+    assert_eq!(
+        notes.on_reports(&with("ContainerCreating", "")),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        notes.on_reports(&with("ErrImagePull", "there is no\nsuch image")),
+        [
+            "pod default/p, container main: ErrImagePull: there is no such image; it is tried again until Ctrl-C"
+        ]
+    );
+    assert_eq!(
+        notes.on_reports(&with("ImagePullBackOff", "back-off")),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        notes.on_reports(&with("ErrImagePull", "again")),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        notes.on_reports(&with("CrashLoopBackOff", "")),
+        ["pod default/p, container main: CrashLoopBackOff; it is tried again until Ctrl-C"]
+    );
+}
+
+#[test]
+fn a_pod_that_is_over_is_not_tried_again() {
+    let mut over = pod("p", "Failed");
+    over.containers = vec![container(
+        "main",
+        ContainerKind::App,
+        ContainerPhase::Waiting,
+        "CrashLoopBackOff",
+    )];
+    assert_eq!(
+        Notes::new(None).on_reports(&reports(vec![over])),
+        Vec::<String>::new()
+    );
+}
+
+#[rstest]
+#[case("CrashLoopBackOff", true)]
+#[case("ImagePullBackOff", true)]
+#[case("ErrImagePull", true)]
+#[case("ErrImageNeverPull", true)]
+#[case("InvalidImageName", true)]
+#[case("CreateContainerConfigError", true)]
+#[case("RunContainerError", true)]
+#[case("PodInitializing", false)]
+#[case("ContainerCreating", false)]
+#[case("", false)]
+fn troubles(#[case] reason: &str, #[case] trouble: bool) {
+    assert_eq!(is_trouble(reason), trouble);
+}

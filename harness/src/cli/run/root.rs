@@ -1,0 +1,263 @@
+//! The directory of one `crib run`: socket, logs, volumes and state in it, and it goes away with the command.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why the directory could not be made or removed.
+#[derive(Debug, Error)]
+pub(crate) enum RootError {
+    /// It could not be made.
+    #[error(
+        "cannot make a directory for this run in {parent}; set TMPDIR to a directory that can be written to"
+    )]
+    Make {
+        /// Where it should have been.
+        parent: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file in it could not be made.
+    #[error("cannot make {path}")]
+    MakeFile {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something is still mounted in it, and what is mounted is not ours to remove.
+    #[error("{mount} is still mounted: unmount it and remove {root}")]
+    Mounted {
+        /// The mount point.
+        mount: PathBuf,
+        /// The directory that was to be removed.
+        root: PathBuf,
+    },
+    /// It could not be removed.
+    #[error("cannot remove {path}; remove it by hand")]
+    Remove {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The paths below one directory. Dropping it removes nothing: whoever ends the run does, see [`remove`].
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    path: PathBuf,
+}
+
+impl Root {
+    /// Makes a directory that only its owner can look into.
+    pub(crate) fn make() -> Result<Self, RootError> {
+        let parent = std::env::temp_dir();
+        let made = tempfile::Builder::new()
+            .prefix("crib-run-")
+            .tempdir_in(&parent);
+        match made {
+            Ok(dir) => Ok(Self { path: dir.keep() }),
+            Err(source) => Err(RootError::Make { parent, source }),
+        }
+    }
+
+    /// The directory itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the runtime listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join("crib.sock")
+    }
+
+    /// Where the runtime keeps its state, unless the user chose another place.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path.join("state")
+    }
+
+    /// Where the agent keeps volumes.
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.path.join("agent")
+    }
+
+    /// Where the logs of containers are.
+    pub(crate) fn pod_logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    /// Makes a log file of crib's own: it can be appended to, and read again through the same handle after it was removed.
+    pub(crate) fn log_file(&self, name: &str) -> Result<File, RootError> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&path);
+        file.map_err(|source| RootError::MakeFile { path, source })
+    }
+}
+
+/// The last lines of a log file, at most `count`, also when its name is gone. What cannot be read is left out.
+pub(crate) fn last_lines(mut file: &File, count: usize) -> Vec<String> {
+    const FAR_ENOUGH: u64 = 64 * 1024;
+    let mut bytes = Vec::new();
+    let read = file
+        .metadata()
+        .and_then(|metadata| file.seek(SeekFrom::Start(metadata.len().saturating_sub(FAR_ENOUGH))))
+        .and_then(|_| file.read_to_end(&mut bytes));
+    if read.is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines: Vec<String> = text.lines().rev().take(count).map(str::to_owned).collect();
+    lines.reverse();
+    lines
+}
+
+/// Removes a directory and what is in it; one that is gone is no error. Nothing is removed while something is mounted below
+/// it, because that could be a directory of the host.
+pub(crate) fn remove(root: &Path) -> Result<(), RootError> {
+    let mounts =
+        std::fs::read_to_string("/proc/self/mountinfo").map_err(|source| RootError::Remove {
+            path: root.to_owned(),
+            source,
+        })?;
+    let real = match root.canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(source) => {
+            return Err(RootError::Remove {
+                path: root.to_owned(),
+                source,
+            });
+        }
+    };
+    if let Some(mount) = mount_below(&mounts, &real) {
+        return Err(RootError::Mounted {
+            mount,
+            root: root.to_owned(),
+        });
+    }
+    let done = match std::fs::remove_dir_all(root) {
+        // A container may have made directories that even their owner cannot change.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            open_up(root);
+            std::fs::remove_dir_all(root)
+        }
+        other => other,
+    };
+    match done {
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(RootError::Remove {
+            path: root.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The first mount point strictly below `root` in the text of a mountinfo file (proc_pid_mountinfo(5)).
+fn mount_below(mountinfo: &str, root: &Path) -> Option<PathBuf> {
+    mountinfo
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|field| PathBuf::from(unescape(field)))
+        .find(|mount| mount != root && mount.starts_with(root))
+}
+
+/// Undoes the octal escapes of mountinfo: space, tab, newline and backslash.
+fn unescape(field: &str) -> String {
+    field
+        .replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
+}
+
+/// Gives the owner every right on each directory; what fails shows up when the directory is removed.
+fn open_up(dir: &Path) {
+    let _ = std::fs::set_permissions(dir, Permissions::from_mode(0o700));
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write as _;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const MOUNTS: &str = "22 1 0:20 / / rw - ext4 /dev/sda rw\n\
+        30 22 0:25 / /tmp/run rw - tmpfs tmpfs rw\n\
+        31 30 0:26 / /tmp/run/a\\040b rw - tmpfs tmpfs rw\n\
+        32 22 0:27 / /tmp/runner rw - tmpfs tmpfs rw\n";
+
+    #[rstest]
+    #[case("/tmp/run", Some("/tmp/run/a b"))]
+    #[case("/tmp/run/a b", None)]
+    #[case("/tmp/other", None)]
+    #[case("/tmp", Some("/tmp/run"))]
+    fn mounts(#[case] root: &str, #[case] found: Option<&str>) {
+        assert_eq!(
+            mount_below(MOUNTS, Path::new(root)),
+            found.map(PathBuf::from)
+        );
+    }
+
+    #[test]
+    fn all_of_it_goes_also_what_nobody_may_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("a/b/file"), "").unwrap();
+        for path in ["a/b", "a"] {
+            std::fs::set_permissions(root.join(path), Permissions::from_mode(0o000)).unwrap();
+        }
+        remove(&root).unwrap();
+        assert!(!root.exists());
+        remove(&root).unwrap();
+    }
+
+    #[test]
+    fn what_a_link_points_to_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, other) = (dir.path().join("root"), dir.path().join("other"));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::create_dir_all(&other).unwrap();
+        std::fs::set_permissions(&other, Permissions::from_mode(0o555)).unwrap();
+        std::os::unix::fs::symlink(&other, root.join("link")).unwrap();
+        open_up(&root);
+        remove(&root).unwrap();
+        assert_eq!(
+            other.metadata().unwrap().permissions().mode() & 0o777,
+            0o555
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_read_after_its_name_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root {
+            path: dir.path().to_owned(),
+        };
+        let mut file = root.log_file("x.log").unwrap();
+        for number in 0..10_000 {
+            writeln!(file, "line {number}").unwrap();
+        }
+        std::fs::remove_file(dir.path().join("x.log")).unwrap();
+        assert_eq!(last_lines(&file, 2), ["line 9998", "line 9999"]);
+    }
+}

@@ -1,0 +1,203 @@
+//! `crib runtime`: the Container Runtime Interface on a unix socket.
+
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+
+use clap::Args;
+use runtime_fake::{Config, Isolation, IsolationWish};
+use tokio_util::sync::CancellationToken;
+
+use super::args::UnixEndpoint;
+use super::dirs::default_dir;
+use super::endpoint::{default_listen, listen};
+use super::logging::{self, LogArgs};
+use super::report::{complain, say};
+use super::run::remove_root;
+use super::signals::Signals;
+use crate::exit::Exit;
+
+/// Serve the Container Runtime Interface on a unix socket
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib runtime
+  crib runtime --listen unix:///tmp/crib.sock --state-dir /tmp/crib
+  crictl --runtime-endpoint unix:///run/crib/crib.sock pods
+
+SIGTERM or SIGINT ends it in order; containers keep running and are found again by the next start with the same \
+state directory, unless --ephemeral is given. A second signal ends it at once.")]
+pub(crate) struct RuntimeArgs {
+    /// Where to listen [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for others]
+    #[arg(long, value_name = "unix:///PATH")]
+    listen: Option<UnixEndpoint>,
+    /// Where to keep state and images [default: /var/lib/crib for root, $XDG_DATA_HOME/crib for others]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// How pods are separated from the host: auto, root, rootless or process
+    #[arg(long, default_value_t = IsolationWish::Auto)]
+    isolation: IsolationWish,
+    /// An image archive (docker or OCI), an OCI layout, or a directory of them; can be given several times
+    #[arg(long, value_name = "PATH")]
+    image_archive: Vec<PathBuf>,
+    /// End and remove every pod when standard input reaches its end
+    #[arg(long)]
+    until_stdin_closes: bool,
+    /// Remove every pod when the runtime ends
+    #[arg(long)]
+    ephemeral: bool,
+    /// Leave the caller's session, so that its terminal does not end the runtime
+    #[arg(long, hide = true)]
+    own_session: bool,
+    /// A directory that is removed after everything else
+    #[arg(long, hide = true)]
+    remove_at_end: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Serves until a signal or, if asked, the end of standard input. Called while the process has one thread.
+pub(crate) fn run(args: RuntimeArgs) -> Exit {
+    if args.own_session {
+        // It fails for the leader of a process group only, which then has what it needs.
+        let _ = nix::unistd::setsid();
+    }
+    logging::to_stderr(args.log);
+    let root = nix::unistd::geteuid().is_root();
+    let state_dir = match args
+        .state_dir
+        .clone()
+        .map_or_else(|| default_dir("crib"), Ok)
+    {
+        Ok(dir) => dir,
+        Err(problem) => {
+            say(&format!(
+                "{problem}: say where to keep state with --state-dir"
+            ));
+            return Exit::BadInput;
+        }
+    };
+    let endpoint = args.listen.clone().unwrap_or_else(|| {
+        let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let uid = nix::unistd::geteuid().as_raw();
+        default_listen(root, runtime_dir.as_deref(), &std::env::temp_dir(), uid)
+    });
+    let isolation = match runtime_fake::enter(args.isolation, &state_dir) {
+        Ok(isolation) => isolation,
+        Err(error) => {
+            complain(&error);
+            return Exit::NoRuntime;
+        }
+    };
+    let listener = match listen(endpoint.path()) {
+        Ok(listener) => listener,
+        Err(error) => {
+            complain(&error);
+            return Exit::NoRuntime;
+        }
+    };
+    let tokio = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(tokio) => tokio,
+        Err(error) => {
+            say(&format!("cannot start the event loop: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    let exit = tokio.block_on(serve(&args, isolation, state_dir, listener, &endpoint));
+    tokio.shutdown_background();
+    // Others may have the path by now only if somebody removed ours by hand.
+    let _ = std::fs::remove_file(endpoint.path());
+    if let Some(dir) = &args.remove_at_end
+        && let Err(error) = remove_root(dir)
+    {
+        complain(&error);
+    }
+    exit
+}
+
+async fn serve(
+    args: &RuntimeArgs,
+    isolation: Isolation,
+    state_dir: PathBuf,
+    listener: std::os::unix::net::UnixListener,
+    endpoint: &UnixEndpoint,
+) -> Exit {
+    let shutdown = CancellationToken::new();
+    if let Err(error) = stop_on_signals(&shutdown) {
+        say(&format!("cannot listen for signals: {error}"));
+        return Exit::NoRuntime;
+    }
+    if args.until_stdin_closes {
+        stop_at_end_of_stdin(&shutdown);
+    }
+    let listener = match tokio::net::UnixListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            say(&format!("cannot listen on {endpoint}: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    let mut config = Config::new(state_dir.clone(), isolation);
+    config.image_archives.clone_from(&args.image_archive);
+    config.ephemeral = args.ephemeral || args.until_stdin_closes;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, state_dir = %state_dir.display(), %isolation, "starting");
+    let serving = runtime_fake::serve(listener, config, shutdown);
+    tokio::pin!(serving);
+    // Whoever started this process waits for the line, so it is said when the first question was answered.
+    let socket = endpoint.to_string();
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        answer = agent::cri::grpc::connect(&socket) => match answer {
+            Ok(_) => {
+                if writeln!(std::io::stdout(), "listening on {endpoint}").is_err() {
+                    tracing::warn!("nobody reads standard output");
+                }
+                serving.await
+            }
+            Err(error) => {
+                complain(&error);
+                return Exit::NoRuntime;
+            }
+        },
+    };
+    match ended {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            complain(&error);
+            Exit::NoRuntime
+        }
+    }
+}
+
+/// The first signal asks for an orderly end, the second ends the process.
+fn stop_on_signals(shutdown: &CancellationToken) -> std::io::Result<()> {
+    let mut signals = Signals::listen()?;
+    let shutdown = shutdown.clone();
+    tokio::spawn(async move {
+        loop {
+            let cause = signals.next().await;
+            if shutdown.is_cancelled() {
+                tracing::warn!(cause, "ending at once");
+                std::process::exit(i32::from(Exit::Interrupted.code()));
+            }
+            tracing::info!(cause, "ending");
+            shutdown.cancel();
+        }
+    });
+    Ok(())
+}
+
+/// A thread of its own, because reading standard input cannot be given up; it ends with the process.
+fn stop_at_end_of_stdin(shutdown: &CancellationToken) {
+    let shutdown = shutdown.clone();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        let mut stdin = std::io::stdin().lock();
+        while stdin.read(&mut buffer).is_ok_and(|length| length > 0) {}
+        tracing::info!(cause = "standard input was closed", "ending");
+        shutdown.cancel();
+    });
+}

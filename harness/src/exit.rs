@@ -1,0 +1,74 @@
+//! ◆ The exit codes of `crib`: one table, shown in `crib run --help`.
+
+use std::process::ExitCode;
+
+/// How a command ended, as its caller sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; for `crib run`: every pod Succeeded.
+    Success,
+    /// Some pod Failed.
+    PodFailed,
+    /// The command line or a manifest is wrong; nothing was started.
+    BadInput,
+    /// The runtime could not start, or ended by itself.
+    NoRuntime,
+    /// `--timeout` was over.
+    TimedOut,
+    /// A signal, or nobody reads the output any more.
+    Interrupted,
+}
+
+/// The table as `--help` shows it.
+pub(crate) const TABLE: &str = "Exit codes:
+    0  every pod Succeeded
+    1  some pod Failed
+    2  bad usage or a bad manifest: nothing was started
+    3  the runtime could not start, or ended by itself
+  124  --timeout was over before every pod had finished
+  130  interrupted: SIGINT, SIGTERM, SIGHUP, or nobody reads the output any more";
+
+impl Exit {
+    /// The number the caller gets.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::PodFailed => 1,
+            Self::BadInput => 2,
+            Self::NoRuntime => 3,
+            Self::TimedOut => 124,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_in_the_help_lists_each_code() {
+        for exit in [
+            Exit::Success,
+            Exit::PodFailed,
+            Exit::BadInput,
+            Exit::NoRuntime,
+            Exit::TimedOut,
+            Exit::Interrupted,
+        ] {
+            let code = format!("{:>5}  ", exit.code());
+            assert_eq!(
+                TABLE.lines().filter(|line| line.starts_with(&code)).count(),
+                1,
+                "{exit:?}"
+            );
+        }
+        assert_eq!(TABLE.lines().count(), 7, "a heading and six codes");
+    }
+}

@@ -1,0 +1,235 @@
+//! Runs `crib` in a temporary directory of its own, with a deadline, and looks from outside at what is left.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// How long any single wait may take. Nothing here takes longer than a few seconds unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A place to run commands in. All temporary files of the commands are below it.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+}
+
+/// What a command left on its two outputs, and its exit code.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        // The name is short because sockets below it must have short names too.
+        let dir = tempfile::Builder::new().prefix("t").tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("tmp")).unwrap();
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file and returns its path as an argument.
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crib"));
+        command
+            .args(args)
+            .env("TMPDIR", self.path("tmp"))
+            .env("XDG_DATA_HOME", self.path("data"))
+            .env("XDG_RUNTIME_DIR", self.path("xdg"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) async fn crib(&self, args: &[&str]) -> Ended {
+        let output = tokio::time::timeout(PATIENCE, self.command(args).output()).await;
+        ended(
+            output
+                .unwrap_or_else(|_| panic!("crib {args:?} did not end within {PATIENCE:?}"))
+                .unwrap(),
+        )
+    }
+
+    /// Runs a command with something on its standard input.
+    pub(crate) async fn crib_with_stdin(&self, args: &[&str], stdin: &str) -> Ended {
+        let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        pipe.write_all(stdin.as_bytes()).await.unwrap();
+        drop(pipe);
+        let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+        ended(
+            output
+                .unwrap_or_else(|_| panic!("crib {args:?} did not end within {PATIENCE:?}"))
+                .unwrap(),
+        )
+    }
+
+    /// Starts a command whose lines are read one by one.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        let mut child = self.command(args).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Running {
+            child,
+            lines,
+            seen: Vec::new(),
+        }
+    }
+
+    /// What of the commands is left: files, mounts, and processes that were told of this place.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for entry in std::fs::read_dir(self.path("tmp")).unwrap() {
+            left.push(format!("file {}", entry.unwrap().path().display()));
+        }
+        let root = self.dir.path().to_str().unwrap();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        left.extend(
+            mounts
+                .lines()
+                .filter(|line| line.contains(root))
+                .map(|line| format!("mount {line}")),
+        );
+        left.extend(processes(self.dir.path()));
+        left
+    }
+
+    /// Nothing is left, at once.
+    pub(crate) fn assert_clean(&self) {
+        assert_eq!(self.left(), Vec::<String>::new());
+    }
+
+    /// Nothing is left, soon. For what ends after the command that started it was killed.
+    pub(crate) async fn wait_until_clean(&self) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "still there: {left:#?}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn ended(output: Output) -> Ended {
+    Ended {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Processes whose command line or environment names `root`. The test itself does not.
+fn processes(root: &Path) -> Vec<String> {
+    let root = root.to_str().unwrap().as_bytes();
+    let names = |file: PathBuf| {
+        std::fs::read(file)
+            .is_ok_and(|bytes| bytes.windows(root.len()).any(|window| window == root))
+    };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let path = entry.path();
+        if names(path.join("cmdline")) || names(path.join("environ")) {
+            let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&line).replace('\0', " ");
+            found.push(format!(
+                "process {} {words}",
+                entry.file_name().to_string_lossy()
+            ));
+        }
+    }
+    found
+}
+
+/// A command that runs.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    seen: Vec<String>,
+}
+
+impl Running {
+    /// Reads lines until one contains `text`.
+    pub(crate) async fn line_with(&mut self, text: &str) -> String {
+        let found = tokio::time::timeout(PATIENCE, async {
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                self.seen.push(line.clone());
+                if line.contains(text) {
+                    return Some(line);
+                }
+            }
+            None
+        });
+        match found.await {
+            Ok(Some(line)) => line,
+            Ok(None) => {
+                let seen = self.seen.clone();
+                let err = self.err().await;
+                panic!("the output ended without {text:?}: {seen:#?}\nstandard error: {err}");
+            }
+            Err(_) => panic!(
+                "no line with {text:?} within {PATIENCE:?}: {:#?}",
+                self.seen
+            ),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
+    }
+
+    /// Closes the reading end of its standard output.
+    pub(crate) fn stop_reading(self) -> Child {
+        self.child
+    }
+
+    async fn err(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut err) = self.child.stderr.take() {
+            tokio::io::AsyncReadExt::read_to_string(&mut err, &mut text)
+                .await
+                .unwrap();
+        }
+        text
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn end(mut self) -> Ended {
+        let ended = tokio::time::timeout(PATIENCE, async {
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                self.seen.push(line);
+            }
+            let err = self.err().await;
+            (self.child.wait().await.unwrap().code(), err)
+        });
+        match ended.await {
+            Ok((code, err)) => Ended {
+                code,
+                out: self.seen.join("\n"),
+                err,
+            },
+            Err(_) => panic!("it did not end within {PATIENCE:?}: {:#?}", self.seen),
+        }
+    }
+}

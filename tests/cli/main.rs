@@ -1,0 +1,6 @@
+//! The `crib` command as its users see it: arguments in; lines, exit codes and nothing left behind out.
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+mod command;
+mod servers;
+mod usage;

@@ -1,0 +1,163 @@
+//! `crib runtime` and `crib agent` where something is in the way: one sentence that says what, and what to do.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+
+use nix::sys::signal::Signal;
+
+use super::command::{Ended, Place};
+
+/// It could not start, and said so in one line.
+fn assert_refused(ended: &Ended, words: &[&str]) {
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert_eq!(ended.out, "");
+    let said: Vec<&str> = ended
+        .err
+        .lines()
+        .filter(|line| line.starts_with("crib: "))
+        .collect();
+    let [sentence] = said.as_slice() else {
+        panic!("not one sentence: {}", ended.err)
+    };
+    for word in words {
+        assert!(sentence.contains(word), "{word:?} is not in {sentence:?}");
+    }
+}
+
+async fn runtime_at(place: &Place, socket: &str) -> Ended {
+    let state = place.path("state");
+    place
+        .crib(&[
+            "runtime",
+            "--listen",
+            socket,
+            "--state-dir",
+            state.to_str().unwrap(),
+        ])
+        .await
+}
+
+#[tokio::test]
+async fn a_socket_path_that_is_too_long() {
+    let place = Place::new();
+    let socket = place.path(&"s".repeat(120));
+    let ended = runtime_at(&place, socket.to_str().unwrap()).await;
+    assert_refused(&ended, &["at most 107", "choose a shorter path"]);
+}
+
+#[tokio::test]
+async fn a_socket_path_that_is_taken() {
+    let place = Place::new();
+    let file = place.file("file", "precious");
+    assert_refused(
+        &runtime_at(&place, &file).await,
+        &["is not a socket", "remove it"],
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+
+    let socket = place.path("busy.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    assert_refused(
+        &runtime_at(&place, socket.to_str().unwrap()).await,
+        &["already listening", "stop it"],
+    );
+}
+
+#[tokio::test]
+async fn a_run_whose_socket_would_have_too_long_a_path() {
+    let place = Place::new();
+    let manifest = place.file(
+        "pod.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: c, image: crib.local/host}]\n",
+    );
+    let far = place.path(&format!("tmp/{}", "d".repeat(100)));
+    std::fs::create_dir(&far).unwrap();
+    let mut command = place.command(&["run", &manifest]);
+    let output = command.env("TMPDIR", &far).output().await.unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    assert!(err.contains("at most 107"), "{err}");
+    std::fs::remove_dir(&far).unwrap();
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn an_agent_without_a_runtime() {
+    let place = Place::new();
+    let manifests = place.path("tmp");
+    let agent = |socket: &str| {
+        let args = [
+            "agent",
+            "--runtime-endpoint",
+            socket,
+            "--manifests",
+            manifests.to_str().unwrap(),
+        ]
+        .map(str::to_owned);
+        let place = &place;
+        async move { place.crib(&args.each_ref().map(String::as_str)).await }
+    };
+    let nothing = place.path("nothing.sock");
+    assert_refused(
+        &agent(nothing.to_str().unwrap()).await,
+        &["nothing.sock", "crib runtime"],
+    );
+
+    let socket = place.path("other.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || {
+        for mut peer in listener.incoming().map_while(Result::ok) {
+            let _ = peer.write_all(b"220 mail.example.org ESMTP\r\n");
+            let _ = peer.read(&mut [0; 1024]);
+        }
+    });
+    assert_refused(&agent(socket.to_str().unwrap()).await, &["other.sock"]);
+}
+
+#[tokio::test]
+async fn a_runtime_says_where_it_listens_and_takes_its_socket_away() {
+    let place = Place::new();
+    let (socket, state) = (place.path("a/crib.sock"), place.path("state"));
+    let args = [
+        "runtime",
+        "--listen",
+        socket.to_str().unwrap(),
+        "--state-dir",
+        state.to_str().unwrap(),
+    ];
+    for _ in 0..2 {
+        let mut runtime = place.start(&args);
+        assert_eq!(
+            runtime.line_with("").await,
+            format!("listening on unix://{}", socket.display())
+        );
+        assert!(socket.exists());
+        runtime.signal(Signal::SIGTERM);
+        let ended = runtime.end().await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(!socket.exists());
+    }
+    // The file of one that was killed does not keep the next from starting.
+    let mut killed = place.start(&args);
+    killed.line_with("listening").await;
+    killed.signal(Signal::SIGKILL);
+    killed.end().await;
+    assert!(socket.exists());
+    let mut next = place.start(&args);
+    next.line_with("listening").await;
+
+    let other = place.path("b.sock");
+    let second = place
+        .crib(&[
+            "runtime",
+            "--listen",
+            other.to_str().unwrap(),
+            "--state-dir",
+            state.to_str().unwrap(),
+        ])
+        .await;
+    assert_refused(&second, &["state", "in use"]);
+    next.signal(Signal::SIGTERM);
+    assert_eq!(next.end().await.code, Some(0));
+    place.wait_until_clean().await;
+}

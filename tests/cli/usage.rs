@@ -1,0 +1,101 @@
+//! What is typed wrong, or only asked for.
+
+use super::command::Place;
+
+#[tokio::test]
+async fn bad_usage_is_2_with_a_sentence() {
+    let place = Place::new();
+    let empty = place.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let table: [(&[&str], &str); 6] = [
+        (&[], "Usage: crib"),
+        (&["run"], "required arguments were not provided"),
+        (&["run", "--timeout", "soon", "x"], "is no duration"),
+        (
+            &["run", "/nowhere/pod.yaml"],
+            "cannot read the manifest /nowhere/pod.yaml: No such file or directory",
+        ),
+        (
+            &["run", empty.to_str().unwrap()],
+            "there is no *.yaml, *.yml or *.json file",
+        ),
+        (
+            &["runtime", "--listen", "tcp://127.0.0.1:1"],
+            "give a unix socket",
+        ),
+    ];
+    for (args, sentence) in table {
+        let ended = place.crib(args).await;
+        assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
+        assert!(ended.err.contains(sentence), "{args:?}: {}", ended.err);
+        assert_eq!(ended.out, "", "{args:?}");
+    }
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn every_problem_of_every_manifest_is_printed_and_nothing_is_started() {
+    let place = Place::new();
+    let one = place.file(
+        "one.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: one}\nspec:\n  containers:\n  - nam: x\n",
+    );
+    let two = place.file(
+        "two.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: two}\nspec: [\n",
+    );
+    let ended = place.crib(&["run", &one, "/nowhere.yaml", &two]).await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    for place in ["one.yaml:6:", "two.yaml:", "/nowhere.yaml"] {
+        assert!(ended.err.contains(place), "{place}: {}", ended.err);
+    }
+    assert_eq!(ended.out, "");
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn a_manifest_may_come_through_standard_input() {
+    let ended = Place::new()
+        .crib_with_stdin(&["run", "-"], "kind: Nonsense\n")
+        .await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.err.contains("<stdin>:"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn versions_and_help_and_completions() {
+    let place = Place::new();
+    let plain = place.crib(&["version"]).await;
+    assert_eq!(plain.code, Some(0));
+    assert!(
+        plain
+            .out
+            .starts_with(concat!("crib ", env!("CARGO_PKG_VERSION"))),
+        "{}",
+        plain.out
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&place.crib(&["version", "--output", "json"]).await.out).unwrap();
+    assert_eq!(json["crib"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(json["cri"], "v1");
+
+    for command in ["run", "runtime", "agent", "version", "completions"] {
+        let help = place.crib(&[command, "--help"]).await;
+        assert_eq!(help.code, Some(0));
+        assert!(help.out.contains("Examples:"), "{}", help.out);
+    }
+    let help = place.crib(&["run", "--help"]).await.out;
+    for code in ["0  ", "1  ", "2  ", "3  ", "124  ", "130  "] {
+        assert!(
+            help.lines().any(|line| line.trim_start().starts_with(code)),
+            "{code}: {help}"
+        );
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.crib(&["completions", shell]).await;
+        assert!(
+            script.code == Some(0) && script.out.contains("image-archive"),
+            "{shell}"
+        );
+    }
+}
