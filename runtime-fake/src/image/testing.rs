@@ -225,6 +225,13 @@ pub(crate) fn docker(tags: &[&str], layers: &[Vec<u8>]) -> Members {
     members
 }
 
+/// Do the tests run in a user namespace (in a rootless container, say)?
+pub(crate) fn in_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+    let numbers: Vec<&str> = map.split_whitespace().collect();
+    numbers != ["0", "0", "4294967295"]
+}
+
 /// Leaves bytes as they are.
 pub(crate) fn plain(bytes: &[u8]) -> Vec<u8> {
     bytes.to_vec()

@@ -49,6 +49,7 @@ impl Bench {
         let options = ImageOptions {
             archives: vec![self.dir.path().join("archives")],
             limits: self.limits.clone(),
+            in_user_namespace: in_user_namespace(),
             ..ImageOptions::new(self.root())
         };
         ImageStore::open(options).unwrap()

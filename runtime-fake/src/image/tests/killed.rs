@@ -10,6 +10,7 @@ const VICTIM: &str = "CRIB_TEST_IMAGE_VICTIM";
 fn open(dir: &Path) -> ImageStore {
     let options = ImageOptions {
         archives: vec![dir.join("archives")],
+        in_user_namespace: in_user_namespace(),
         ..ImageOptions::new(dir.join("store"))
     };
     ImageStore::open(options).unwrap()
