@@ -20,6 +20,7 @@ pub mod quantity;
 pub mod report;
 pub mod source;
 pub mod spec;
+pub mod status;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -251,6 +251,11 @@ pub fn start_of(
     ))
 }
 
+/// Does the pod need a new sandbox before anything in it can be started?
+pub fn needs_sandbox(pod: &Pod, observed: &Observed) -> bool {
+    sandbox::look(pod, observed).change.is_some()
+}
+
 /// The sandbox is good: go on with what is in it.
 fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choice {
     let mut choice = Choice::with(seen.step());

@@ -9,5 +9,6 @@ mod backoff;
 mod inside;
 mod kill;
 mod restart;
+mod status;
 mod support;
 mod validation;

@@ -1,0 +1,138 @@
+//! What was observed → the status that a Kubernetes API server would be told.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go generateAPIPodStatus.
+
+mod conditions;
+mod containers;
+mod phase;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
+
+use crate::observed::Observed;
+use crate::pod::Pod;
+use crate::spec::resources;
+
+pub use phase::phase;
+
+/// Why the latest attempt to start a container did not succeed, or was not made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartError {
+    /// One word: `ErrImagePull`, `CrashLoopBackOff`, `CreateContainerError`.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// Everything that a pod's status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// The pod; its `status` is the API server's copy.
+    pub pod: &'a Pod,
+    /// What the runtime says.
+    pub observed: &'a Observed,
+    /// The status computed last; `None` after a restart of the agent.
+    pub previous: Option<&'a PodStatus>,
+    /// By container: why it could not be started.
+    pub start_errors: &'a BTreeMap<String, StartError>,
+    /// The agent has ended the pod: all containers have stopped and none will be started.
+    pub terminated: bool,
+    /// The whole pod is being restarted by a RestartAllContainers rule.
+    pub restarting_all: bool,
+    /// The pod's probes are being run.
+    pub probes_registered: bool,
+    /// When the agent itself was started.
+    pub agent_started_at: Option<Timestamp>,
+    /// The node's addresses, the preferred one first.
+    pub node_ips: &'a [String],
+    /// The runtime can make mounts read-only with everything below them.
+    pub recursive_read_only: bool,
+}
+
+/// The status of a pod. Transition times and `startTime` are the reporter's to set.
+pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
+    let pod = inputs.pod;
+    let api = pod.api().status.clone().unwrap_or_default();
+    let old = inputs.previous.unwrap_or(&api);
+
+    let mut status = PodStatus {
+        qos_class: Some(resources::qos_class(pod).as_str().to_owned()),
+        container_statuses: filled(containers::apps(inputs, old)),
+        init_container_statuses: filled(containers::inits(inputs, old)),
+        ephemeral_container_statuses: filled(containers::ephemeral(inputs, old)),
+        ..PodStatus::default()
+    };
+    let all: Vec<_> =
+        status.container_statuses.iter().chain(&status.init_container_statuses).flatten().cloned().collect();
+    let computed = phase(pod, &all, inputs.terminated, containers::has_initialized(pod, inputs.observed));
+    let next = settled_phase(computed, old.phase.as_deref(), api.phase.as_deref());
+    if old.phase.as_deref() == Some(next) {
+        let kept = |old: &Option<String>, api: &Option<String>| {
+            let said = |text: &&String| !text.is_empty();
+            old.as_ref().filter(said).or(api.as_ref().filter(said)).cloned()
+        };
+        status.reason = kept(&old.reason, &api.reason);
+        status.message = kept(&old.message, &api.message);
+    }
+    // What the API server shows as ended stays ended the same way.
+    let last = api.phase.as_deref().filter(|phase| is_terminal(phase)).unwrap_or(next);
+    status.phase = Some(last.to_owned());
+    containers::mark_ready(inputs, &mut status);
+    status.conditions = filled(conditions::all(inputs, old, &api, &status));
+    addresses(inputs, &mut status);
+    status
+}
+
+fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+fn is_terminal(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+/// A phase that was terminal once stays so.
+fn settled_phase<'a>(computed: &'a str, old: Option<&'a str>, api: Option<&'a str>) -> &'a str {
+    if is_terminal(computed) {
+        return computed;
+    }
+    old.filter(|phase| is_terminal(phase)).or(api.filter(|phase| is_terminal(phase))).unwrap_or(computed)
+}
+
+/// Addresses of the pod and of its node. A pod in the node's network has the node's.
+fn addresses(inputs: &Inputs<'_>, status: &mut PodStatus) {
+    let prefers_v6 = inputs.node_ips.first().is_some_and(|ip| is_v6(ip));
+    let mut ips = pod_ips(inputs, prefers_v6);
+    if inputs.pod.host_network() {
+        if ips.is_empty() {
+            ips.extend(inputs.node_ips.first().cloned());
+        }
+        if let ([first], [_, second]) = (ips.as_slice(), inputs.node_ips)
+            && is_v6(first) != is_v6(second)
+        {
+            ips.push(second.clone());
+        }
+    }
+    status.pod_ip = ips.first().cloned();
+    status.pod_ips = filled(ips.into_iter().map(|ip| PodIP { ip }).collect());
+    status.host_ip = inputs.node_ips.first().cloned();
+    status.host_ips = filled(inputs.node_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect());
+}
+
+fn is_v6(ip: &str) -> bool {
+    ip.contains(':')
+}
+
+/// The addresses of the pod's newest sandbox if it is ready: one of each family, the preferred one first.
+fn pod_ips(inputs: &Inputs<'_>, prefers_v6: bool) -> Vec<String> {
+    let newest = inputs.observed.sandboxes.first().filter(|sandbox| sandbox.ready);
+    if inputs.pod.host_network() {
+        return Vec::new();
+    }
+    let reported = newest.and_then(|sandbox| sandbox.ips.clone()).unwrap_or_default();
+    let valid: Vec<String> = reported.into_iter().filter(|ip| ip.parse::<std::net::IpAddr>().is_ok()).collect();
+    let of_family = |v6: bool| valid.iter().find(|ip| is_v6(ip) == v6).cloned();
+    of_family(prefers_v6).into_iter().chain(of_family(!prefers_v6)).collect()
+}

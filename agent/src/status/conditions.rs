@@ -1,0 +1,154 @@
+//! Conditions of a pod.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/status/generate.go.
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition, PodStatus};
+
+use crate::plan;
+use crate::pod::is_sidecar;
+use crate::status::Inputs;
+
+/// The conditions that are the agent's own; others are somebody else's and kept.
+const OWN: [&str; 8] = [
+    "PodScheduled",
+    "Ready",
+    "Initialized",
+    "ContainersReady",
+    "PodReadyToStartContainers",
+    "AllContainersRestarting",
+    "PodResizePending",
+    "PodResizeInProgress",
+];
+
+/// What a condition says.
+struct Verdict {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+const TRUE: Verdict = Verdict { status: "True", reason: "", message: String::new() };
+
+fn no(reason: &'static str, message: String) -> Verdict {
+    Verdict { status: "False", reason, message }
+}
+
+/// All conditions of a pod whose containers and phase are in `status`.
+pub(super) fn all(inputs: &Inputs<'_>, old: &PodStatus, api: &PodStatus, status: &PodStatus) -> Vec<PodCondition> {
+    let generation = inputs.pod.api().metadata.generation;
+    let own = |kind: &str, verdict: Verdict| PodCondition {
+        type_: kind.to_owned(),
+        status: verdict.status.to_owned(),
+        reason: (!verdict.reason.is_empty()).then(|| verdict.reason.to_owned()),
+        message: (!verdict.message.is_empty()).then_some(verdict.message),
+        observed_generation: generation,
+        ..PodCondition::default()
+    };
+    let mut conditions: Vec<PodCondition> = api
+        .conditions
+        .iter()
+        .flatten()
+        .filter(|condition| !OWN.contains(&condition.type_.as_str()))
+        .cloned()
+        .collect();
+    // An eviction that the agent itself noted is not lost, even if the API server has not heard of it.
+    if let Some(disruption) = old.conditions.iter().flatten().find(|condition| condition.type_ == "DisruptionTarget") {
+        match conditions.iter_mut().find(|condition| condition.type_ == "DisruptionTarget") {
+            Some(known) => *known = disruption.clone(),
+            None => conditions.push(disruption.clone()),
+        }
+    }
+    let sandbox = if plan::needs_sandbox(inputs.pod, inputs.observed) { no("", String::new()) } else { TRUE };
+    conditions.push(own("PodReadyToStartContainers", sandbox));
+    conditions.push(own("Initialized", initialized(inputs, status)));
+    conditions.push(own("Ready", ready(inputs, status, &conditions)));
+    conditions.push(own("ContainersReady", containers_ready(inputs, status)));
+    conditions.push(own("PodScheduled", TRUE));
+    conditions
+}
+
+fn find<'s>(status: &'s PodStatus, container: &Container) -> Option<&'s ContainerStatus> {
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    all.into_iter().find(|status| status.name == container.name)
+}
+
+/// `[a b c]`, as Go prints a list.
+fn go_list(names: &[&str]) -> String {
+    format!("[{}]", names.join(" "))
+}
+
+/// A sentence for the containers of unknown status and for those not there yet; empty when there are none.
+fn complaint(unknown: &[&str], others: &[&str], what: &str) -> String {
+    let mut messages = Vec::new();
+    if !unknown.is_empty() {
+        messages.push(format!("containers with unknown status: {}", go_list(unknown)));
+    }
+    if !others.is_empty() {
+        messages.push(format!("containers with {what} status: {}", go_list(others)));
+    }
+    messages.join(", ")
+}
+
+fn initialized(inputs: &Inputs<'_>, status: &PodStatus) -> Verdict {
+    let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
+    for init in inputs.pod.init_containers() {
+        match find(status, init) {
+            None => unknown.push(init.name.as_str()),
+            Some(seen) => {
+                let over = if is_sidecar(init) { seen.started == Some(true) } else { seen.ready };
+                if !over {
+                    incomplete.push(init.name.as_str());
+                }
+            }
+        }
+    }
+    if status.phase.as_deref() == Some("Succeeded") && unknown.is_empty() {
+        return Verdict { reason: "PodCompleted", ..TRUE };
+    }
+    // Sidecars that are started again do not take back what has been.
+    let app_started = inputs.pod.containers().iter().filter_map(|app| find(status, app)).any(|s| s.started == Some(true));
+    let message = complaint(&unknown, &incomplete, "incomplete");
+    if app_started || message.is_empty() { TRUE } else { no("ContainersNotInitialized", message) }
+}
+
+fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> Verdict {
+    let (mut unknown, mut unready) = (Vec::new(), Vec::new());
+    let sidecars = inputs.pod.init_containers().iter().filter(|init| is_sidecar(init));
+    for container in sidecars.chain(inputs.pod.containers()) {
+        match find(status, container) {
+            None => unknown.push(container.name.as_str()),
+            Some(seen) if !seen.ready => unready.push(container.name.as_str()),
+            Some(_) => {}
+        }
+    }
+    match status.phase.as_deref() {
+        Some("Succeeded") if unknown.is_empty() => return no("PodCompleted", String::new()),
+        Some("Failed") => return no("PodFailed", String::new()),
+        Some(_) | None => {}
+    }
+    let message = complaint(&unknown, &unready, "unready");
+    if message.is_empty() { TRUE } else { no("ContainersNotReady", message) }
+}
+
+/// Ready: the containers are, and so is what the readiness gates ask for.
+fn ready(inputs: &Inputs<'_>, status: &PodStatus, conditions: &[PodCondition]) -> Verdict {
+    let containers = containers_ready(inputs, status);
+    if containers.status != "True" {
+        return containers;
+    }
+    let gates = inputs.pod.spec().readiness_gates.iter().flatten();
+    let unmet: Vec<String> = gates
+        .filter_map(|gate| {
+            let kind = gate.condition_type.as_str();
+            match conditions.iter().find(|condition| condition.type_ == kind) {
+                None => Some(format!("corresponding condition of pod readiness gate {kind:?} does not exist.")),
+                Some(condition) if condition.status != "True" => {
+                    let status = &condition.status;
+                    Some(format!("the status of pod readiness gate {kind:?} is not \"True\", but {status}"))
+                }
+                Some(_) => None,
+            }
+        })
+        .collect();
+    if unmet.is_empty() { TRUE } else { no("ReadinessGatesNotReady", unmet.join(", ")) }
+}
