@@ -47,8 +47,6 @@ pub struct Inputs<'a> {
     pub agent_started_at: Option<Timestamp>,
     /// The node's addresses, the preferred one first.
     pub node_ips: &'a [String],
-    /// The runtime can make mounts read-only with everything below them.
-    pub recursive_read_only: bool,
 }
 
 /// The status of a pod. Transition times and `startTime` are the reporter's to set.
@@ -64,25 +62,57 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
         ephemeral_container_statuses: filled(containers::ephemeral(inputs, old)),
         ..PodStatus::default()
     };
-    let all: Vec<_> =
-        status.container_statuses.iter().chain(&status.init_container_statuses).flatten().cloned().collect();
-    let computed = phase(pod, &all, inputs.terminated, containers::has_initialized(pod, inputs.observed));
+    let all: Vec<_> = status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .flatten()
+        .cloned()
+        .collect();
+    let computed = phase(
+        pod,
+        &all,
+        inputs.terminated,
+        containers::has_initialized(pod, inputs.observed),
+    );
     let next = settled_phase(computed, old.phase.as_deref(), api.phase.as_deref());
     if old.phase.as_deref() == Some(next) {
         let kept = |old: &Option<String>, api: &Option<String>| {
             let said = |text: &&String| !text.is_empty();
-            old.as_ref().filter(said).or(api.as_ref().filter(said)).cloned()
+            old.as_ref()
+                .filter(said)
+                .or(api.as_ref().filter(said))
+                .cloned()
         };
         status.reason = kept(&old.reason, &api.reason);
         status.message = kept(&old.message, &api.message);
     }
     // What the API server shows as ended stays ended the same way.
-    let last = api.phase.as_deref().filter(|phase| is_terminal(phase)).unwrap_or(next);
+    let last = api
+        .phase
+        .as_deref()
+        .filter(|phase| is_terminal(phase))
+        .unwrap_or(next);
     status.phase = Some(last.to_owned());
-    containers::mark_ready(inputs, &mut status);
+    if !is_terminal(last) && deadline_passed(inputs, old, &api) {
+        status.phase = Some("Failed".to_owned());
+        status.reason = Some("DeadlineExceeded".to_owned());
+        status.message =
+            Some("Pod was active on the node longer than the specified deadline".to_owned());
+    }
+    containers::mark_ready(inputs, old, &mut status);
     status.conditions = filled(conditions::all(inputs, old, &api, &status));
     addresses(inputs, &mut status);
     status
+}
+
+/// Has the pod been active for longer than it may (`spec.activeDeadlineSeconds`)?
+fn deadline_passed(inputs: &Inputs<'_>, old: &PodStatus, api: &PodStatus) -> bool {
+    let started = old.start_time.as_ref().or(api.start_time.as_ref());
+    let deadline = inputs.pod.spec().active_deadline_seconds;
+    started.zip(deadline).is_some_and(|(started, deadline)| {
+        inputs.observed.at.duration_since(started.0) >= jiff::SignedDuration::from_secs(deadline)
+    })
 }
 
 fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
@@ -98,7 +128,9 @@ fn settled_phase<'a>(computed: &'a str, old: Option<&'a str>, api: Option<&'a st
     if is_terminal(computed) {
         return computed;
     }
-    old.filter(|phase| is_terminal(phase)).or(api.filter(|phase| is_terminal(phase))).unwrap_or(computed)
+    old.filter(|phase| is_terminal(phase))
+        .or(api.filter(|phase| is_terminal(phase)))
+        .unwrap_or(computed)
 }
 
 /// Addresses of the pod and of its node. A pod in the node's network has the node's.
@@ -118,7 +150,13 @@ fn addresses(inputs: &Inputs<'_>, status: &mut PodStatus) {
     status.pod_ip = ips.first().cloned();
     status.pod_ips = filled(ips.into_iter().map(|ip| PodIP { ip }).collect());
     status.host_ip = inputs.node_ips.first().cloned();
-    status.host_ips = filled(inputs.node_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect());
+    status.host_ips = filled(
+        inputs
+            .node_ips
+            .iter()
+            .map(|ip| HostIP { ip: ip.clone() })
+            .collect(),
+    );
 }
 
 fn is_v6(ip: &str) -> bool {
@@ -127,12 +165,24 @@ fn is_v6(ip: &str) -> bool {
 
 /// The addresses of the pod's newest sandbox if it is ready: one of each family, the preferred one first.
 fn pod_ips(inputs: &Inputs<'_>, prefers_v6: bool) -> Vec<String> {
-    let newest = inputs.observed.sandboxes.first().filter(|sandbox| sandbox.ready);
+    let newest = inputs
+        .observed
+        .sandboxes
+        .first()
+        .filter(|sandbox| sandbox.ready);
     if inputs.pod.host_network() {
         return Vec::new();
     }
-    let reported = newest.and_then(|sandbox| sandbox.ips.clone()).unwrap_or_default();
-    let valid: Vec<String> = reported.into_iter().filter(|ip| ip.parse::<std::net::IpAddr>().is_ok()).collect();
+    let reported = newest
+        .and_then(|sandbox| sandbox.ips.clone())
+        .unwrap_or_default();
+    let parsed = reported
+        .iter()
+        .filter_map(|ip| ip.parse::<std::net::IpAddr>().ok());
+    let valid: Vec<String> = parsed.map(|ip| ip.to_string()).collect();
     let of_family = |v6: bool| valid.iter().find(|ip| is_v6(ip) == v6).cloned();
-    of_family(prefers_v6).into_iter().chain(of_family(!prefers_v6)).collect()
+    of_family(prefers_v6)
+        .into_iter()
+        .chain(of_family(!prefers_v6))
+        .collect()
 }

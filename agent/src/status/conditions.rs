@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition, PodStatus};
 
-use crate::plan;
+use crate::plan::{self, restart};
 use crate::pod::is_sidecar;
 use crate::status::Inputs;
 
@@ -27,14 +27,27 @@ struct Verdict {
     message: String,
 }
 
-const TRUE: Verdict = Verdict { status: "True", reason: "", message: String::new() };
+const TRUE: Verdict = Verdict {
+    status: "True",
+    reason: "",
+    message: String::new(),
+};
 
 fn no(reason: &'static str, message: String) -> Verdict {
-    Verdict { status: "False", reason, message }
+    Verdict {
+        status: "False",
+        reason,
+        message,
+    }
 }
 
 /// All conditions of a pod whose containers and phase are in `status`.
-pub(super) fn all(inputs: &Inputs<'_>, old: &PodStatus, api: &PodStatus, status: &PodStatus) -> Vec<PodCondition> {
+pub(super) fn all(
+    inputs: &Inputs<'_>,
+    old: &PodStatus,
+    api: &PodStatus,
+    status: &PodStatus,
+) -> Vec<PodCondition> {
     let generation = inputs.pod.api().metadata.generation;
     let own = |kind: &str, verdict: Verdict| PodCondition {
         type_: kind.to_owned(),
@@ -52,23 +65,65 @@ pub(super) fn all(inputs: &Inputs<'_>, old: &PodStatus, api: &PodStatus, status:
         .cloned()
         .collect();
     // An eviction that the agent itself noted is not lost, even if the API server has not heard of it.
-    if let Some(disruption) = old.conditions.iter().flatten().find(|condition| condition.type_ == "DisruptionTarget") {
-        match conditions.iter_mut().find(|condition| condition.type_ == "DisruptionTarget") {
+    if let Some(disruption) = old
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "DisruptionTarget")
+    {
+        match conditions
+            .iter_mut()
+            .find(|condition| condition.type_ == "DisruptionTarget")
+        {
             Some(known) => *known = disruption.clone(),
             None => conditions.push(disruption.clone()),
         }
     }
-    let sandbox = if plan::needs_sandbox(inputs.pod, inputs.observed) { no("", String::new()) } else { TRUE };
+    let sandbox = if plan::needs_sandbox(inputs.pod, inputs.observed) {
+        no("", String::new())
+    } else {
+        TRUE
+    };
     conditions.push(own("PodReadyToStartContainers", sandbox));
-    conditions.push(own("Initialized", initialized(inputs, status)));
+    conditions.push(own("Initialized", initialized(inputs, old, status)));
     conditions.push(own("Ready", ready(inputs, status, &conditions)));
     conditions.push(own("ContainersReady", containers_ready(inputs, status)));
     conditions.push(own("PodScheduled", TRUE));
+    if restart::could_restart_all(inputs.pod) {
+        let verdict = restarting_all(inputs, old, status);
+        conditions.push(PodCondition {
+            observed_generation: None,
+            ..own("AllContainersRestarting", verdict)
+        });
+    }
     conditions
 }
 
+fn restarting_all(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Verdict {
+    match status.phase.as_deref() {
+        Some("Succeeded") => return no("PodCompleted", String::new()),
+        Some("Failed") => return no("PodFailed", String::new()),
+        Some(_) | None => {}
+    }
+    let removed = restart::all_removed(inputs.pod, inputs.observed);
+    if restart::restarts_all(inputs.pod, inputs.observed, old) && !removed {
+        let message = "container exited with restart policy rule".to_owned();
+        Verdict {
+            status: "True",
+            reason: "RestartAllContainersStarted",
+            message,
+        }
+    } else {
+        no("", String::new())
+    }
+}
+
 fn find<'s>(status: &'s PodStatus, container: &Container) -> Option<&'s ContainerStatus> {
-    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let all = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses)
+        .flatten();
     all.into_iter().find(|status| status.name == container.name)
 }
 
@@ -81,21 +136,31 @@ fn go_list(names: &[&str]) -> String {
 fn complaint(unknown: &[&str], others: &[&str], what: &str) -> String {
     let mut messages = Vec::new();
     if !unknown.is_empty() {
-        messages.push(format!("containers with unknown status: {}", go_list(unknown)));
+        messages.push(format!(
+            "containers with unknown status: {}",
+            go_list(unknown)
+        ));
     }
     if !others.is_empty() {
-        messages.push(format!("containers with {what} status: {}", go_list(others)));
+        messages.push(format!(
+            "containers with {what} status: {}",
+            go_list(others)
+        ));
     }
     messages.join(", ")
 }
 
-fn initialized(inputs: &Inputs<'_>, status: &PodStatus) -> Verdict {
+fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Verdict {
     let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
     for init in inputs.pod.init_containers() {
         match find(status, init) {
             None => unknown.push(init.name.as_str()),
             Some(seen) => {
-                let over = if is_sidecar(init) { seen.started == Some(true) } else { seen.ready };
+                let over = if is_sidecar(init) {
+                    seen.started == Some(true)
+                } else {
+                    seen.ready
+                };
                 if !over {
                     incomplete.push(init.name.as_str());
                 }
@@ -103,17 +168,42 @@ fn initialized(inputs: &Inputs<'_>, status: &PodStatus) -> Verdict {
         }
     }
     if status.phase.as_deref() == Some("Succeeded") && unknown.is_empty() {
-        return Verdict { reason: "PodCompleted", ..TRUE };
+        return Verdict {
+            reason: "PodCompleted",
+            ..TRUE
+        };
     }
     // Sidecars that are started again do not take back what has been.
-    let app_started = inputs.pod.containers().iter().filter_map(|app| find(status, app)).any(|s| s.started == Some(true));
+    let app_started = inputs
+        .pod
+        .containers()
+        .iter()
+        .filter_map(|app| find(status, app))
+        .any(|seen| {
+            seen.state
+                .as_ref()
+                .is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+        });
     let message = complaint(&unknown, &incomplete, "incomplete");
-    if app_started || message.is_empty() { TRUE } else { no("ContainersNotInitialized", message) }
+    let was = old
+        .conditions
+        .iter()
+        .flatten()
+        .any(|known| known.type_ == "Initialized" && known.status == "True");
+    if app_started || was || message.is_empty() {
+        TRUE
+    } else {
+        no("ContainersNotInitialized", message)
+    }
 }
 
 fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> Verdict {
     let (mut unknown, mut unready) = (Vec::new(), Vec::new());
-    let sidecars = inputs.pod.init_containers().iter().filter(|init| is_sidecar(init));
+    let sidecars = inputs
+        .pod
+        .init_containers()
+        .iter()
+        .filter(|init| is_sidecar(init));
     for container in sidecars.chain(inputs.pod.containers()) {
         match find(status, container) {
             None => unknown.push(container.name.as_str()),
@@ -127,7 +217,11 @@ fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> Verdict {
         Some(_) | None => {}
     }
     let message = complaint(&unknown, &unready, "unready");
-    if message.is_empty() { TRUE } else { no("ContainersNotReady", message) }
+    if message.is_empty() {
+        TRUE
+    } else {
+        no("ContainersNotReady", message)
+    }
 }
 
 /// Ready: the containers are, and so is what the readiness gates ask for.
@@ -141,14 +235,22 @@ fn ready(inputs: &Inputs<'_>, status: &PodStatus, conditions: &[PodCondition]) -
         .filter_map(|gate| {
             let kind = gate.condition_type.as_str();
             match conditions.iter().find(|condition| condition.type_ == kind) {
-                None => Some(format!("corresponding condition of pod readiness gate {kind:?} does not exist.")),
+                None => Some(format!(
+                    "corresponding condition of pod readiness gate {kind:?} does not exist."
+                )),
                 Some(condition) if condition.status != "True" => {
                     let status = &condition.status;
-                    Some(format!("the status of pod readiness gate {kind:?} is not \"True\", but {status}"))
+                    Some(format!(
+                        "the status of pod readiness gate {kind:?} is not \"True\", but {status}"
+                    ))
                 }
                 Some(_) => None,
             }
         })
         .collect();
-    if unmet.is_empty() { TRUE } else { no("ReadinessGatesNotReady", unmet.join(", ")) }
+    if unmet.is_empty() {
+        TRUE
+    } else {
+        no("ReadinessGatesNotReady", unmet.join(", "))
+    }
 }

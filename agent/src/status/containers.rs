@@ -5,41 +5,62 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    ContainerUser, LinuxContainerUser, PodStatus, VolumeMount, VolumeMountStatus,
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, ContainerUser, LinuxContainerUser, PodStatus,
+    VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::observed::{self, ContainerId, Observed, ObservedContainer, ProbeResult};
+use crate::observed::{self, ContainerId, Observed, ObservedContainer, ProbeResult, ProbeResults};
 use crate::plan::restart;
 use crate::pod::{Pod, is_sidecar};
 use crate::status::Inputs;
 
-/// Has an app container been made in the pod's current sandbox, and not ended?
+/// Has an app container been made in the pod's current sandbox, and is that still good?
 pub(super) fn has_initialized(pod: &Pod, observed: &Observed) -> bool {
-    let Some(sandbox) = observed.sandboxes.first() else { return false };
+    let Some(sandbox) = observed.sandboxes.first().filter(|sandbox| sandbox.ready) else {
+        return false;
+    };
     pod.containers().iter().any(|app| {
-        let mut attempts = observed.containers.iter().filter(|seen| seen.name == app.name);
+        let mut attempts = observed
+            .containers
+            .iter()
+            .filter(|seen| seen.name == app.name);
         attempts.any(|seen| seen.sandbox_id == sandbox.id)
     })
 }
 
 /// Statuses of the app containers, by name.
 pub(super) fn apps(inputs: &Inputs<'_>, old: &PodStatus) -> Vec<ContainerStatus> {
-    let mut statuses = statuses(inputs, old.container_statuses.as_deref(), inputs.pod.containers(), false);
+    let mut statuses = statuses(
+        inputs,
+        old.container_statuses.as_deref(),
+        inputs.pod.containers(),
+        false,
+    );
     statuses.sort_by(|a, b| a.name.cmp(&b.name));
     statuses
 }
 
 /// Statuses of the init containers, in spec order.
 pub(super) fn inits(inputs: &Inputs<'_>, old: &PodStatus) -> Vec<ContainerStatus> {
-    statuses(inputs, old.init_container_statuses.as_deref(), inputs.pod.init_containers(), true)
+    statuses(
+        inputs,
+        old.init_container_statuses.as_deref(),
+        inputs.pod.init_containers(),
+        true,
+    )
 }
 
 /// Statuses of the ephemeral containers, by name.
 pub(super) fn ephemeral(inputs: &Inputs<'_>, old: &PodStatus) -> Vec<ContainerStatus> {
     let containers = inputs.pod.ephemeral_containers();
-    let mut statuses = statuses(inputs, old.ephemeral_container_statuses.as_deref(), containers, false);
+    let mut statuses = statuses(
+        inputs,
+        old.ephemeral_container_statuses.as_deref(),
+        containers,
+        false,
+    );
     statuses.sort_by(|a, b| a.name.cmp(&b.name));
     statuses
 }
@@ -50,28 +71,81 @@ fn statuses(
     containers: &[Container],
     init: bool,
 ) -> Vec<ContainerStatus> {
-    let old: BTreeMap<&str, &ContainerStatus> =
-        old.into_iter().flatten().map(|status| (status.name.as_str(), status)).collect();
-    let one = |container: &Container| status(inputs, container, old.get(container.name.as_str()).copied(), init);
+    let old: BTreeMap<&str, &ContainerStatus> = old
+        .into_iter()
+        .flatten()
+        .map(|status| (status.name.as_str(), status))
+        .collect();
+    let one = |container: &Container| {
+        status(
+            inputs,
+            container,
+            old.get(container.name.as_str()).copied(),
+            init,
+        )
+    };
     containers.iter().map(one).collect()
 }
 
-fn status(inputs: &Inputs<'_>, container: &Container, old: Option<&ContainerStatus>, init: bool) -> ContainerStatus {
-    let mut attempts = inputs.observed.containers.iter().filter(|seen| seen.name == container.name);
+fn status(
+    inputs: &Inputs<'_>,
+    container: &Container,
+    old: Option<&ContainerStatus>,
+    init: bool,
+) -> ContainerStatus {
+    let mut attempts = inputs
+        .observed
+        .containers
+        .iter()
+        .filter(|seen| seen.name == container.name);
     let mut status = match attempts.next() {
         Some(seen) => {
             let mut status = seen_status(inputs, seen, old);
-            status.volume_mounts = volume_mounts(inputs, container);
-            status.last_state = match attempts.next() {
-                Some(before) => seen_status(inputs, before, old).state,
-                None => None,
-            };
+            // Mounts do not change while a container is there: they are those told when it was still to be made.
+            status.volume_mounts = old.and_then(|old| old.volume_mounts.clone());
+            match attempts.next() {
+                Some(before) => {
+                    remember(&mut status, old);
+                    status.last_state = seen_status(inputs, before, old).state;
+                }
+                None => remember(&mut status, old),
+            }
             status
         }
-        None => unseen_status(inputs, container, old, init),
+        None if init
+            && !is_sidecar(container)
+            && apps_were_made(inputs)
+            && (inputs.restarting_all || !has_ended(old)) =>
+        {
+            return forgotten_init(inputs, container, old);
+        }
+        None => unseen_status(inputs, container, old),
     };
     waits_instead(inputs, container, init, &mut status);
     status
+}
+
+fn has_ended(old: Option<&ContainerStatus>) -> bool {
+    old.and_then(|old| old.state.as_ref())
+        .is_some_and(|state| state.terminated.is_some())
+}
+
+/// The runtime knows only the newest attempt, but the last status told of earlier ones.
+fn remember(status: &mut ContainerStatus, old: Option<&ContainerStatus>) {
+    let Some(old) = old else { return };
+    let replaced = old.container_id != status.container_id && has_ended(Some(old));
+    status.last_state = if replaced {
+        old.state.clone()
+    } else {
+        old.last_state.clone()
+    };
+    let runs = status
+        .state
+        .as_ref()
+        .is_some_and(|state| state.running.is_some());
+    status.restart_count = status
+        .restart_count
+        .max(old.restart_count + i32::from(replaced && runs));
 }
 
 fn container_id(inputs: &Inputs<'_>, id: &ContainerId) -> String {
@@ -79,8 +153,14 @@ fn container_id(inputs: &Inputs<'_>, id: &ContainerId) -> String {
 }
 
 /// The status of one attempt that the runtime knows.
-fn seen_status(inputs: &Inputs<'_>, seen: &ObservedContainer, old: Option<&ContainerStatus>) -> ContainerStatus {
-    let was_running = old.and_then(|old| old.state.as_ref()).is_some_and(|state| state.running.is_some());
+fn seen_status(
+    inputs: &Inputs<'_>,
+    seen: &ObservedContainer,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let was_running = old
+        .and_then(|old| old.state.as_ref())
+        .is_some_and(|state| state.running.is_some());
     let mut restarts = i32::try_from(seen.restart_count).unwrap_or(i32::MAX);
     let state = match &seen.state {
         observed::ContainerState::Running { started_at } => running(*started_at),
@@ -95,7 +175,9 @@ fn seen_status(inputs: &Inputs<'_>, seen: &ObservedContainer, old: Option<&Conta
         }),
         observed::ContainerState::Unknown if was_running => {
             restarts = old.map_or(restarts, |old| old.restart_count + 1);
-            terminated(lost("The container could not be located when the pod was terminated"))
+            terminated(lost(
+                "The container could not be located when the pod was terminated",
+            ))
         }
         observed::ContainerState::Created | observed::ContainerState::Unknown => waiting("", ""),
     };
@@ -106,80 +188,207 @@ fn seen_status(inputs: &Inputs<'_>, seen: &ObservedContainer, old: Option<&Conta
         image_id: seen.image_ref.clone(),
         container_id: Some(container_id(inputs, &seen.id)),
         state: Some(state),
+        // Until the probes are asked.
+        started: old.and_then(|old| old.started),
         user: seen.user.as_ref().map(|user| ContainerUser {
             linux: Some(LinuxContainerUser {
                 uid: user.uid,
                 gid: user.gid,
-                supplemental_groups: (!user.supplemental_groups.is_empty()).then(|| user.supplemental_groups.clone()),
+                supplemental_groups: (!user.supplemental_groups.is_empty())
+                    .then(|| user.supplemental_groups.clone()),
             }),
         }),
         ..ContainerStatus::default()
     }
 }
 
-/// The status of a container that the runtime does not know: not made yet, or forgotten.
+fn blank(container: &Container, state: ContainerState) -> ContainerStatus {
+    ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        state: Some(state),
+        volume_mounts: volume_mounts(container),
+        ..ContainerStatus::default()
+    }
+}
+
+/// App containers exist, so the init containers are over: one that the runtime does not know is only forgotten.
+fn forgotten_init(
+    inputs: &Inputs<'_>,
+    container: &Container,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let message = "Unable to get init container status from container runtime and pod has been initialized, treat it as \
+                   exited normally";
+    let exit = ContainerStateTerminated {
+        reason: filled("Completed"),
+        message: filled(message),
+        ..Default::default()
+    };
+    let mut status = blank(container, terminated(exit.clone()));
+    if let Some(old) = old {
+        if has_ended(Some(old)) {
+            status = ContainerStatus {
+                state: Some(terminated(exit)),
+                ..old.clone()
+            };
+        }
+        status.restart_count = old.restart_count;
+        status.last_state = old.last_state.clone();
+        if inputs.restarting_all {
+            removed_for_restart(&mut status, old);
+        } else {
+            lost_while_running(inputs, &mut status, old);
+        }
+    }
+    status
+}
+
+const RESTARTING: &str = "RestartingAllContainers";
+const REMOVED: &str = "The container is removed because RestartAllContainers in place";
+
+/// A container that was removed because the whole pod is being restarted: it counts as killed for that.
+fn removed_for_restart(status: &mut ContainerStatus, old: &ContainerStatus) {
+    let old_state = old.state.clone().unwrap_or_default();
+    let is_waiting = status
+        .state
+        .as_ref()
+        .is_some_and(|state| state.waiting.is_some());
+    if let Some(waiting) = &old_state.waiting {
+        if is_waiting && waiting.reason.as_deref() == Some(RESTARTING) {
+            status.state = Some(self::waiting(RESTARTING, REMOVED));
+        }
+        return;
+    }
+    if is_waiting {
+        status.state = Some(waiting(RESTARTING, REMOVED));
+    }
+    status.last_state = Some(terminated(ContainerStateTerminated {
+        exit_code: 137,
+        reason: filled(RESTARTING),
+        message: filled(REMOVED),
+        ..Default::default()
+    }));
+    status.restart_count += 1;
+}
+
+/// The status of a container that the runtime does not know: not made yet, or removed.
 fn unseen_status(
     inputs: &Inputs<'_>,
     container: &Container,
     old: Option<&ContainerStatus>,
-    init: bool,
 ) -> ContainerStatus {
-    let reason = if inputs.pod.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" };
-    let mut status = ContainerStatus {
-        name: container.name.clone(),
-        image: container.image.clone().unwrap_or_default(),
-        state: Some(waiting(reason, "")),
-        volume_mounts: volume_mounts(inputs, container),
-        ..ContainerStatus::default()
+    let reason = if inputs.pod.init_containers().is_empty() {
+        "ContainerCreating"
+    } else {
+        "PodInitializing"
     };
+    let mut status = blank(container, waiting(reason, ""));
     let Some(old) = old else { return status };
-    let old_state = old.state.clone().unwrap_or_default();
-    if init && old_state.terminated.is_some() {
-        // Ended init containers may be removed at any time; what was known of them stays known.
-        return old.clone();
+    if has_ended(Some(old)) {
+        // It may have been removed any time since; what was known of it stays known.
+        status = old.clone();
     }
     status.restart_count = old.restart_count;
     status.last_state = old.last_state.clone();
-    let had_ended = status.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
-    if old_state.running.is_some() && !had_ended {
-        // It ran and is gone: it has stopped, and must not look as if it had never been.
+    if inputs.restarting_all {
+        removed_for_restart(&mut status, old);
+    } else {
+        lost_while_running(inputs, &mut status, old);
+    }
+    status
+}
+
+/// A container that ran when it was last told of and is gone has stopped: it must not look as if it had never been.
+fn lost_while_running(inputs: &Inputs<'_>, status: &mut ContainerStatus, old: &ContainerStatus) {
+    let was_running = old
+        .state
+        .as_ref()
+        .is_some_and(|state| state.running.is_some());
+    let had_ended = status
+        .last_state
+        .as_ref()
+        .is_some_and(|last| last.terminated.is_some());
+    if was_running && !had_ended {
         let message = "The container could not be located when the pod was deleted.  The container used to be Running";
         status.last_state = Some(terminated(lost(message)));
         if !inputs.pod.is_deleted() {
             status.restart_count += 1;
         }
     }
-    status
+}
+
+/// Does the runtime know an app container of the pod that was made, whatever became of it?
+fn apps_were_made(inputs: &Inputs<'_>) -> bool {
+    inputs
+        .pod
+        .containers()
+        .iter()
+        .filter_map(|app| inputs.observed.container(&app.name))
+        .any(|seen| match seen.state {
+            observed::ContainerState::Created
+            | observed::ContainerState::Running { .. }
+            | observed::ContainerState::Exited(_) => true,
+            observed::ContainerState::Unknown => false,
+        })
 }
 
 /// A container that is to be started and could not be is waiting, for the reason that was found.
-fn waits_instead(inputs: &Inputs<'_>, container: &Container, init: bool, status: &mut ContainerStatus) {
-    let exit = inputs.observed.container(&container.name).and_then(|seen| seen.state.exit());
+fn waits_instead(
+    inputs: &Inputs<'_>,
+    container: &Container,
+    init: bool,
+    status: &mut ContainerStatus,
+) {
+    let exit = inputs
+        .observed
+        .container(&container.name)
+        .and_then(|seen| seen.state.exit());
     if init && exit.is_some_and(|exit| exit.code == 0) {
         return;
     }
     if !restart::should_start(inputs.pod, container, inputs.observed) {
         return;
     }
-    let Some(error) = inputs.start_errors.get(&container.name) else { return };
-    if status.state.as_ref().is_some_and(|state| state.terminated.is_some()) {
+    let Some(error) = inputs.start_errors.get(&container.name) else {
+        return;
+    };
+    if status
+        .state
+        .as_ref()
+        .is_some_and(|state| state.terminated.is_some())
+    {
         status.last_state = status.state.take();
     }
     status.state = Some(waiting(&error.reason, &error.message));
 }
 
 fn running(started_at: jiff::Timestamp) -> ContainerState {
-    let running = ContainerStateRunning { started_at: Some(Time(started_at)) };
-    ContainerState { running: Some(running), ..ContainerState::default() }
+    let running = ContainerStateRunning {
+        started_at: Some(Time(started_at)),
+    };
+    ContainerState {
+        running: Some(running),
+        ..ContainerState::default()
+    }
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerState {
-    let waiting = ContainerStateWaiting { reason: filled(reason), message: filled(message) };
-    ContainerState { waiting: Some(waiting), ..ContainerState::default() }
+    let waiting = ContainerStateWaiting {
+        reason: filled(reason),
+        message: filled(message),
+    };
+    ContainerState {
+        waiting: Some(waiting),
+        ..ContainerState::default()
+    }
 }
 
 fn terminated(exit: ContainerStateTerminated) -> ContainerState {
-    ContainerState { terminated: Some(exit), ..ContainerState::default() }
+    ContainerState {
+        terminated: Some(exit),
+        ..ContainerState::default()
+    }
 }
 
 /// The end of a container that nobody saw end.
@@ -196,67 +405,118 @@ fn filled(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn volume_mounts(inputs: &Inputs<'_>, container: &Container) -> Option<Vec<VolumeMountStatus>> {
-    let mounts = container.volume_mounts.as_ref().filter(|mounts| !mounts.is_empty())?;
+fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = container
+        .volume_mounts
+        .as_ref()
+        .filter(|mounts| !mounts.is_empty())?;
     let one = |mount: &VolumeMount| VolumeMountStatus {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only,
-        recursive_read_only: (mount.read_only == Some(true)).then(|| {
-            let recursive = match mount.recursive_read_only.as_deref() {
-                Some("Enabled") => true,
-                Some("IfPossible") => inputs.recursive_read_only,
-                Some(_) | None => false,
-            };
-            if recursive { "Enabled" } else { "Disabled" }.to_owned()
-        }),
+        // Told before the container is made, when nothing is mounted recursively yet.
+        recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
         ..VolumeMountStatus::default()
     };
     Some(mounts.iter().map(one).collect())
 }
 
-/// Which probe of a container is meant.
-#[derive(Clone, Copy)]
-enum Probe {
-    Startup,
-    Readiness,
-}
-
 /// Sets `started` and `ready`: by the probes where there are any, else by whether it runs.
-pub(super) fn mark_ready(inputs: &Inputs<'_>, status: &mut PodStatus) {
-    for (statuses, containers, init) in [
-        (&mut status.container_statuses, inputs.pod.containers(), false),
-        (&mut status.init_container_statuses, inputs.pod.init_containers(), true),
+pub(super) fn mark_ready(inputs: &Inputs<'_>, old: &PodStatus, status: &mut PodStatus) {
+    for (statuses, known, containers, init) in [
+        (
+            &mut status.container_statuses,
+            &old.container_statuses,
+            inputs.pod.containers(),
+            false,
+        ),
+        (
+            &mut status.init_container_statuses,
+            &old.init_container_statuses,
+            inputs.pod.init_containers(),
+            true,
+        ),
     ] {
         for status in statuses.iter_mut().flatten() {
-            let Some(container) = containers.iter().find(|container| container.name == status.name) else { continue };
+            let Some(container) = containers
+                .iter()
+                .find(|container| container.name == status.name)
+            else {
+                continue;
+            };
+            let known = known
+                .iter()
+                .flatten()
+                .find(|known| known.name == status.name);
             let state = status.state.clone().unwrap_or_default();
-            let runs = state.running.is_some();
-            let started = runs && passed(inputs, container, status, Probe::Startup);
+            let started = state.running.is_some() && is_started(inputs, container, status, known);
             status.started = Some(started);
             if init && !is_sidecar(container) {
                 if state.terminated.is_some_and(|exit| exit.exit_code == 0) {
                     status.ready = true;
                 }
             } else if started {
-                status.ready = passed(inputs, container, status, Probe::Readiness);
+                let since = state
+                    .running
+                    .and_then(|running| running.started_at)
+                    .map(|time| time.0);
+                status.ready = is_ready(inputs, container, status, old, since);
             }
         }
     }
 }
 
-/// Has the probe succeeded, or is there none to succeed?
-fn passed(inputs: &Inputs<'_>, container: &Container, status: &ContainerStatus, probe: Probe) -> bool {
-    let id = status.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| ContainerId::new(id));
-    let results = id.and_then(|id| inputs.observed.probes.get(&id)).copied().unwrap_or_default();
-    let (result, exists) = match probe {
-        Probe::Startup => (results.startup, container.startup_probe.is_some()),
-        Probe::Readiness => (results.readiness, container.readiness_probe.is_some()),
-    };
-    let is_probed = exists && inputs.probes_registered;
-    match (probe, result) {
-        (_, Some(ProbeResult::Success)) => true,
-        (Probe::Startup, Some(_)) => false,
-        (Probe::Readiness, Some(_)) | (_, None) => !is_probed,
+fn results(inputs: &Inputs<'_>, status: &ContainerStatus) -> ProbeResults {
+    let id = status
+        .container_id
+        .as_deref()
+        .and_then(|id| id.split_once("://"))
+        .map(|(_, id)| ContainerId::new(id));
+    id.and_then(|id| inputs.observed.probes.get(&id))
+        .copied()
+        .unwrap_or_default()
+}
+
+/// Has a running container started: has its startup probe succeeded, or is none being run?
+fn is_started(
+    inputs: &Inputs<'_>,
+    container: &Container,
+    status: &ContainerStatus,
+    known: Option<&ContainerStatus>,
+) -> bool {
+    match results(inputs, status).startup {
+        Some(result) => result == ProbeResult::Success,
+        None if container.startup_probe.is_some() && inputs.probes_registered => {
+            known.is_some_and(|known| known.started == Some(true))
+        }
+        None => true,
     }
+}
+
+/// Is a started container ready: has its readiness probe succeeded, or is none being run?
+fn is_ready(
+    inputs: &Inputs<'_>,
+    container: &Container,
+    status: &ContainerStatus,
+    old: &PodStatus,
+    since: Option<jiff::Timestamp>,
+) -> bool {
+    if results(inputs, status).readiness == Some(ProbeResult::Success) {
+        return true;
+    }
+    if container.readiness_probe.is_none() {
+        return true;
+    }
+    if since
+        .zip(inputs.agent_started_at)
+        .is_some_and(|(since, agent)| since < agent)
+    {
+        // It was there before this agent: until it is probed again the pod is as ready as it was.
+        return old
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    }
+    !inputs.probes_registered
 }

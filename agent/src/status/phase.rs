@@ -23,23 +23,49 @@ use crate::pod::{Pod, is_sidecar};
 enum Progress {
     Unknown,
     Waiting,
-    Running { started: bool },
-    /// Ended with this exit code; it may be about to be started again.
-    Ended { code: i32, waits: bool },
+    Running {
+        started: bool,
+    },
+    /// Ended with this exit code.
+    Ended {
+        code: i32,
+        /// It is about to be started again.
+        waits: bool,
+        /// It was ended because the whole pod starts again.
+        reset: bool,
+    },
 }
 
+/// The reason of an exit that a restart of the whole pod brought about.
+const RESET: &str = "RestartingAllContainers";
+
 fn progress(statuses: &[ContainerStatus], container: &Container) -> Option<Progress> {
-    let status = statuses.iter().find(|status| status.name == container.name)?;
+    let status = statuses
+        .iter()
+        .find(|status| status.name == container.name)?;
     let state = status.state.clone().unwrap_or_default();
-    let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+    let last = status
+        .last_state
+        .as_ref()
+        .and_then(|last| last.terminated.as_ref());
     Some(if state.running.is_some() {
-        Progress::Running { started: status.started == Some(true) }
+        Progress::Running {
+            started: status.started == Some(true),
+        }
     } else if let Some(exit) = &state.terminated {
-        Progress::Ended { code: exit.exit_code, waits: false }
+        Progress::Ended {
+            code: exit.exit_code,
+            waits: false,
+            reset: exit.reason.as_deref() == Some(RESET),
+        }
     } else if state.waiting.is_none() {
         Progress::Unknown
     } else if let Some(exit) = last {
-        Progress::Ended { code: exit.exit_code, waits: true }
+        Progress::Ended {
+            code: exit.exit_code,
+            waits: true,
+            reset: exit.reason.as_deref() == Some(RESET),
+        }
     } else {
         Progress::Waiting
     })
@@ -47,7 +73,12 @@ fn progress(statuses: &[ContainerStatus], container: &Container) -> Option<Progr
 
 /// The phase of a pod. `statuses` are those of its init and app containers, `terminated` says that the agent has ended
 /// the pod, `has_initialized` that an app container exists in its current sandbox.
-pub fn phase(pod: &Pod, statuses: &[ContainerStatus], terminated: bool, has_initialized: bool) -> &'static str {
+pub fn phase(
+    pod: &Pod,
+    statuses: &[ContainerStatus],
+    terminated: bool,
+    has_initialized: bool,
+) -> &'static str {
     let mut pending_init = false;
     let mut init_failed = false;
     let (mut unknown, mut waiting, mut running) = (false, false, false);
@@ -74,8 +105,12 @@ pub fn phase(pod: &Pod, statuses: &[ContainerStatus], terminated: bool, has_init
         } else {
             match progress {
                 Some(Progress::Ended { code: 0, .. }) => {}
-                Some(Progress::Ended { code, .. }) => init_failed |= !restart::policy_allows(pod, init, code),
-                None | Some(Progress::Unknown | Progress::Waiting | Progress::Running { .. }) => pending_init = true,
+                Some(Progress::Ended { code, reset, .. }) => {
+                    init_failed |= !reset && !restart::policy_allows(pod, init, code);
+                }
+                None | Some(Progress::Unknown | Progress::Waiting | Progress::Running { .. }) => {
+                    pending_init = true
+                }
             }
         }
     }
@@ -86,11 +121,11 @@ pub fn phase(pod: &Pod, statuses: &[ContainerStatus], terminated: bool, has_init
             None | Some(Progress::Unknown) => unknown = true,
             Some(Progress::Waiting) => waiting = true,
             Some(Progress::Running { .. }) => running = true,
-            Some(Progress::Ended { code, waits }) => {
+            Some(Progress::Ended { code, waits, reset }) => {
                 stopped += 1;
                 // One that waits to be started again has not succeeded, whatever its last exit code.
                 succeeded += usize::from(code == 0 && !waits);
-                restartable |= restart::policy_allows(pod, app, code);
+                restartable |= reset || restart::policy_allows(pod, app, code);
             }
         }
     }

@@ -12,8 +12,12 @@ use crate::support::{self, Case};
 fn phases_are_those_of_kubernetes() {
     support::check("pod-phase", |case| {
         let pod = support::pod(&case.input["pod"]);
-        let statuses: Vec<ContainerStatus> = serde_json::from_value(case.input["containerStatuses"].clone()).unwrap_or_default();
-        let (terminated, initialized) = (case.input["terminated"] == true, case.input["hasInitialized"] == true);
+        let statuses: Vec<ContainerStatus> =
+            serde_json::from_value(case.input["containerStatuses"].clone()).unwrap_or_default();
+        let (terminated, initialized) = (
+            case.input["terminated"] == true,
+            case.input["hasInitialized"] == true,
+        );
         let ours = status::phase(&pod, &statuses, terminated, initialized);
         support::same("phase", &json!(ours), &case.expected["phase"])
     });
@@ -28,12 +32,20 @@ fn judge(case: &Case) -> Result<(), String> {
     let input = &case.input;
     let pod = support::pod(&input["pod"]);
     let observed = support::observed(&pod, input, support::time(&input["now"]));
-    let previous: Option<PodStatus> = input.get("cachedStatus").map(|cached| serde_json::from_value(cached.clone()).unwrap());
+    let previous: Option<PodStatus> = input
+        .get("cachedStatus")
+        .map(|cached| serde_json::from_value(cached.clone()).unwrap());
     let errors = input["startErrors"].as_object().into_iter().flatten();
     let start_errors: BTreeMap<String, StartError> = errors
         .map(|(name, error)| {
             let text = |key: &str| support::text(&error[key]).to_owned();
-            (name.clone(), StartError { reason: text("reason"), message: text("message") })
+            (
+                name.clone(),
+                StartError {
+                    reason: text("reason"),
+                    message: text("message"),
+                },
+            )
         })
         .collect();
     let ours = status::pod_status(&Inputs {
@@ -42,19 +54,31 @@ fn judge(case: &Case) -> Result<(), String> {
         previous: previous.as_ref(),
         start_errors: &start_errors,
         terminated: input["terminated"] == true,
-        restarting_all: false,
+        restarting_all: is_restarting(previous.as_ref().or(pod.api().status.as_ref())),
         probes_registered: input["probesRegistered"] == true,
         agent_started_at: Some(support::time(&input["agentStartedAt"])),
         node_ips: &support::texts(&input["nodeIPs"]),
-        recursive_read_only: input["runtimeSupportsRecursiveReadOnly"] == true,
     });
     // Through the same types, so that absent and empty members read the same.
     let expected: PodStatus = serde_json::from_value(case.expected.clone()).unwrap();
-    let (ours, expected) = (tidy(serde_json::to_value(ours).unwrap()), tidy(serde_json::to_value(expected).unwrap()));
+    let (ours, expected) = (
+        tidy(serde_json::to_value(ours).unwrap()),
+        tidy(serde_json::to_value(expected).unwrap()),
+    );
     for (what, theirs) in expected.as_object().unwrap() {
         support::same(what, &ours[what], theirs)?;
     }
     support::same("status", &ours, &expected)
+}
+
+/// Does the last status say that the whole pod is being restarted?
+fn is_restarting(last: Option<&PodStatus>) -> bool {
+    let conditions = last
+        .iter()
+        .flat_map(|last| last.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "AllContainersRestarting" && condition.status == "True")
 }
 
 /// Absent, null and empty are one; a waiting state may be empty and still say something.
