@@ -1,7 +1,7 @@
 //! **runtime-fake**: a container runtime that speaks CRI v1 over real namespaces and processes.
 //!
-//! Read in this order: [`server`] opens everything and serves; [`service`] takes the calls; [`runtime`] walks between the
-//! records and the processes; [`launch`] decides how a container is set up; [`keeper`] does it.
+//! Read in this order: `server` opens everything and serves; `service` takes the calls; `runtime` walks between the
+//! records and the processes; `launch` decides how a container is set up; `keeper` does it.
 //!
 //! # Tasks
 //! | task | owns | in | out |

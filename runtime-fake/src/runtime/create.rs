@@ -124,10 +124,10 @@ impl Runtime {
             }
             answer => answer?,
         };
-        match outcome {
-            Outcome::Created { user, .. } => Ok(user),
-            other => Err(unexpected(&other).into()),
-        }
+        let Outcome::Created { user, .. } = outcome else {
+            return Err(unexpected(&outcome).into());
+        };
+        Ok(user)
     }
 
     async fn copied(&self, plan: LaunchPlan) -> Result<LaunchPlan, Error> {
