@@ -35,6 +35,10 @@ enum Source {
 /// The DNS of a pod on this node.
 pub fn pod_dns(pod: &Pod, node: &Node) -> Result<PodDns, DnsError> {
     let mut warnings = Vec::new();
+    // A resolv.conf that cannot be read is an error even for a pod that takes nothing from it.
+    if let Some(text) = &node.resolv_conf {
+        parse_resolv_conf(text)?;
+    }
     let mut dns = match source(pod, node, &mut warnings) {
         Source::Nothing => DnsConfig::default(),
         Source::Node => of_node(node)?,
