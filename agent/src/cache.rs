@@ -51,7 +51,13 @@ impl Cache {
     /// A handle, and the receiving end for the looking task.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Ask>) {
         let (asks, receiver) = mpsc::unbounded_channel();
-        (Self { asks, tickets: Arc::default() }, receiver)
+        (
+            Self {
+                asks,
+                tickets: Arc::default(),
+            },
+            receiver,
+        )
     }
 
     /// Follows a pod; the first snapshot comes as soon as it was looked at.

@@ -50,21 +50,33 @@ pub trait Cri: Send + Sync {
     /// Forgets a container, killing it if it runs; no error when it is unknown. (RemoveContainer)
     async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError>;
     /// One container in full; [`Code::NotFound`] when it is unknown. (ContainerStatus)
-    async fn container_status(&self, listed: &ListedContainer) -> Result<ObservedContainer, CriError>;
+    async fn container_status(
+        &self,
+        listed: &ListedContainer,
+    ) -> Result<ObservedContainer, CriError>;
     /// All containers, or those of one pod. (ListContainers)
     async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError>;
 
     /// The image of that name, if it is there. (ImageStatus)
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError>;
     /// Gets an image and returns the reference to make containers from. It has no deadline; drop it to give up. (PullImage)
-    async fn pull_image(&self, image: &ImageSpec, sandbox: &SandboxSpec) -> Result<String, CriError>;
+    async fn pull_image(
+        &self,
+        image: &ImageSpec,
+        sandbox: &SandboxSpec,
+    ) -> Result<String, CriError>;
     /// Forgets an image; no error when it is unknown. (RemoveImage)
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError>;
     /// What the image file systems hold. (ImageFsInfo)
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError>;
 
     /// Runs a command in a container to its end; `timeout` `None` waits for ever. (ExecSync)
-    async fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput, CriError>;
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<ExecOutput, CriError>;
     /// Makes the runtime open a container's log file anew. (ReopenContainerLog)
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError>;
 
@@ -121,13 +133,22 @@ impl RuntimeStatus {
     /// What a required condition says against running pods: `None` when both RuntimeReady and NetworkReady are true.
     #[must_use]
     pub fn not_ready(&self) -> Option<String> {
-        ["RuntimeReady", "NetworkReady"].into_iter().find_map(|kind| {
-            match self.conditions.iter().find(|condition| condition.kind == kind) {
-                Some(condition) if condition.status => None,
-                Some(condition) => Some(format!("{kind} is false: {} {}", condition.reason, condition.message)),
-                None => Some(format!("the runtime does not report {kind}")),
-            }
-        })
+        ["RuntimeReady", "NetworkReady"]
+            .into_iter()
+            .find_map(|kind| {
+                match self
+                    .conditions
+                    .iter()
+                    .find(|condition| condition.kind == kind)
+                {
+                    Some(condition) if condition.status => None,
+                    Some(condition) => Some(format!(
+                        "{kind} is false: {} {}",
+                        condition.reason, condition.message
+                    )),
+                    None => Some(format!("the runtime does not report {kind}")),
+                }
+            })
     }
 }
 
@@ -317,13 +338,17 @@ impl fmt::Display for Code {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// It is no unix socket's address.
-    #[error("the runtime endpoint {endpoint:?} is not a unix socket; write it as unix:///path/of/the.sock")]
+    #[error(
+        "the runtime endpoint {endpoint:?} is not a unix socket; write it as unix:///path/of/the.sock"
+    )]
     NotUnix {
         /// As it was given.
         endpoint: String,
     },
     /// The kernel takes no longer path than 107 bytes.
-    #[error("the socket path {path} is {length} bytes long and a unix socket's can have 107; choose a shorter one")]
+    #[error(
+        "the socket path {path} is {length} bytes long and a unix socket's can have 107; choose a shorter one"
+    )]
     PathTooLong {
         /// As it was given.
         path: String,
@@ -331,7 +356,9 @@ pub enum ConnectError {
         length: usize,
     },
     /// Nobody listens.
-    #[error("no container runtime listens at {path}; start one with `crib runtime --listen unix://{path}`, or name another with --runtime-endpoint")]
+    #[error(
+        "no container runtime listens at {path}; start one with `crib runtime --listen unix://{path}`, or name another with --runtime-endpoint"
+    )]
     NotReachable {
         /// Where it was looked for.
         path: String,
@@ -340,7 +367,9 @@ pub enum ConnectError {
         source: std::io::Error,
     },
     /// The socket may not be used.
-    #[error("the runtime's socket {path} may not be used by this user; run as the user that started the runtime, or name another with --runtime-endpoint")]
+    #[error(
+        "the runtime's socket {path} may not be used by this user; run as the user that started the runtime, or name another with --runtime-endpoint"
+    )]
     NotPermitted {
         /// The socket.
         path: String,
@@ -349,7 +378,9 @@ pub enum ConnectError {
         source: std::io::Error,
     },
     /// Somebody listens, who is no container runtime.
-    #[error("what listens at {path} does not speak the Container Runtime Interface v1; name a container runtime's socket with --runtime-endpoint")]
+    #[error(
+        "what listens at {path} does not speak the Container Runtime Interface v1; name a container runtime's socket with --runtime-endpoint"
+    )]
     NotCri {
         /// The socket.
         path: String,

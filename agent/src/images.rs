@@ -7,9 +7,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, until};
+use crate::cri::Image;
 use crate::cri::{Cri, CriError};
 use crate::pod::PodUid;
-use crate::spec::{ImageSpec, SandboxSpec};
+use crate::spec::{ImageSpec, ImageUser, SandboxSpec};
 
 mod decide;
 
@@ -29,6 +30,8 @@ pub(crate) struct Images {
 pub(crate) struct Got {
     /// What containers are made from.
     pub(crate) reference: String,
+    /// The user it says its containers run as.
+    pub(crate) user: ImageUser,
     /// How long the pull took, when there was one.
     pub(crate) pull: Option<Duration>,
 }
@@ -49,7 +52,12 @@ impl Images {
         (first, max): (Duration, Duration),
         parallel: usize,
     ) -> Self {
-        Self { cri, clock, failures: Mutex::new(Failures::new(first, max)), slots: Semaphore::new(parallel.max(1)) }
+        Self {
+            cri,
+            clock,
+            failures: Mutex::new(Failures::new(first, max)),
+            slots: Semaphore::new(parallel.max(1)),
+        }
     }
 
     /// Gets an image for a container of a pod; gives up when `give_up` is cancelled.
@@ -84,20 +92,44 @@ impl Images {
         };
         let present = match policy {
             PullPolicy::Always => Ok(None),
-            PullPolicy::IfNotPresent | PullPolicy::Never => {
-                let status = self.cri.image_status(&spec).await;
-                status.map(|found| found.map(|image| image.id)).map_err(|error| error.to_string())
-            }
+            PullPolicy::IfNotPresent | PullPolicy::Never => self.cri.image_status(&spec).await,
         };
+        let user = present
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref)
+            .map(image_user)
+            .unwrap_or_default();
+        let present = present
+            .map(|found| found.map(|image| image.id))
+            .map_err(|error| error.to_string());
         let key = format!("{uid}_{image}");
-        match decide::decide(image, policy, present, &self.failures(), &key, self.clock.now()) {
-            Decision::Use(reference) => Ok(Got { reference, pull: None }),
+        let decision = decide::decide(
+            image,
+            policy,
+            present,
+            &self.failures(),
+            &key,
+            self.clock.now(),
+        );
+        match decision {
+            Decision::Use(reference) => Ok(Got {
+                reference,
+                user,
+                pull: None,
+            }),
             Decision::Refuse(refusal) => Err(refusal),
             Decision::Pull => self.pull(&key, image, &spec, sandbox).await,
         }
     }
 
-    async fn pull(&self, key: &str, image: &str, spec: &ImageSpec, sandbox: &SandboxSpec) -> Result<Got, Refusal> {
+    async fn pull(
+        &self,
+        key: &str,
+        image: &str,
+        spec: &ImageSpec,
+        sandbox: &SandboxSpec,
+    ) -> Result<Got, Refusal> {
         let _slot = self.slots.acquire().await;
         let begun = self.clock.now();
         let pulled = self.cri.pull_image(spec, sandbox).await;
@@ -105,7 +137,17 @@ impl Images {
         match pulled {
             Ok(reference) => {
                 self.failures().forget_old(now);
-                Ok(Got { reference, pull: Some(until(begun, now)) })
+                let pulled = ImageSpec {
+                    image: reference.clone(),
+                    ..spec.clone()
+                };
+                let status = self.cri.image_status(&pulled).await.ok().flatten();
+                let user = status.as_ref().map(image_user).unwrap_or_default();
+                Ok(Got {
+                    reference,
+                    user,
+                    pull: Some(until(begun, now)),
+                })
             }
             Err(error) => {
                 let refusal = decide::pull_failure(image, &words(&error));
@@ -122,5 +164,17 @@ impl Images {
 
 /// What the runtime said; the kind of failure when it said nothing.
 fn words(error: &CriError) -> String {
-    if error.message.is_empty() { error.code.to_string() } else { error.message.clone() }
+    if error.message.is_empty() {
+        error.code.to_string()
+    } else {
+        error.message.clone()
+    }
+}
+
+fn image_user(image: &Image) -> ImageUser {
+    match (image.uid, image.username.as_str()) {
+        (Some(uid), _) => ImageUser::Id(uid),
+        (None, "") => ImageUser::Unset,
+        (None, name) => ImageUser::Name(name.to_owned()),
+    }
 }

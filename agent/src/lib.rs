@@ -1,14 +1,16 @@
 //! The node agent: pods in, Container Runtime Interface calls out, reports back.
 
 pub mod backoff;
-pub mod dns;
-pub mod env;
-pub mod hosts;
 mod cache;
 pub mod clock;
 pub mod config;
 pub mod cri;
 pub mod dialer;
+pub mod dns;
+pub mod env;
+mod execute;
+mod gc;
+pub mod hosts;
 mod images;
 pub mod labels;
 pub mod manifest;
@@ -18,19 +20,30 @@ mod pleg;
 pub mod pod;
 pub mod quantity;
 pub mod report;
+mod shared;
 pub mod source;
 pub mod spec;
 pub mod status;
+mod sync_loop;
+mod volumes;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 pub use config::Config;
 pub use report::{ContainerKind, ContainerPhase, ContainerReport, PodReport, Transition};
 
+use cache::Cache;
+use images::Images;
+use pleg::Periods;
 use pod::PodUid;
+use report::board::Board;
+use shared::Shared;
 
 /// What the agent works with, so that tests can replace it.
 pub struct Parts {
@@ -44,21 +57,83 @@ pub struct Parts {
     pub sources: Vec<Box<dyn source::PodSource>>,
 }
 
-/// A running agent. Dropping it leaves its tasks running; [`Agent::stop`] ends them.
+/// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
 #[derive(Debug)]
 pub struct Agent {
     reports: watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>>,
+    board: Board,
+    kill_now: watch::Sender<bool>,
+    shutdown: CancellationToken,
+    tasks: JoinSet<()>,
 }
 
 /// Starts the agent's tasks on the current tokio runtime.
-#[must_use]
-pub fn start(_config: Config, _parts: Parts) -> Agent {
-    let (_, reports) = watch::channel(Arc::default());
-    Agent { reports }
+///
+/// | task | it owns | what goes in | what comes out |
+/// |---|---|---|---|
+/// | sync loop | the list of workers | sets of pods from sources, the runtime's pods, workers that ended | orders to workers |
+/// | worker, one a pod | its pod's life | orders (watch), snapshots (watch) | CRI calls, reports |
+/// | pleg | what was seen last | the runtime's events, listings, requests for looks | snapshots |
+/// | board | the reports | reports of workers | reports (watch), transitions |
+#[must_use = "an agent ends when it is dropped"]
+pub fn start(config: Config, parts: Parts) -> Agent {
+    let Parts {
+        cri,
+        clock,
+        dialer: _,
+        sources,
+    } = parts;
+    let (cache, asks) = Cache::new();
+    let (board, desk, reports) = Board::new();
+    let (kill_now, told) = watch::channel(false);
+    let (runtime_sender, runtime) = watch::channel(None);
+    let shutdown = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let periods = Periods {
+        alone: config.relist_period,
+        with_events: config.relist_period_with_events,
+    };
+    tasks.spawn(pleg::run(
+        Arc::clone(&cri),
+        Arc::clone(&clock),
+        periods,
+        asks,
+        runtime_sender,
+    ));
+    tasks.spawn(desk.run(Arc::clone(&clock)));
+    let shared = Shared {
+        node: shared::node(&config),
+        images: Images::new(
+            Arc::clone(&cri),
+            Arc::clone(&clock),
+            config.image_backoff,
+            config.parallel_pulls,
+        ),
+        config,
+        started_at: clock.now(),
+        cri,
+        clock,
+        cache,
+        board: board.clone(),
+        kill_now: told,
+    };
+    tasks.spawn(sync_loop::run(
+        Arc::new(shared),
+        sources,
+        runtime,
+        shutdown.clone(),
+    ));
+    Agent {
+        reports,
+        board,
+        kill_now,
+        shutdown,
+        tasks,
+    }
 }
 
 impl Agent {
-    /// The latest report of every pod the agent knows.
+    /// The latest report of every pod the agent knows. Of the pods that are gone the newest thousand stay.
     #[must_use]
     pub fn reports(&self) -> watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>> {
         self.reports.clone()
@@ -67,12 +142,17 @@ impl Agent {
     /// Every transition from now on, in order.
     #[must_use]
     pub fn transitions(&self) -> mpsc::UnboundedReceiver<Transition> {
-        mpsc::unbounded_channel().1
+        self.board.listen()
     }
 
     /// From now on pods that are ending, or will be, get no grace period: their containers are killed at once.
-    pub fn kill_now(&self) {}
+    pub fn kill_now(&self) {
+        self.kill_now.send_replace(true);
+    }
 
     /// Stops the tasks. Pods keep running; another agent finds them.
-    pub async fn stop(self) {}
+    pub async fn stop(mut self) {
+        self.shutdown.cancel();
+        self.tasks.shutdown().await;
+    }
 }

@@ -52,7 +52,7 @@ struct Followed {
 
 /// What comes back from the work beside the task.
 enum Done {
-    Looked(PodUid, Ticket, String, Result<Look, CriError>),
+    Looked(PodUid, Ticket, String, Box<Result<Look, CriError>>),
     Listed(Result<BTreeMap<PodUid, (PodRef, Listing)>, CriError>),
 }
 
@@ -158,11 +158,19 @@ impl Pleg {
             EventKind::Deleted => "was removed",
         };
         let knows = |pod: &Followed| {
-            pod.listing.containers.iter().find(|(id, _)| id.as_str() == event.id).map(|(_, (name, _))| name.clone())
+            pod.listing
+                .containers
+                .iter()
+                .find(|(id, _)| id.as_str() == event.id)
+                .map(|(_, (name, _))| name.clone())
         };
         let (uid, name) = match &event.pod {
             Some(uid) => (Some(uid.clone()), self.pods.get(uid).and_then(knows)),
-            None => match self.pods.iter().find_map(|(uid, pod)| Some((uid.clone(), knows(pod)?))) {
+            None => match self
+                .pods
+                .iter()
+                .find_map(|(uid, pod)| Some((uid.clone(), knows(pod)?)))
+            {
                 Some((uid, name)) => (Some(uid), Some(name)),
                 None => (None, None),
             },
@@ -179,37 +187,59 @@ impl Pleg {
 
     /// Looks at a pod, now or when the look that is under way is over.
     fn want(&mut self, uid: &PodUid, cause: &str) {
-        let Some(pod) = self.pods.get_mut(uid) else { return };
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return;
+        };
         if pod.looking {
-            let causes = pod.wanted.take().map_or_else(|| cause.to_owned(), |other| joined(other, cause));
+            let causes = pod
+                .wanted
+                .take()
+                .map_or_else(|| cause.to_owned(), |other| joined(other, cause));
             pod.wanted = Some(causes);
             return;
         }
         pod.looking = true;
-        let cause = pod.wanted.take().map_or_else(|| cause.to_owned(), |other| joined(other, cause));
-        let (cri, now, known, ticket) = (Arc::clone(&self.cri), self.clock.now(), Arc::clone(&pod.known), pod.ticket);
+        let cause = pod
+            .wanted
+            .take()
+            .map_or_else(|| cause.to_owned(), |other| joined(other, cause));
+        let (cri, now, known, ticket) = (
+            Arc::clone(&self.cri),
+            self.clock.now(),
+            Arc::clone(&pod.known),
+            pod.ticket,
+        );
         let (uid, name) = (uid.clone(), self.runtime_name.clone());
         self.work.spawn(async move {
             let result = look::look(&*cri, &uid, known, name, now).await;
-            Done::Looked(uid, ticket, cause, result)
+            Done::Looked(uid, ticket, cause, Box::new(result))
         });
     }
 
     fn relist(&mut self) {
         self.listing = true;
         let cri = Arc::clone(&self.cri);
-        self.work.spawn(async move { Done::Listed(list(&*cri).await) });
+        self.work
+            .spawn(async move { Done::Listed(list(&*cri).await) });
     }
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Looked(uid, ticket, cause, result) => self.looked(&uid, ticket, cause, result),
+            Done::Looked(uid, ticket, cause, result) => self.looked(&uid, ticket, cause, *result),
             Done::Listed(result) => self.listed(result),
         }
     }
 
-    fn looked(&mut self, uid: &PodUid, answers: Ticket, cause: String, result: Result<Look, CriError>) {
-        let Some(pod) = self.pods.get_mut(uid) else { return };
+    fn looked(
+        &mut self,
+        uid: &PodUid,
+        answers: Ticket,
+        cause: String,
+        result: Result<Look, CriError>,
+    ) {
+        let Some(pod) = self.pods.get_mut(uid) else {
+            return;
+        };
         pod.looking = false;
         match result {
             Ok(look) => {
@@ -217,14 +247,22 @@ impl Pleg {
                 self.runtime_name.clone_from(&look.observed.runtime_name);
                 pod.listing = look.listing;
                 pod.known = Arc::new(look.known);
-                pod.snapshots.send_replace(Some(Snapshot { observed: Arc::new(look.observed), answers, cause }));
+                pod.snapshots.send_replace(Some(Snapshot {
+                    observed: Arc::new(look.observed),
+                    answers,
+                    cause,
+                }));
                 if let Some(again) = pod.wanted.take() {
                     self.want(uid, &again);
                 }
             }
             Err(error) => {
                 tracing::warn!(pod = %uid, %error, "cannot see what the runtime has of a pod");
-                pod.wanted = Some(pod.wanted.take().map_or_else(|| cause.clone(), |other| joined(cause.clone(), &other)));
+                pod.wanted = Some(
+                    pod.wanted
+                        .take()
+                        .map_or_else(|| cause.clone(), |other| joined(cause.clone(), &other)),
+                );
                 self.next_relist = Instant::now() + self.retry.failed();
             }
         }
@@ -241,7 +279,12 @@ impl Pleg {
             }
         };
         self.retry.succeeded();
-        self.next_relist = Instant::now() + if self.events { self.periods.with_events } else { self.periods.alone };
+        self.next_relist = Instant::now()
+            + if self.events {
+                self.periods.with_events
+            } else {
+                self.periods.alone
+            };
         let nothing = Listing::default();
         let hints: Vec<(PodUid, String)> = self
             .pods
@@ -250,13 +293,16 @@ impl Pleg {
                 let listing = pods.get(uid).map_or(&nothing, |(_, listing)| listing);
                 let cause = diff::cause(&diff::diff(&pod.listing, listing));
                 // A look that failed is owed even when nothing differs.
-                (!cause.is_empty() || (pod.wanted.is_some() && !pod.looking)).then(|| (uid.clone(), cause))
+                (!cause.is_empty() || (pod.wanted.is_some() && !pod.looking))
+                    .then(|| (uid.clone(), cause))
             })
             .collect();
         for (uid, cause) in hints {
             self.want(&uid, &cause);
         }
-        self.runtime_pods.send_replace(Some(Arc::new(pods.into_iter().map(|(uid, (pod, _))| (uid, pod)).collect())));
+        self.runtime_pods.send_replace(Some(Arc::new(
+            pods.into_iter().map(|(uid, (pod, _))| (uid, pod)).collect(),
+        )));
     }
 }
 
@@ -270,7 +316,8 @@ fn joined(one: String, other: &str) -> String {
 
 /// Lists everything, by pod.
 async fn list(cri: &dyn Cri) -> Result<BTreeMap<PodUid, (PodRef, Listing)>, CriError> {
-    let (sandboxes, containers) = tokio::try_join!(cri.list_sandboxes(None), cri.list_containers(None))?;
+    let (sandboxes, containers) =
+        tokio::try_join!(cri.list_sandboxes(None), cri.list_containers(None))?;
     let mut pods: BTreeMap<PodUid, (PodRef, Listing)> = BTreeMap::new();
     for sandbox in &sandboxes {
         of(&mut pods, &sandbox.pod).add_sandbox(sandbox);
@@ -282,7 +329,10 @@ async fn list(cri: &dyn Cri) -> Result<BTreeMap<PodUid, (PodRef, Listing)>, CriE
 }
 
 fn of<'a>(pods: &'a mut BTreeMap<PodUid, (PodRef, Listing)>, pod: &PodRef) -> &'a mut Listing {
-    &mut pods.entry(pod.uid.clone()).or_insert_with(|| (pod.clone(), Listing::default())).1
+    &mut pods
+        .entry(pod.uid.clone())
+        .or_insert_with(|| (pod.clone(), Listing::default()))
+        .1
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::{
-    Code, ConnectError, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer, ListedSandbox, RuntimeStatus,
-    Version, wire,
+    Code, ConnectError, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer,
+    ListedSandbox, RuntimeStatus, Version, wire,
 };
 use crate::observed::{ContainerId, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod::PodUid;
@@ -46,19 +46,33 @@ pub async fn connect(endpoint: &str) -> Result<Arc<dyn Cri>, ConnectError> {
     let client = GrpcCri::new(path);
     match tokio::time::timeout(FIRST_ANSWER, client.version()).await {
         Ok(Ok(_)) => Ok(Arc::new(client)),
-        Ok(Err(source)) => Err(ConnectError::NotCri { path: shown, source }),
-        Err(_) => Err(ConnectError::Silent { path: shown, waited: FIRST_ANSWER }),
+        Ok(Err(source)) => Err(ConnectError::NotCri {
+            path: shown,
+            source,
+        }),
+        Err(_) => Err(ConnectError::Silent {
+            path: shown,
+            waited: FIRST_ANSWER,
+        }),
     }
 }
 
 /// The path in an endpoint: `unix:///a/b`, `unix:/a/b` or `/a/b`.
 fn socket_path(endpoint: &str) -> Result<PathBuf, ConnectError> {
-    let path = endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:")).unwrap_or(endpoint);
+    let path = endpoint
+        .strip_prefix("unix://")
+        .or_else(|| endpoint.strip_prefix("unix:"))
+        .unwrap_or(endpoint);
     if !path.starts_with('/') {
-        return Err(ConnectError::NotUnix { endpoint: endpoint.to_owned() });
+        return Err(ConnectError::NotUnix {
+            endpoint: endpoint.to_owned(),
+        });
     }
     if path.len() > MAX_SOCKET_PATH {
-        return Err(ConnectError::PathTooLong { path: path.to_owned(), length: path.len() });
+        return Err(ConnectError::PathTooLong {
+            path: path.to_owned(),
+            length: path.len(),
+        });
     }
     Ok(PathBuf::from(path))
 }
@@ -68,9 +82,15 @@ async fn probe(path: &Path, shown: &str) -> Result<(), ConnectError> {
     match UnixStream::connect(path).await {
         Ok(_) => Ok(()),
         Err(source) if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Err(ConnectError::NotPermitted { path: shown.to_owned(), source })
+            Err(ConnectError::NotPermitted {
+                path: shown.to_owned(),
+                source,
+            })
         }
-        Err(source) => Err(ConnectError::NotReachable { path: shown.to_owned(), source }),
+        Err(source) => Err(ConnectError::NotReachable {
+            path: shown.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -83,10 +103,12 @@ struct GrpcCri {
 impl GrpcCri {
     fn new(path: PathBuf) -> Self {
         // The authority is what Kubernetes' own clients send; a socket path in it is refused by some servers.
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(tower::service_fn(move |_| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        }));
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
+            tower::service_fn(move |_| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            }),
+        );
         Self {
             runtime: RuntimeServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
@@ -144,12 +166,20 @@ macro_rules! call {
 #[async_trait]
 impl Cri for GrpcCri {
     async fn version(&self) -> Result<Version, CriError> {
-        let request = v1::VersionRequest { version: "0.1.0".to_owned() };
+        let request = v1::VersionRequest {
+            version: "0.1.0".to_owned(),
+        };
         call!(self.runtime(), version, "Version", request).map(wire::version)
     }
 
     async fn status(&self) -> Result<RuntimeStatus, CriError> {
-        call!(self.runtime(), status, "Status", v1::StatusRequest { verbose: false }).map(wire::runtime_status)
+        call!(
+            self.runtime(),
+            status,
+            "Status",
+            v1::StatusRequest { verbose: false }
+        )
+        .map(wire::runtime_status)
     }
 
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
@@ -157,31 +187,66 @@ impl Cri for GrpcCri {
             config: Some(wire::sandbox_config(spec)),
             runtime_handler: spec.runtime_handler.clone(),
         };
-        call!(self.runtime(), run_pod_sandbox, "RunPodSandbox", request, SANDBOX_DEADLINE)
-            .map(|answer| SandboxId::new(answer.pod_sandbox_id))
+        call!(
+            self.runtime(),
+            run_pod_sandbox,
+            "RunPodSandbox",
+            request,
+            SANDBOX_DEADLINE
+        )
+        .map(|answer| SandboxId::new(answer.pod_sandbox_id))
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
-        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+        };
         call!(self.runtime(), stop_pod_sandbox, "StopPodSandbox", request).map(drop)
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
-        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
-        call!(self.runtime(), remove_pod_sandbox, "RemovePodSandbox", request).map(drop)
+        let request = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+        };
+        call!(
+            self.runtime(),
+            remove_pod_sandbox,
+            "RemovePodSandbox",
+            request
+        )
+        .map(drop)
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError> {
-        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.as_str().to_owned(), verbose: false };
-        let answer = call!(self.runtime(), pod_sandbox_status, "PodSandboxStatus", request)?;
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+            verbose: false,
+        };
+        let answer = call!(
+            self.runtime(),
+            pod_sandbox_status,
+            "PodSandboxStatus",
+            request
+        )?;
         wire::sandbox_status(answer.status)
     }
 
     async fn list_sandboxes(&self, of: Option<&PodUid>) -> Result<Vec<ListedSandbox>, CriError> {
-        let filter =
-            of.map(|uid| v1::PodSandboxFilter { label_selector: wire::pod_selector(uid), ..v1::PodSandboxFilter::default() });
-        let answer = call!(self.runtime(), list_pod_sandbox, "ListPodSandbox", v1::ListPodSandboxRequest { filter })?;
-        Ok(answer.items.into_iter().filter_map(wire::listed_sandbox).collect())
+        let filter = of.map(|uid| v1::PodSandboxFilter {
+            label_selector: wire::pod_selector(uid),
+            ..v1::PodSandboxFilter::default()
+        });
+        let answer = call!(
+            self.runtime(),
+            list_pod_sandbox,
+            "ListPodSandbox",
+            v1::ListPodSandboxRequest { filter }
+        )?;
+        Ok(answer
+            .items
+            .into_iter()
+            .filter_map(wire::listed_sandbox)
+            .collect())
     }
 
     async fn create_container(
@@ -195,11 +260,14 @@ impl Cri for GrpcCri {
             config: Some(wire::container_config(spec)),
             sandbox_config: Some(wire::sandbox_config(sandbox_spec)),
         };
-        call!(self.runtime(), create_container, "CreateContainer", request).map(|answer| ContainerId::new(answer.container_id))
+        call!(self.runtime(), create_container, "CreateContainer", request)
+            .map(|answer| ContainerId::new(answer.container_id))
     }
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
-        let request = v1::StartContainerRequest { container_id: id.as_str().to_owned() };
+        let request = v1::StartContainerRequest {
+            container_id: id.as_str().to_owned(),
+        };
         call!(self.runtime(), start_container, "StartContainer", request).map(drop)
     }
 
@@ -208,33 +276,68 @@ impl Cri for GrpcCri {
             container_id: id.as_str().to_owned(),
             timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
         };
-        call!(self.runtime(), stop_container, "StopContainer", request, grace.saturating_add(DEADLINE)).map(drop)
+        call!(
+            self.runtime(),
+            stop_container,
+            "StopContainer",
+            request,
+            grace.saturating_add(DEADLINE)
+        )
+        .map(drop)
     }
 
     async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError> {
-        let request = v1::RemoveContainerRequest { container_id: id.as_str().to_owned() };
+        let request = v1::RemoveContainerRequest {
+            container_id: id.as_str().to_owned(),
+        };
         call!(self.runtime(), remove_container, "RemoveContainer", request).map(drop)
     }
 
-    async fn container_status(&self, listed: &ListedContainer) -> Result<ObservedContainer, CriError> {
-        let request = v1::ContainerStatusRequest { container_id: listed.id.as_str().to_owned(), verbose: false };
+    async fn container_status(
+        &self,
+        listed: &ListedContainer,
+    ) -> Result<ObservedContainer, CriError> {
+        let request = v1::ContainerStatusRequest {
+            container_id: listed.id.as_str().to_owned(),
+            verbose: false,
+        };
         let answer = call!(self.runtime(), container_status, "ContainerStatus", request)?;
         wire::container_status(answer.status, listed)
     }
 
     async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError> {
-        let filter =
-            of.map(|uid| v1::ContainerFilter { label_selector: wire::pod_selector(uid), ..v1::ContainerFilter::default() });
-        let answer = call!(self.runtime(), list_containers, "ListContainers", v1::ListContainersRequest { filter })?;
-        Ok(answer.containers.into_iter().filter_map(wire::listed_container).collect())
+        let filter = of.map(|uid| v1::ContainerFilter {
+            label_selector: wire::pod_selector(uid),
+            ..v1::ContainerFilter::default()
+        });
+        let answer = call!(
+            self.runtime(),
+            list_containers,
+            "ListContainers",
+            v1::ListContainersRequest { filter }
+        )?;
+        Ok(answer
+            .containers
+            .into_iter()
+            .filter_map(wire::listed_container)
+            .collect())
     }
 
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
-        let request = v1::ImageStatusRequest { image: Some(wire::image_spec(image)), verbose: false };
-        Ok(call!(self.image(), image_status, "ImageStatus", request)?.image.map(wire::image))
+        let request = v1::ImageStatusRequest {
+            image: Some(wire::image_spec(image)),
+            verbose: false,
+        };
+        Ok(call!(self.image(), image_status, "ImageStatus", request)?
+            .image
+            .map(wire::image))
     }
 
-    async fn pull_image(&self, image: &ImageSpec, sandbox: &SandboxSpec) -> Result<String, CriError> {
+    async fn pull_image(
+        &self,
+        image: &ImageSpec,
+        sandbox: &SandboxSpec,
+    ) -> Result<String, CriError> {
         let request = v1::PullImageRequest {
             image: Some(wire::image_spec(image)),
             auth: None,
@@ -247,106 +350,88 @@ impl Cri for GrpcCri {
     }
 
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError> {
-        let request = v1::RemoveImageRequest { image: Some(wire::image_spec(image)) };
+        let request = v1::RemoveImageRequest {
+            image: Some(wire::image_spec(image)),
+        };
         call!(self.image(), remove_image, "RemoveImage", request).map(drop)
     }
 
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
-        let answer = call!(self.image(), image_fs_info, "ImageFsInfo", v1::ImageFsInfoRequest {})?;
-        Ok(answer.image_filesystems.into_iter().map(wire::fs_usage).collect())
+        let answer = call!(
+            self.image(),
+            image_fs_info,
+            "ImageFsInfo",
+            v1::ImageFsInfoRequest {}
+        )?;
+        Ok(answer
+            .image_filesystems
+            .into_iter()
+            .map(wire::fs_usage)
+            .collect())
     }
 
-    async fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Option<Duration>) -> Result<ExecOutput, CriError> {
-        let seconds = timeout.map_or(0, |timeout| i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX));
-        let request =
-            v1::ExecSyncRequest { container_id: id.as_str().to_owned(), cmd: command.to_vec(), timeout: seconds };
-        let answer = match timeout {
-            Some(timeout) => {
-                call!(self.runtime(), exec_sync, "ExecSync", request, timeout.saturating_add(DEADLINE))?
-            }
-            None => self.runtime().exec_sync(request).await.map_err(|status| wire::error("ExecSync", &status))?.into_inner(),
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<ExecOutput, CriError> {
+        let seconds = timeout.map_or(0, |timeout| {
+            i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX)
+        });
+        let request = v1::ExecSyncRequest {
+            container_id: id.as_str().to_owned(),
+            cmd: command.to_vec(),
+            timeout: seconds,
         };
-        Ok(ExecOutput { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })
+        let answer = match timeout {
+            Some(timeout) => call!(
+                self.runtime(),
+                exec_sync,
+                "ExecSync",
+                request,
+                timeout.saturating_add(DEADLINE)
+            )?,
+            None => self
+                .runtime()
+                .exec_sync(request)
+                .await
+                .map_err(|status| wire::error("ExecSync", &status))?
+                .into_inner(),
+        };
+        Ok(ExecOutput {
+            stdout: answer.stdout,
+            stderr: answer.stderr,
+            exit_code: answer.exit_code,
+        })
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {
-        let request = v1::ReopenContainerLogRequest { container_id: id.as_str().to_owned() };
-        call!(self.runtime(), reopen_container_log, "ReopenContainerLog", request).map(drop)
+        let request = v1::ReopenContainerLogRequest {
+            container_id: id.as_str().to_owned(),
+        };
+        call!(
+            self.runtime(),
+            reopen_container_log,
+            "ReopenContainerLog",
+            request
+        )
+        .map(drop)
     }
 
     async fn events(&self) -> Result<EventStream, CriError> {
         let failed = |status: Status| wire::error("GetContainerEvents", &status);
-        let stream = self.runtime().get_container_events(v1::GetEventsRequest {}).await.map_err(failed)?.into_inner();
-        Ok(Box::pin(stream.map(move |event| event.map(wire::event).map_err(failed))))
+        let stream = self
+            .runtime()
+            .get_container_events(v1::GetEventsRequest {})
+            .await
+            .map_err(failed)?
+            .into_inner();
+        Ok(Box::pin(
+            stream.map(move |event| event.map(wire::event).map_err(failed)),
+        ))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use rstest::rstest;
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::UnixListener;
-
-    use super::*;
-
-    #[rstest]
-    #[case("unix:///run/crib.sock", "/run/crib.sock")]
-    #[case("unix:/run/crib.sock", "/run/crib.sock")]
-    #[case("/run/crib.sock", "/run/crib.sock")]
-    fn endpoints_that_are_sockets(#[case] endpoint: &str, #[case] path: &str) {
-        assert_eq!(socket_path(endpoint).unwrap(), PathBuf::from(path));
-    }
-
-    #[rstest]
-    #[case("tcp://localhost:1")]
-    #[case("unix://relative.sock")]
-    #[case("")]
-    fn endpoints_that_are_not(#[case] endpoint: &str) {
-        assert!(matches!(socket_path(endpoint), Err(ConnectError::NotUnix { .. })));
-    }
-
-    #[test]
-    fn a_path_of_108_bytes_is_too_long_and_107_are_not() {
-        let long = format!("unix:///{}", "x".repeat(107));
-        let message = socket_path(&long).unwrap_err().to_string();
-        assert!(message.contains("108 bytes"), "{message}");
-        assert!(socket_path(&format!("unix:///{}", "x".repeat(106))).is_ok());
-    }
-
-    #[tokio::test]
-    async fn nobody_listens() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("none.sock");
-        let error = connect(path.to_str().unwrap()).await.err().unwrap();
-        assert!(matches!(error, ConnectError::NotReachable { .. }), "{error:?}");
-        drop(UnixListener::bind(&path).unwrap());
-        let error = connect(path.to_str().unwrap()).await.err().unwrap();
-        assert!(matches!(error, ConnectError::NotReachable { .. }), "a stale socket: {error:?}");
-    }
-
-    #[tokio::test]
-    async fn a_server_of_another_kind_is_one_clear_sentence() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("other.sock");
-        let listener = UnixListener::bind(&path).unwrap();
-        let server = tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
-            }
-        });
-        let error = connect(path.to_str().unwrap()).await.err().unwrap();
-        server.abort();
-        assert!(matches!(error, ConnectError::NotCri { .. }), "{error:?}");
-        assert!(error.to_string().contains("does not speak the Container Runtime Interface v1"), "{error}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_says_nothing_is_given_up() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("silent.sock");
-        let _listener = UnixListener::bind(&path).unwrap();
-        let error = connect(path.to_str().unwrap()).await.err().unwrap();
-        assert!(matches!(error, ConnectError::Silent { .. }), "{error:?}");
-    }
-}
+mod tests;

@@ -8,12 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 use tonic::Status;
 
 use super::{
-    Code, CriError, EventKind, FsUsage, Image, ListedContainer, ListedSandbox, ListedState, PodRef, RuntimeCondition, RuntimeEvent,
-    RuntimeStatus, Version,
+    Code, CriError, EventKind, FsUsage, Image, ListedContainer, ListedSandbox, ListedState, PodRef,
+    RuntimeCondition, RuntimeEvent, RuntimeStatus, Version,
 };
 use crate::labels;
 use crate::observed::{
-    ContainerId, ContainerState, ContainerUser, Exit, NetworkMode, ObservedContainer, ObservedSandbox, SandboxId,
+    ContainerId, ContainerState, ContainerUser, Exit, NetworkMode, ObservedContainer,
+    ObservedSandbox, SandboxId,
 };
 use crate::pod::PodUid;
 
@@ -23,7 +24,9 @@ pub(super) use request::{container_config, image_spec, pod_selector, sandbox_con
 
 /// Nanoseconds since 1970, as CRI counts.
 fn timestamp(nanoseconds: i64) -> Timestamp {
-    Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_nanos(nanoseconds)).unwrap_or(Timestamp::UNIX_EPOCH)
+    Timestamp::UNIX_EPOCH
+        .saturating_add(SignedDuration::from_nanos(nanoseconds))
+        .unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// A failed call.
@@ -40,16 +43,26 @@ pub(super) fn error(call: &'static str, status: &Status) -> CriError {
         tonic::Code::ResourceExhausted => Code::ResourceExhausted,
         tonic::Code::Cancelled => Code::Cancelled,
         // A connection that breaks under a call is reported as unknown, with the transport's error as its source.
-        tonic::Code::Ok | tonic::Code::Unknown if std::error::Error::source(status).is_some() => Code::Unavailable,
+        tonic::Code::Ok | tonic::Code::Unknown if std::error::Error::source(status).is_some() => {
+            Code::Unavailable
+        }
         tonic::Code::Ok | tonic::Code::Unknown => Code::Unknown,
         tonic::Code::Internal | tonic::Code::DataLoss => Code::Internal,
     };
-    CriError { call, code, message: status.message().to_owned() }
+    CriError {
+        call,
+        code,
+        message: status.message().to_owned(),
+    }
 }
 
 /// An answer that lacks what CRI says it has.
 fn incomplete(call: &'static str, what: &str) -> CriError {
-    CriError { call, code: Code::Internal, message: format!("the answer lacks {what}") }
+    CriError {
+        call,
+        code: Code::Internal,
+        message: format!("the answer lacks {what}"),
+    }
 }
 
 pub(super) fn version(answer: v1::VersionResponse) -> Version {
@@ -68,7 +81,9 @@ pub(super) fn runtime_status(answer: v1::StatusResponse) -> RuntimeStatus {
         reason: from.reason,
         message: from.message,
     };
-    RuntimeStatus { conditions: conditions.into_iter().map(condition).collect() }
+    RuntimeStatus {
+        conditions: conditions.into_iter().map(condition).collect(),
+    }
 }
 
 /// Whose it is, by its labels; `None` for what no kubelet made.
@@ -89,17 +104,32 @@ pub(super) fn listed_sandbox(from: v1::PodSandbox) -> Option<ListedSandbox> {
     })
 }
 
-pub(super) fn sandbox_status(answer: Option<v1::PodSandboxStatus>) -> Result<ObservedSandbox, CriError> {
+pub(super) fn sandbox_status(
+    answer: Option<v1::PodSandboxStatus>,
+) -> Result<ObservedSandbox, CriError> {
     let from = answer.ok_or_else(|| incomplete("PodSandboxStatus", "a status"))?;
     let ready = from.state() == v1::PodSandboxState::SandboxReady;
-    let metadata = from.metadata.ok_or_else(|| incomplete("PodSandboxStatus", "metadata"))?;
-    let namespaces = from.linux.and_then(|linux| linux.namespaces).and_then(|namespaces| namespaces.options);
+    let metadata = from
+        .metadata
+        .ok_or_else(|| incomplete("PodSandboxStatus", "metadata"))?;
+    let namespaces = from
+        .linux
+        .and_then(|linux| linux.namespaces)
+        .and_then(|namespaces| namespaces.options);
     let network = match namespaces.map(|options| options.network()) {
         Some(v1::NamespaceMode::Node) => NetworkMode::Node,
-        Some(v1::NamespaceMode::Pod | v1::NamespaceMode::Container | v1::NamespaceMode::Target) | None => NetworkMode::Pod,
+        Some(v1::NamespaceMode::Pod | v1::NamespaceMode::Container | v1::NamespaceMode::Target)
+        | None => NetworkMode::Pod,
     };
     let ips = from.network.map(|network| {
-        std::iter::once(network.ip).chain(network.additional_ips.into_iter().map(|additional| additional.ip)).collect()
+        std::iter::once(network.ip)
+            .chain(
+                network
+                    .additional_ips
+                    .into_iter()
+                    .map(|additional| additional.ip),
+            )
+            .collect()
     });
     Ok(ObservedSandbox {
         id: SandboxId::new(from.id),
@@ -135,7 +165,9 @@ pub(super) fn container_status(
     let from = answer.ok_or_else(|| incomplete("ContainerStatus", "a status"))?;
     let state = match from.state() {
         v1::ContainerState::ContainerCreated => ContainerState::Created,
-        v1::ContainerState::ContainerRunning => ContainerState::Running { started_at: timestamp(from.started_at) },
+        v1::ContainerState::ContainerRunning => ContainerState::Running {
+            started_at: timestamp(from.started_at),
+        },
         v1::ContainerState::ContainerExited => ContainerState::Exited(Exit {
             code: from.exit_code,
             reason: from.reason,
@@ -145,31 +177,50 @@ pub(super) fn container_status(
         }),
         v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
     };
-    let annotated = from.annotations.get(labels::RESTART_COUNT).and_then(|count| count.parse().ok());
-    let user = from.user.and_then(|user| user.linux).map(|user| ContainerUser {
-        uid: user.uid,
-        gid: user.gid,
-        supplemental_groups: user.supplemental_groups,
-    });
+    let annotated = from
+        .annotations
+        .get(labels::RESTART_COUNT)
+        .and_then(|count| count.parse().ok());
+    let user = from
+        .user
+        .and_then(|user| user.linux)
+        .map(|user| ContainerUser {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: user.supplemental_groups,
+        });
     Ok(ObservedContainer {
         id: ContainerId::new(from.id),
         name: listed.name.clone(),
         sandbox_id: listed.sandbox_id.clone(),
         state,
         created_at: timestamp(from.created_at),
-        restart_count: annotated.unwrap_or_else(|| from.metadata.map_or(0, |metadata| metadata.attempt)),
+        restart_count: annotated
+            .unwrap_or_else(|| from.metadata.map_or(0, |metadata| metadata.attempt)),
         image: from.image.map(image_name).unwrap_or_default(),
         image_ref: from.image_ref,
-        hash: from.annotations.get(labels::CONTAINER_HASH).cloned().unwrap_or_default(),
+        hash: from
+            .annotations
+            .get(labels::CONTAINER_HASH)
+            .cloned()
+            .unwrap_or_default(),
         log_path: (!from.log_path.is_empty()).then(|| PathBuf::from(from.log_path)),
         user,
-        mounts: from.mounts.into_iter().map(|mount| (mount.container_path.into(), mount.host_path.into())).collect(),
+        mounts: from
+            .mounts
+            .into_iter()
+            .map(|mount| (mount.container_path.into(), mount.host_path.into()))
+            .collect(),
     })
 }
 
 /// What a status shows as a container's image: the author's name for it, where the runtime kept it.
 fn image_name(image: v1::ImageSpec) -> String {
-    if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
+    if image.user_specified_image.is_empty() {
+        image.image
+    } else {
+        image.user_specified_image
+    }
 }
 
 pub(super) fn image(from: v1::Image) -> Image {
@@ -200,9 +251,20 @@ pub(super) fn event(from: v1::ContainerEventResponse) -> RuntimeEvent {
         v1::ContainerEventType::ContainerDeletedEvent => EventKind::Deleted,
     };
     let sandbox = from.pod_sandbox_status.map(|sandbox| sandbox.labels);
-    let containers = from.containers_statuses.into_iter().map(|container| container.labels);
-    let pod = sandbox.into_iter().chain(containers).find_map(|labels| pod_ref(&labels)).map(|pod| pod.uid);
-    RuntimeEvent { id: from.container_id, kind, pod }
+    let containers = from
+        .containers_statuses
+        .into_iter()
+        .map(|container| container.labels);
+    let pod = sandbox
+        .into_iter()
+        .chain(containers)
+        .find_map(|labels| pod_ref(&labels))
+        .map(|pod| pod.uid);
+    RuntimeEvent {
+        id: from.container_id,
+        kind,
+        pod,
+    }
 }
 
 #[cfg(test)]
@@ -211,15 +273,32 @@ mod tests {
     use super::*;
 
     fn labelled(uid: &str) -> HashMap<String, String> {
-        [(labels::POD_UID, uid), (labels::POD_NAMESPACE, "default"), (labels::POD_NAME, "web"), (labels::CONTAINER_NAME, "app")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into()
+        [
+            (labels::POD_UID, uid),
+            (labels::POD_NAMESPACE, "default"),
+            (labels::POD_NAME, "web"),
+            (labels::CONTAINER_NAME, "app"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
     }
 
     #[test]
     fn what_no_kubelet_made_is_not_listed() {
-        assert_eq!(listed_sandbox(v1::PodSandbox { id: "s".to_owned(), ..v1::PodSandbox::default() }), None);
-        assert_eq!(listed_container(v1::Container { id: "c".to_owned(), ..v1::Container::default() }), None);
+        assert_eq!(
+            listed_sandbox(v1::PodSandbox {
+                id: "s".to_owned(),
+                ..v1::PodSandbox::default()
+            }),
+            None
+        );
+        assert_eq!(
+            listed_container(v1::Container {
+                id: "c".to_owned(),
+                ..v1::Container::default()
+            }),
+            None
+        );
     }
 
     #[test]
@@ -234,7 +313,10 @@ mod tests {
         .unwrap();
         let status = v1::ContainerStatus {
             id: "c1".to_owned(),
-            metadata: Some(v1::ContainerMetadata { name: "app".to_owned(), attempt: 2 }),
+            metadata: Some(v1::ContainerMetadata {
+                name: "app".to_owned(),
+                attempt: 2,
+            }),
             state: v1::ContainerState::ContainerExited.into(),
             started_at: 1_000_000_000,
             finished_at: 3_000_000_000,
@@ -252,25 +334,54 @@ mod tests {
         let exit = seen.state.exit().unwrap();
         assert_eq!((exit.code, exit.reason.as_str()), (7, "Error"));
         assert_eq!(exit.finished_at, "1970-01-01T00:00:03Z".parse().unwrap());
-        assert_eq!((seen.restart_count, seen.image.as_str(), seen.sandbox_id.as_str()), (5, "web:1", "s1"));
-        let bare = v1::ContainerStatus { annotations: HashMap::new(), ..status };
-        assert_eq!(container_status(Some(bare), &listed).unwrap().restart_count, 2, "the attempt stands in");
-        assert_eq!(container_status(None, &listed).unwrap_err().code, Code::Internal);
+        assert_eq!(
+            (
+                seen.restart_count,
+                seen.image.as_str(),
+                seen.sandbox_id.as_str()
+            ),
+            (5, "web:1", "s1")
+        );
+        let bare = v1::ContainerStatus {
+            annotations: HashMap::new(),
+            ..status
+        };
+        assert_eq!(
+            container_status(Some(bare), &listed).unwrap().restart_count,
+            2,
+            "the attempt stands in"
+        );
+        assert_eq!(
+            container_status(None, &listed).unwrap_err().code,
+            Code::Internal
+        );
     }
 
     #[test]
     fn an_event_names_its_pod_by_the_sandbox_or_by_a_container() {
-        let sandbox = v1::PodSandboxStatus { labels: labelled("u1"), ..v1::PodSandboxStatus::default() };
-        let by_sandbox = v1::ContainerEventResponse { pod_sandbox_status: Some(sandbox), ..v1::ContainerEventResponse::default() };
+        let sandbox = v1::PodSandboxStatus {
+            labels: labelled("u1"),
+            ..v1::PodSandboxStatus::default()
+        };
+        let by_sandbox = v1::ContainerEventResponse {
+            pod_sandbox_status: Some(sandbox),
+            ..v1::ContainerEventResponse::default()
+        };
         assert_eq!(event(by_sandbox).pod, Some(PodUid::new("u1")));
-        let container = v1::ContainerStatus { labels: labelled("u2"), ..v1::ContainerStatus::default() };
+        let container = v1::ContainerStatus {
+            labels: labelled("u2"),
+            ..v1::ContainerStatus::default()
+        };
         let by_container = v1::ContainerEventResponse {
             container_event_type: v1::ContainerEventType::ContainerDeletedEvent.into(),
             containers_statuses: vec![container],
             ..v1::ContainerEventResponse::default()
         };
         let event = event(by_container);
-        assert_eq!((event.pod, event.kind), (Some(PodUid::new("u2")), EventKind::Deleted));
+        assert_eq!(
+            (event.pod, event.kind),
+            (Some(PodUid::new("u2")), EventKind::Deleted)
+        );
     }
 
     #[test]
@@ -279,12 +390,17 @@ mod tests {
             metadata: Some(v1::PodSandboxMetadata::default()),
             network: Some(v1::PodSandboxNetworkStatus {
                 ip: "10.0.0.2".to_owned(),
-                additional_ips: vec![v1::PodIp { ip: "fd00::2".to_owned() }],
+                additional_ips: vec![v1::PodIp {
+                    ip: "fd00::2".to_owned(),
+                }],
             }),
             ..v1::PodSandboxStatus::default()
         };
         let sandbox = sandbox_status(Some(status)).unwrap();
-        assert_eq!(sandbox.ips, Some(vec!["10.0.0.2".to_owned(), "fd00::2".to_owned()]));
+        assert_eq!(
+            sandbox.ips,
+            Some(vec!["10.0.0.2".to_owned(), "fd00::2".to_owned()])
+        );
         assert!(sandbox.ready, "the state's zero value is ready");
     }
 }

@@ -44,7 +44,11 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     fn new(reason: &'static str, message: String) -> Self {
-        Self { reason, message, until: None }
+        Self {
+            reason,
+            message,
+            until: None,
+        }
     }
 }
 
@@ -77,35 +81,52 @@ struct Failure {
 
 impl Failures {
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max, entries: BTreeMap::new() }
+        Self {
+            first,
+            max,
+            entries: BTreeMap::new(),
+        }
     }
 
     /// A pull ended at `now` with this refusal: the next wait is the first one, or the double.
     pub(crate) fn failed(&mut self, key: &str, refusal: &Refusal, now: Timestamp) {
         let delay = match self.entries.get(key) {
-            Some(failure) if until(failure.at, now) <= self.max * 2 => (failure.delay * 2).min(self.max),
+            Some(failure) if until(failure.at, now) <= self.max * 2 => {
+                (failure.delay * 2).min(self.max)
+            }
             Some(_) | None => self.first,
         };
         let what = format!("{}: {}", refusal.reason, refusal.message);
-        self.entries.insert(key.to_owned(), Failure { delay, at: now, what });
+        self.entries.insert(
+            key.to_owned(),
+            Failure {
+                delay,
+                at: now,
+                what,
+            },
+        );
     }
 
     /// The end of the wait and what went wrong before, while a wait is on.
     fn waiting(&self, key: &str, now: Timestamp) -> Option<(Timestamp, &str)> {
         let failure = self.entries.get(key)?;
-        (until(failure.at, now) < failure.delay).then(|| (after(failure.at, failure.delay), failure.what.as_str()))
+        (until(failure.at, now) < failure.delay)
+            .then(|| (after(failure.at, failure.delay), failure.what.as_str()))
     }
 
     /// The wait on record; zero for none.
     #[cfg(test)]
     pub(crate) fn delay(&self, key: &str) -> Duration {
-        self.entries.get(key).map_or(Duration::ZERO, |failure| failure.delay)
+        self.entries
+            .get(key)
+            .map_or(Duration::ZERO, |failure| failure.delay)
     }
 
     /// Forgets what is of no consequence any more; to be called after a pull that succeeded.
     pub(crate) fn forget_old(&mut self, now: Timestamp) {
         let limit = self.max * 2;
-        self.entries.retain(|_, failure| until(failure.at, now) <= limit);
+        self.entries
+            .retain(|_, failure| until(failure.at, now) <= limit);
     }
 }
 
@@ -115,7 +136,9 @@ impl Failures {
 /// What the kubelet says of a name that is none.
 pub(crate) fn full_name(image: &str) -> Result<String, Refusal> {
     let invalid = |why: &str| {
-        let message = format!("Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": {why}");
+        let message = format!(
+            "Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": {why}"
+        );
         Refusal::new("InvalidImageName", message)
     };
     let (named, digest) = match image.split_once('@') {
@@ -130,28 +153,43 @@ pub(crate) fn full_name(image: &str) -> Result<String, Refusal> {
     };
     let (registry, repository) = match path.split_once('/') {
         Some((first, rest))
-            if first.contains(['.', ':']) || first == "localhost" || first.contains(|c: char| c.is_ascii_uppercase()) =>
+            if first.contains(['.', ':'])
+                || first == "localhost"
+                || first.contains(|c: char| c.is_ascii_uppercase()) =>
         {
             (Some(first), rest)
         }
         Some(_) | None => (None, path),
     };
     if repository.contains(|c: char| c.is_ascii_uppercase()) {
-        return Err(invalid(&format!("invalid reference format: repository name ({repository}) must be lowercase")));
+        return Err(invalid(&format!(
+            "invalid reference format: repository name ({repository}) must be lowercase"
+        )));
     }
     let word = |part: &str| {
         let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        part.starts_with(edge) && part.ends_with(edge) && part.chars().all(|c| edge(c) || matches!(c, '.' | '_' | '-'))
+        part.starts_with(edge)
+            && part.ends_with(edge)
+            && part
+                .chars()
+                .all(|c| edge(c) || matches!(c, '.' | '_' | '-'))
     };
     let tag_fits = |tag: &str| {
         tag.len() <= 128
             && tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-            && tag.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+            && tag
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
     };
-    let digest_fits = |digest: &str| digest.split_once(':').is_some_and(|(algorithm, hex)| {
-        !algorithm.is_empty() && hex.len() >= 32 && hex.chars().all(|c| c.is_ascii_hexdigit())
-    });
-    let host_fits = |host: &str| host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']'));
+    let digest_fits = |digest: &str| {
+        digest.split_once(':').is_some_and(|(algorithm, hex)| {
+            !algorithm.is_empty() && hex.len() >= 32 && hex.chars().all(|c| c.is_ascii_hexdigit())
+        })
+    };
+    let host_fits = |host: &str| {
+        host.chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']'))
+    };
     let fits = repository.split('/').all(word)
         && registry.is_none_or(host_fits)
         && tag.is_none_or(tag_fits)
@@ -159,7 +197,11 @@ pub(crate) fn full_name(image: &str) -> Result<String, Refusal> {
     if !fits {
         return Err(invalid("invalid reference format"));
     }
-    Ok(if tag.is_none() && digest.is_none() { format!("{image}:latest") } else { image.to_owned() })
+    Ok(if tag.is_none() && digest.is_none() {
+        format!("{image}:latest")
+    } else {
+        image.to_owned()
+    })
 }
 
 /// Decides about an image. `present` is what the runtime said when it was asked for it, which is not needed with
@@ -176,7 +218,8 @@ pub(crate) fn decide(
         match present {
             Ok(Some(reference)) => return Decision::Use(reference),
             Ok(None) if policy == PullPolicy::Never => {
-                let message = format!("Container image \"{image}\" is not present with pull policy of Never");
+                let message =
+                    format!("Container image \"{image}\" is not present with pull policy of Never");
                 return Decision::Refuse(Refusal::new("ErrImageNeverPull", message));
             }
             Ok(None) => {}
@@ -189,7 +232,11 @@ pub(crate) fn decide(
     match failures.waiting(key, now) {
         Some((end, what)) => {
             let message = format!("Back-off pulling image \"{image}\": {what}");
-            Decision::Refuse(Refusal { reason: "ImagePullBackOff", message, until: Some(end) })
+            Decision::Refuse(Refusal {
+                reason: "ImagePullBackOff",
+                message,
+                until: Some(end),
+            })
         }
         None => Decision::Pull,
     }
@@ -199,11 +246,17 @@ pub(crate) fn decide(
 pub(crate) fn pull_failure(image: &str, error: &str) -> Refusal {
     let kinds = [
         ("RegistryUnavailable", "the registry is unavailable"),
-        ("SignatureValidationFailed", "the signature validation failed"),
+        (
+            "SignatureValidationFailed",
+            "the signature validation failed",
+        ),
     ];
     for (reason, phrase) in kinds {
         if let Some(rest) = error.strip_prefix(reason) {
-            return Refusal::new(reason, format!("image pull failed for {image} because {phrase}{rest}"));
+            return Refusal::new(
+                reason,
+                format!("image pull failed for {image} because {phrase}{rest}"),
+            );
         }
     }
     Refusal::new("ErrImagePull", error.to_owned())
@@ -241,9 +294,15 @@ mod tests {
 
     /// One step of a vector: the expected answer is rebuilt from ours.
     fn step(failures: &mut Failures, step: &Value) -> Value {
-        let text = |key: &str| step.get(key).map(|value| value.as_str().unwrap().to_owned());
+        let text = |key: &str| {
+            step.get(key)
+                .map(|value| value.as_str().unwrap().to_owned())
+        };
         let epoch = Timestamp::UNIX_EPOCH;
-        let (image, key) = (text("image").unwrap(), format!("{}_{}", text("podUid").unwrap(), text("image").unwrap()));
+        let (image, key) = (
+            text("image").unwrap(),
+            format!("{}_{}", text("podUid").unwrap(), text("image").unwrap()),
+        );
         let mut now = after(epoch, seconds(&step["at"]));
         let mut answer = serde_json::Map::new();
         let mut pulled = None;
@@ -282,21 +341,34 @@ mod tests {
         }
         answer.insert("pullCalled".to_owned(), pulled.is_some().into());
         answer.extend(pulled.map(|name| ("pulledImage".to_owned(), name.into())));
-        answer.insert("backoffSeconds".to_owned(), failures.delay(&key).as_secs().into());
+        answer.insert(
+            "backoffSeconds".to_owned(),
+            failures.delay(&key).as_secs().into(),
+        );
         answer.into()
     }
 
     #[test]
     fn agrees_with_kubernetes() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vectors/image-backoff.jsonl.gz");
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/vectors/image-backoff.jsonl.gz"
+        );
         let mut text = String::new();
-        flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut text).unwrap();
+        flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap())
+            .read_to_string(&mut text)
+            .unwrap();
         let (mut cases, mut differing) = (0, Vec::new());
         for line in text.lines() {
             let case: Value = serde_json::from_str(line).unwrap();
             let mut failures = Failures::new(Duration::from_secs(10), Duration::from_secs(300));
             let expected = case["expected"].as_array().unwrap();
-            for (input, expected) in case["input"]["steps"].as_array().unwrap().iter().zip(expected) {
+            for (input, expected) in case["input"]["steps"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .zip(expected)
+            {
                 let mut expected = expected.as_object().unwrap().clone();
                 expected.retain(|key, _| key != "events" && key != "finishedAt");
                 if expected.get("imageRef").is_some() {
@@ -305,20 +377,33 @@ mod tests {
                 }
                 let answer = step(&mut failures, input);
                 if answer != Value::Object(expected.clone()) {
-                    differing.push(format!("{}: {input}\n  {answer}\n  {}", case["id"], Value::Object(expected)));
+                    differing.push(format!(
+                        "{}: {input}\n  {answer}\n  {}",
+                        case["id"],
+                        Value::Object(expected)
+                    ));
                     break;
                 }
             }
             cases += 1;
         }
         assert_eq!(cases, 700);
-        assert!(differing.is_empty(), "{} of {cases} differ:\n{}", differing.len(), differing[..differing.len().min(5)].join("\n"));
+        assert!(
+            differing.is_empty(),
+            "{} of {cases} differ:\n{}",
+            differing.len(),
+            differing[..differing.len().min(5)].join("\n")
+        );
     }
 
     #[test]
     fn old_failures_are_forgotten() {
         let mut failures = Failures::new(Duration::from_secs(10), Duration::from_secs(300));
-        failures.failed("k", &Refusal::new("ErrImagePull", String::new()), Timestamp::UNIX_EPOCH);
+        failures.failed(
+            "k",
+            &Refusal::new("ErrImagePull", String::new()),
+            Timestamp::UNIX_EPOCH,
+        );
         failures.forget_old(after(Timestamp::UNIX_EPOCH, Duration::from_secs(600)));
         assert_eq!(failures.delay("k").as_secs(), 10);
         failures.forget_old(after(Timestamp::UNIX_EPOCH, Duration::from_secs(601)));

@@ -33,7 +33,10 @@ impl Listing {
     }
 
     pub(crate) fn add_container(&mut self, container: &ListedContainer) {
-        self.containers.insert(container.id.clone(), (container.name.clone(), container.state));
+        self.containers.insert(
+            container.id.clone(),
+            (container.name.clone(), container.state),
+        );
     }
 }
 
@@ -83,22 +86,38 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
                 ListedState::Exited => Change::Died,
                 ListedState::Created | ListedState::Unknown => Change::Changed,
             };
-            events.push(PodEvent { what: name.clone(), change });
+            events.push(PodEvent {
+                what: name.clone(),
+                change,
+            });
         }
     }
     for (id, (name, _)) in &old.containers {
         if !new.containers.contains_key(id) {
-            events.push(PodEvent { what: name.clone(), change: Change::Removed });
+            events.push(PodEvent {
+                what: name.clone(),
+                change: Change::Removed,
+            });
         }
     }
     for (id, ready) in &new.sandboxes {
         if old.sandboxes.get(id) != Some(ready) {
-            events.push(PodEvent { what: "sandbox".to_owned(), change: if *ready { Change::Started } else { Change::Died } });
+            events.push(PodEvent {
+                what: "sandbox".to_owned(),
+                change: if *ready {
+                    Change::Started
+                } else {
+                    Change::Died
+                },
+            });
         }
     }
     for id in old.sandboxes.keys() {
         if !new.sandboxes.contains_key(id) {
-            events.push(PodEvent { what: "sandbox".to_owned(), change: Change::Removed });
+            events.push(PodEvent {
+                what: "sandbox".to_owned(),
+                change: Change::Removed,
+            });
         }
     }
     events
@@ -106,7 +125,11 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
 
 /// The differences as one phrase for a log line.
 pub(crate) fn cause(events: &[PodEvent]) -> String {
-    events.iter().map(PodEvent::to_string).collect::<Vec<_>>().join(", ")
+    events
+        .iter()
+        .map(PodEvent::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -117,8 +140,14 @@ mod tests {
     use super::*;
 
     fn containers(of: &[(&str, ListedState)]) -> Listing {
-        let containers = of.iter().map(|(id, state)| (ContainerId::new(*id), ("app".to_owned(), *state))).collect();
-        Listing { containers, sandboxes: BTreeMap::new() }
+        let containers = of
+            .iter()
+            .map(|(id, state)| (ContainerId::new(*id), ("app".to_owned(), *state)))
+            .collect();
+        Listing {
+            containers,
+            sandboxes: BTreeMap::new(),
+        }
     }
 
     #[rstest]
@@ -132,16 +161,29 @@ mod tests {
     #[case(&[("a", ListedState::Running)], &[("a", ListedState::Unknown)], "app changed")]
     #[case(&[("a", ListedState::Exited)], &[], "app was removed")]
     #[case(&[("a", ListedState::Exited)], &[("b", ListedState::Running)], "app started, app was removed")]
-    fn containers_differ(#[case] old: &[(&str, ListedState)], #[case] new: &[(&str, ListedState)], #[case] expected: &str) {
+    fn containers_differ(
+        #[case] old: &[(&str, ListedState)],
+        #[case] new: &[(&str, ListedState)],
+        #[case] expected: &str,
+    ) {
         assert_eq!(cause(&diff(&containers(old), &containers(new))), expected);
     }
 
     #[test]
     fn sandboxes_differ() {
-        let with = |ready| Listing { sandboxes: [(SandboxId::new("s"), ready)].into(), containers: BTreeMap::new() };
-        assert_eq!(cause(&diff(&Listing::default(), &with(true))), "sandbox started");
+        let with = |ready| Listing {
+            sandboxes: [(SandboxId::new("s"), ready)].into(),
+            containers: BTreeMap::new(),
+        };
+        assert_eq!(
+            cause(&diff(&Listing::default(), &with(true))),
+            "sandbox started"
+        );
         assert_eq!(cause(&diff(&with(true), &with(false))), "sandbox ended");
-        assert_eq!(cause(&diff(&with(false), &Listing::default())), "sandbox was removed");
+        assert_eq!(
+            cause(&diff(&with(false), &Listing::default())),
+            "sandbox was removed"
+        );
         assert_eq!(diff(&with(true), &with(true)), []);
     }
 }

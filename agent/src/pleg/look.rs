@@ -39,37 +39,67 @@ pub(super) async fn look(
         name if name.is_empty() => cri.version().await?.runtime_name,
         name => name,
     };
-    let (sandboxes, containers) = tokio::try_join!(cri.list_sandboxes(Some(uid)), cri.list_containers(Some(uid)))?;
+    let (sandboxes, containers) = tokio::try_join!(
+        cri.list_sandboxes(Some(uid)),
+        cri.list_containers(Some(uid))
+    )?;
     let listing = Listing::of(&sandboxes, &containers);
     let mut found = Known::default();
     for listed in &sandboxes {
-        let seen = known.sandboxes.get(&listed.id).filter(|seen| seen.ready == listed.ready && has_address(seen));
+        let seen = known
+            .sandboxes
+            .get(&listed.id)
+            .filter(|seen| seen.ready == listed.ready && has_address(seen));
         let sandbox = match seen {
             Some(seen) => Some(seen.clone()),
             None => known_to_runtime(cri.sandbox_status(&listed.id).await)?,
         };
-        found.sandboxes.extend(sandbox.map(|sandbox| (listed.id.clone(), sandbox)));
+        found
+            .sandboxes
+            .extend(sandbox.map(|sandbox| (listed.id.clone(), sandbox)));
     }
     for listed in &containers {
-        let seen = known.containers.get(&listed.id).filter(|(state, _)| *state == listed.state);
+        let seen = known
+            .containers
+            .get(&listed.id)
+            .filter(|(state, _)| *state == listed.state);
         let container = match seen {
             Some((_, seen)) => Some(seen.clone()),
             None => known_to_runtime(cri.container_status(listed).await)?,
         };
-        found.containers.extend(container.map(|container| (listed.id.clone(), (listed.state, container))));
+        found
+            .containers
+            .extend(container.map(|container| (listed.id.clone(), (listed.state, container))));
     }
     let mut observed = Observed::nothing(now);
     observed.runtime_name = runtime_name;
     observed.sandboxes = found.sandboxes.values().cloned().collect();
-    observed.sandboxes.sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
-    observed.containers = found.containers.values().map(|(_, container)| container.clone()).collect();
-    observed.containers.sort_by_key(|container| std::cmp::Reverse((container.created_at, container.restart_count)));
-    Ok(Look { observed, listing, known: found })
+    observed
+        .sandboxes
+        .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
+    observed.containers = found
+        .containers
+        .values()
+        .map(|(_, container)| container.clone())
+        .collect();
+    observed.containers.sort_by_key(|container| {
+        std::cmp::Reverse((container.created_at, container.restart_count))
+    });
+    Ok(Look {
+        observed,
+        listing,
+        known: found,
+    })
 }
 
 /// A sandbox that is still without an address may get one.
 fn has_address(sandbox: &ObservedSandbox) -> bool {
-    !sandbox.ready || sandbox.ips.as_ref().and_then(|ips| ips.first()).is_some_and(|ip| !ip.is_empty())
+    !sandbox.ready
+        || sandbox
+            .ips
+            .as_ref()
+            .and_then(|ips| ips.first())
+            .is_some_and(|ip| !ip.is_empty())
 }
 
 /// `None` for what the runtime has forgotten since it listed it.

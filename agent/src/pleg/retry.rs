@@ -12,7 +12,11 @@ pub(super) struct Retry {
 
 impl Retry {
     pub(super) fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max, next: first }
+        Self {
+            first,
+            max,
+            next: first,
+        }
     }
 
     /// How long to wait after this failure.

@@ -18,46 +18,84 @@ struct Scene {
 }
 
 fn scene() -> Scene {
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(
+        "2026-01-01T00:00:00Z".parse().unwrap(),
+    ));
     let fake = FakeCri::new(Arc::clone(&clock));
     fake.image("job", Behaviour::ends(Duration::from_secs(30), 3));
     let (cache, asks) = Cache::new();
     let (sender, pods) = watch::channel(None);
-    let periods = Periods { alone: Duration::from_secs(1), with_events: Duration::from_secs(10) };
+    let periods = Periods {
+        alone: Duration::from_secs(1),
+        with_events: Duration::from_secs(10),
+    };
     let mut task = JoinSet::new();
     task.spawn(run(Arc::new(fake.clone()), clock, periods, asks, sender));
-    Scene { fake, cache, pods, _task: task }
+    Scene {
+        fake,
+        cache,
+        pods,
+        _task: task,
+    }
 }
 
 fn pod_labels() -> BTreeMap<String, String> {
-    [(labels::POD_UID, "u1"), (labels::POD_NAMESPACE, "default"), (labels::POD_NAME, "p"), (labels::CONTAINER_NAME, "app")]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into()
+    [
+        (labels::POD_UID, "u1"),
+        (labels::POD_NAMESPACE, "default"),
+        (labels::POD_NAME, "p"),
+        (labels::CONTAINER_NAME, "app"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
 }
 
 /// Starts a container in a sandbox of pod u1, as a worker would.
 async fn start(fake: &FakeCri) {
-    let sandbox = SandboxSpec { name: "p".to_owned(), labels: pod_labels(), ..SandboxSpec::default() };
+    let sandbox = SandboxSpec {
+        name: "p".to_owned(),
+        labels: pod_labels(),
+        ..SandboxSpec::default()
+    };
     let id = fake.run_sandbox(&sandbox).await.unwrap();
-    let image = ImageSpec { image: "job".to_owned(), ..ImageSpec::default() };
-    let spec = ContainerSpec { name: "app".to_owned(), labels: pod_labels(), image, ..ContainerSpec::default() };
+    let image = ImageSpec {
+        image: "job".to_owned(),
+        ..ImageSpec::default()
+    };
+    let spec = ContainerSpec {
+        name: "app".to_owned(),
+        labels: pod_labels(),
+        image,
+        ..ContainerSpec::default()
+    };
     let container = fake.create_container(&id, &spec, &sandbox).await.unwrap();
     fake.start_container(&container).await.unwrap();
 }
 
 /// Waits for a snapshot and says at which second of the test it was there.
-async fn seconds_until(snapshots: &mut Snapshots, since: Instant, what: impl Fn(&Snapshot) -> bool) -> u64 {
+async fn seconds_until(
+    snapshots: &mut Snapshots,
+    since: Instant,
+    what: impl Fn(&Snapshot) -> bool,
+) -> u64 {
     let wait = snapshots.wait_for(|seen| seen.as_ref().is_some_and(&what));
-    tokio::time::timeout(Duration::from_secs(120), wait).await.expect("never seen").unwrap();
+    tokio::time::timeout(Duration::from_secs(120), wait)
+        .await
+        .expect("never seen")
+        .unwrap();
     since.elapsed().as_secs()
 }
 
 fn runs(seen: &Snapshot) -> bool {
-    seen.observed.container("app").is_some_and(|container| container.state.is_running())
+    seen.observed
+        .container("app")
+        .is_some_and(|container| container.state.is_running())
 }
 
 fn ended(seen: &Snapshot) -> bool {
-    seen.observed.container("app").is_some_and(|container| container.state.exit().is_some_and(|exit| exit.code == 3))
+    seen.observed
+        .container("app")
+        .is_some_and(|container| container.state.exit().is_some_and(|exit| exit.code == 3))
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +108,14 @@ async fn events_show_a_pod_at_once() {
     start(&scene.fake).await;
     assert_eq!(seconds_until(&mut snapshots, since, runs).await, 0);
     assert_eq!(seconds_until(&mut snapshots, since, ended).await, 30);
-    assert!(snapshots.borrow().as_ref().unwrap().cause.contains("app ended"));
+    assert!(
+        snapshots
+            .borrow()
+            .as_ref()
+            .unwrap()
+            .cause
+            .contains("app ended")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +151,11 @@ async fn a_broken_stream_is_followed_by_a_listing_and_a_new_stream() {
     scene.fake.break_events();
     start(&scene.fake).await;
     assert_eq!(seconds_until(&mut snapshots, since, runs).await, 0);
-    assert_eq!(seconds_until(&mut snapshots, since, ended).await, 30, "by the new stream");
+    assert_eq!(
+        seconds_until(&mut snapshots, since, ended).await,
+        30,
+        "by the new stream"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,6 +180,15 @@ async fn a_runtime_that_was_away_is_looked_at_again_and_tickets_are_answered() {
 async fn pods_that_nobody_follows_are_shown_too() {
     let mut scene = scene();
     start(&scene.fake).await;
-    let found = scene.pods.wait_for(|pods| pods.as_ref().is_some_and(|pods| pods.contains_key(&PodUid::new("u1")))).await;
-    assert_eq!(found.unwrap().as_ref().unwrap()[&PodUid::new("u1")].name, "p");
+    let found = scene
+        .pods
+        .wait_for(|pods| {
+            pods.as_ref()
+                .is_some_and(|pods| pods.contains_key(&PodUid::new("u1")))
+        })
+        .await;
+    assert_eq!(
+        found.unwrap().as_ref().unwrap()[&PodUid::new("u1")].name,
+        "p"
+    );
 }

@@ -46,7 +46,9 @@ impl Board {
     /// Hangs out a report in the place of the pod's last one.
     pub(crate) fn report(&self, report: PodReport, stage: Stage, cause: &str) {
         // The board ends after the workers, when the agent stops.
-        let _ = self.notes.send(Note::Report(Box::new(report), stage, cause.to_owned()));
+        let _ = self
+            .notes
+            .send(Note::Report(Box::new(report), stage, cause.to_owned()));
     }
 
     /// Every change from now on.
@@ -86,7 +88,9 @@ impl Desk {
             stages.insert(uid.clone(), stage);
             let forgotten = if report.removed {
                 removed.push_back(uid.clone());
-                (removed.len() > KEPT_REMOVED).then(|| removed.pop_front()).flatten()
+                (removed.len() > KEPT_REMOVED)
+                    .then(|| removed.pop_front())
+                    .flatten()
             } else {
                 // A pod that was gone and is wanted again.
                 removed.retain(|gone| *gone != uid);
@@ -102,7 +106,11 @@ impl Desk {
                     shown.remove(gone);
                 }
             });
-            listeners.retain(|listener| changes.iter().all(|change| listener.send(change.clone()).is_ok()));
+            listeners.retain(|listener| {
+                changes
+                    .iter()
+                    .all(|change| listener.send(change.clone()).is_ok())
+            });
         }
     }
 }

@@ -22,16 +22,21 @@ fn pod_word(report: &PodReport, stage: Stage) -> String {
     let phase = report.status.phase.as_deref().unwrap_or("Pending");
     match stage {
         Stage::Removed => "Removed".to_owned(),
+        Stage::Active => phase.to_owned(),
+        Stage::Ending | Stage::Ended if matches!(phase, "Succeeded" | "Failed") => phase.to_owned(),
         Stage::Ending => "Terminating".to_owned(),
-        Stage::Ended if !matches!(phase, "Succeeded" | "Failed") => "Ended".to_owned(),
-        Stage::Active | Stage::Ended => phase.to_owned(),
+        Stage::Ended => "Ended".to_owned(),
     }
 }
 
 /// A container's state with its reason: `Waiting(CrashLoopBackOff)`.
 fn container_word(container: &ContainerReport) -> String {
     let state = container.state.as_str();
-    if container.reason.is_empty() { state.to_owned() } else { format!("{state}({})", container.reason) }
+    if container.reason.is_empty() {
+        state.to_owned()
+    } else {
+        format!("{state}({})", container.reason)
+    }
 }
 
 /// The changes from `old` to `new`, containers first, then the pod.
@@ -57,18 +62,35 @@ pub(crate) fn transitions(
         });
     };
     for container in &report.containers {
-        let before = old.and_then(|(old, _)| old.containers.iter().find(|before| before.name == container.name));
-        let (from, to) = (before.map(container_word).unwrap_or_default(), container_word(container));
+        let before = old.and_then(|(old, _)| {
+            old.containers
+                .iter()
+                .find(|before| before.name == container.name)
+        });
+        let (from, to) = (
+            before.map(container_word).unwrap_or_default(),
+            container_word(container),
+        );
         // A run that began and ended between two reports shows by its id.
         let another_run = before.is_some_and(|before| {
-            before.container_id != container.container_id && container.state == ContainerPhase::Terminated
+            before.container_id != container.container_id
+                && container.state == ContainerPhase::Terminated
         });
         if from != to || another_run {
             let ended = container.state == ContainerPhase::Terminated;
-            push(Some(container.name.clone()), from, to, container.exit_code.filter(|_| ended));
+            push(
+                Some(container.name.clone()),
+                from,
+                to,
+                container.exit_code.filter(|_| ended),
+            );
         }
     }
-    let (from, to) = (old.map(|(old, stage)| pod_word(old, stage)).unwrap_or_default(), pod_word(report, stage));
+    let (from, to) = (
+        old.map(|(old, stage)| pod_word(old, stage))
+            .unwrap_or_default(),
+        pod_word(report, stage),
+    );
     if from != to {
         push(None, from, to, None);
     }
@@ -103,7 +125,10 @@ mod tests {
             uid: PodUid::new("u"),
             namespace: "default".to_owned(),
             name: "p".to_owned(),
-            status: k8s_openapi::api::core::v1::PodStatus { phase: Some(phase.to_owned()), ..Default::default() },
+            status: k8s_openapi::api::core::v1::PodStatus {
+                phase: Some(phase.to_owned()),
+                ..Default::default()
+            },
             finished: false,
             removed: false,
             containers,
@@ -112,35 +137,79 @@ mod tests {
 
     fn words(old: Option<(&PodReport, Stage)>, new: (&PodReport, Stage)) -> Vec<String> {
         let word = |t: &Transition| {
-            let exit = t.exit_code.map(|code| format!(" {code}")).unwrap_or_default();
-            format!("{}: {} -> {}{exit}", t.container.as_deref().unwrap_or("pod"), t.from, t.to)
+            let exit = t
+                .exit_code
+                .map(|code| format!(" {code}"))
+                .unwrap_or_default();
+            format!(
+                "{}: {} -> {}{exit}",
+                t.container.as_deref().unwrap_or("pod"),
+                t.from,
+                t.to
+            )
         };
-        transitions(old, new, Timestamp::UNIX_EPOCH, "test").iter().map(word).collect()
+        transitions(old, new, Timestamp::UNIX_EPOCH, "test")
+            .iter()
+            .map(word)
+            .collect()
     }
 
     #[test]
     fn a_pod_s_life() {
-        let waiting = pod("Pending", vec![container(ContainerPhase::Waiting, "ContainerCreating", "")]);
-        let running = pod("Running", vec![container(ContainerPhase::Running, "", "c1")]);
-        let ended = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
-        assert_eq!(words(None, (&waiting, Stage::Active)), ["app:  -> Waiting(ContainerCreating)", "pod:  -> Pending"]);
+        let waiting = pod(
+            "Pending",
+            vec![container(ContainerPhase::Waiting, "ContainerCreating", "")],
+        );
+        let running = pod(
+            "Running",
+            vec![container(ContainerPhase::Running, "", "c1")],
+        );
+        let ended = pod(
+            "Failed",
+            vec![container(ContainerPhase::Terminated, "Error", "c1")],
+        );
+        assert_eq!(
+            words(None, (&waiting, Stage::Active)),
+            ["app:  -> Waiting(ContainerCreating)", "pod:  -> Pending"]
+        );
         assert_eq!(
             words(Some((&waiting, Stage::Active)), (&running, Stage::Active)),
-            ["app: Waiting(ContainerCreating) -> Running", "pod: Pending -> Running"]
+            [
+                "app: Waiting(ContainerCreating) -> Running",
+                "pod: Pending -> Running"
+            ]
         );
-        assert_eq!(words(Some((&running, Stage::Active)), (&running, Stage::Active)), Vec::<String>::new());
-        assert_eq!(words(Some((&running, Stage::Active)), (&running, Stage::Ending)), ["pod: Running -> Terminating"]);
+        assert_eq!(
+            words(Some((&running, Stage::Active)), (&running, Stage::Active)),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            words(Some((&running, Stage::Active)), (&running, Stage::Ending)),
+            ["pod: Running -> Terminating"]
+        );
         assert_eq!(
             words(Some((&running, Stage::Ending)), (&ended, Stage::Ended)),
-            ["app: Running -> Terminated(Error) 3", "pod: Terminating -> Failed"]
+            [
+                "app: Running -> Terminated(Error) 3",
+                "pod: Terminating -> Failed"
+            ]
         );
-        assert_eq!(words(Some((&ended, Stage::Ended)), (&ended, Stage::Removed)), ["pod: Failed -> Removed"]);
+        assert_eq!(
+            words(Some((&ended, Stage::Ended)), (&ended, Stage::Removed)),
+            ["pod: Failed -> Removed"]
+        );
     }
 
     #[test]
     fn a_run_between_two_reports_is_not_lost() {
-        let first = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
-        let second = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c2")]);
+        let first = pod(
+            "Failed",
+            vec![container(ContainerPhase::Terminated, "Error", "c1")],
+        );
+        let second = pod(
+            "Failed",
+            vec![container(ContainerPhase::Terminated, "Error", "c2")],
+        );
         assert_eq!(
             words(Some((&first, Stage::Active)), (&second, Stage::Active)),
             ["app: Terminated(Error) -> Terminated(Error) 3"]

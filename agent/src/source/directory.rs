@@ -1,30 +1,317 @@
 //! A directory of manifests: watched by inotify, and listed again from time to time.
+//!
+//! As in Kubernetes 1.36, pkg/kubelet/config/file.go: names that begin with a dot are ignored, files of more than 10 MB are
+//! refused, a directory that is not there has no pods. A file that cannot be read or understood is reported once, keeps the
+//! pods it had, and takes nothing from the others.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use inotify::{EventStream, Inotify, WatchMask};
+use tokio_stream::StreamExt;
 
 use super::PodSource;
+use crate::execute::blocking;
+use crate::manifest::{self, Strictness};
 use crate::pod::Pod;
+
+/// How often the directory is listed although nothing was heard of it.
+const RELIST: Duration = Duration::from_secs(20);
+/// How soon when it cannot be watched.
+const RELIST_UNWATCHED: Duration = Duration::from_secs(1);
+/// The largest manifest, in bytes.
+const MAX_BYTES: u64 = 10 * 1024 * 1024;
 
 /// See [`directory`].
 pub struct DirectorySource {
-    path: PathBuf,
+    files: Files,
+    said: bool,
+    watch: Option<EventStream<[u8; 4096]>>,
 }
 
-/// The pods of the `*.yaml`, `*.yml` and `*.json` files in `path`.
+/// The pods of the `*.yaml`, `*.yml` and `*.json` files in `path`; an unknown field is a mistake.
 #[must_use]
 pub fn directory(path: PathBuf) -> DirectorySource {
-    DirectorySource { path }
+    let files = Files {
+        path,
+        strictness: Strictness::Strict,
+        known: BTreeMap::new(),
+    };
+    DirectorySource {
+        files,
+        said: false,
+        watch: None,
+    }
+}
+
+/// What is known of the files of a directory.
+#[derive(Clone)]
+struct Files {
+    path: PathBuf,
+    strictness: Strictness,
+    known: BTreeMap<String, Manifest>,
+}
+
+/// One file: what it said last, and the pods of when it was last good.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Manifest {
+    said: Said,
+    pods: Vec<Pod>,
+}
+
+/// What reading a file gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Said {
+    #[default]
+    Nothing,
+    Text(String),
+    Unreadable(String),
+}
+
+impl Files {
+    /// Reads the directory. Says whether its pods are others than before.
+    fn read(&mut self) -> bool {
+        let names = match list(&self.path) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(path = %self.path.display(), "the manifest directory is not there; it has no pods until it is");
+                Vec::new()
+            }
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "cannot list the manifest directory; its pods stay as they are");
+                return false;
+            }
+        };
+        let before = self.pods();
+        self.known.retain(|name, _| names.contains(name));
+        for name in names {
+            let path = self.path.join(&name);
+            let said = match read(&path) {
+                Ok(text) => Said::Text(text),
+                Err(error) => Said::Unreadable(error.to_string()),
+            };
+            let manifest = self.known.entry(name).or_default();
+            if manifest.said != said {
+                manifest.take(&path, said, self.strictness);
+            }
+        }
+        self.pods() != before
+    }
+
+    fn pods(&self) -> Vec<Pod> {
+        self.known
+            .values()
+            .flat_map(|manifest| manifest.pods.clone())
+            .collect()
+    }
+}
+
+impl Manifest {
+    fn take(&mut self, path: &Path, said: Said, strictness: Strictness) {
+        match &said {
+            Said::Nothing => {}
+            Said::Unreadable(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot read a manifest; its pods stay as they are");
+            }
+            Said::Text(text) => {
+                let parsed = manifest::parse(&path.display().to_string(), text, strictness);
+                for warning in &parsed.warnings {
+                    tracing::warn!("{warning}");
+                }
+                for problem in &parsed.problems {
+                    tracing::error!("{problem}");
+                }
+                // A file that is being written is empty for a moment, and that is no wish to end its pods.
+                if text.trim().is_empty() {
+                    tracing::warn!(path = %path.display(), "a manifest is empty; its pods stay as they are");
+                } else if parsed.problems.is_empty() {
+                    self.pods = parsed.pods;
+                } else {
+                    tracing::error!(path = %path.display(), "a manifest is not right; its pods stay as they are");
+                }
+            }
+        }
+        self.said = said;
+    }
+}
+
+/// The names of the manifests in a directory, sorted.
+fn list(path: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let Ok(name) = entry?.file_name().into_string() else {
+            continue;
+        };
+        let manifest = [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|ending| name.ends_with(ending));
+        if manifest && !name.starts_with('.') && path.join(&name).is_file() {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let length = fs::File::open(path)?
+        .take(MAX_BYTES + 1)
+        .read_to_string(&mut text)?;
+    if length as u64 > MAX_BYTES {
+        return Err(io::Error::other("it is larger than 10 MB"));
+    }
+    Ok(text)
+}
+
+/// Watches a directory for files that were written, put there, or taken away.
+fn watch(path: &Path) -> io::Result<EventStream<[u8; 4096]>> {
+    let inotify = Inotify::init()?;
+    let mask = WatchMask::CLOSE_WRITE
+        | WatchMask::MOVED_TO
+        | WatchMask::MOVED_FROM
+        | WatchMask::DELETE
+        | WatchMask::DELETE_SELF
+        | WatchMask::MOVE_SELF;
+    inotify.watches().add(path, mask)?;
+    inotify.into_event_stream([0; 4096])
+}
+
+impl DirectorySource {
+    /// What an unknown field is, from now on.
+    #[must_use]
+    pub fn with_strictness(mut self, strictness: Strictness) -> Self {
+        self.files.strictness = strictness;
+        self
+    }
+
+    /// Waits until the directory may be different.
+    async fn news(&mut self) {
+        let Some(events) = &mut self.watch else {
+            return tokio::time::sleep(RELIST_UNWATCHED).await;
+        };
+        match tokio::time::timeout(RELIST, events.next()).await {
+            // A watch ends with its directory, so each time something is gone it is made anew.
+            Ok(Some(Ok(event))) if event.name.is_some() => {}
+            Ok(_) => self.watch = None,
+            Err(_) => {}
+        }
+    }
 }
 
 #[async_trait]
 impl PodSource for DirectorySource {
     fn name(&self) -> String {
-        format!("directory {}", self.path.display())
+        format!("directory {}", self.files.path.display())
     }
 
     async fn next(&mut self) -> Option<Vec<Pod>> {
-        None
+        loop {
+            if self.said {
+                self.news().await;
+            }
+            if self.watch.is_none() {
+                // Before it is read, so that nothing is missed between the two.
+                self.watch = watch(&self.files.path).ok();
+            }
+            let mut files = self.files.clone();
+            let (files, changed) = blocking(move || {
+                let changed = files.read();
+                (files, changed)
+            })
+            .await;
+            self.files = files;
+            if changed || !self.said {
+                self.said = true;
+                return Some(self.files.pods());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn manifest(name: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: app\n    image: crib.local/host\n"
+        )
+    }
+
+    /// The names of the pods that the source wants next, within a bounded time.
+    async fn next(source: &mut DirectorySource) -> Vec<String> {
+        let pods = tokio::time::timeout(Duration::from_secs(60), source.next())
+            .await
+            .expect("no news")
+            .unwrap();
+        pods.iter().map(|pod| pod.name().to_owned()).collect()
+    }
+
+    fn put(dir: &Path, name: &str, text: &str) {
+        let hidden = dir.join(format!(".{name}.new"));
+        fs::write(&hidden, text).unwrap();
+        fs::rename(hidden, dir.join(name)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn files_come_and_change_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "b.yaml", &manifest("b"));
+        fs::write(dir.path().join(".hidden.yaml"), manifest("hidden")).unwrap();
+        fs::write(dir.path().join("notes.txt"), "no manifest").unwrap();
+        let mut source = directory(dir.path().to_owned());
+        assert_eq!(next(&mut source).await, ["b"]);
+        put(dir.path(), "a.yml", &manifest("a"));
+        assert_eq!(next(&mut source).await, ["a", "b"]);
+        fs::write(dir.path().join("b.yaml"), manifest("c")).unwrap();
+        assert_eq!(next(&mut source).await, ["a", "c"]);
+        fs::remove_file(dir.path().join("a.yml")).unwrap();
+        assert_eq!(next(&mut source).await, ["c"]);
+    }
+
+    #[tokio::test]
+    async fn a_bad_file_keeps_its_pods_and_takes_none_of_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "a.yaml", &manifest("a"));
+        let mut source = directory(dir.path().to_owned());
+        assert_eq!(next(&mut source).await, ["a"]);
+        put(dir.path(), "a.yaml", "kind: [");
+        put(dir.path(), "b.yaml", &manifest("b"));
+        assert_eq!(next(&mut source).await, ["a", "b"]);
+        put(dir.path(), "a.yaml", &manifest("better"));
+        assert_eq!(next(&mut source).await, ["better", "b"]);
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_not_there_has_no_pods_until_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("manifests");
+        let mut source = directory(dir.clone());
+        assert_eq!(next(&mut source).await, [""; 0]);
+        fs::create_dir(&dir).unwrap();
+        put(&dir, "a.yaml", &manifest("a"));
+        assert_eq!(next(&mut source).await, ["a"]);
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(next(&mut source).await, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large.yaml");
+        fs::File::create(&path)
+            .unwrap()
+            .set_len(MAX_BYTES + 1)
+            .unwrap();
+        assert_eq!(
+            read(&path).unwrap_err().to_string(),
+            "it is larger than 10 MB"
+        );
     }
 }

@@ -7,8 +7,8 @@ use cri::v1;
 use crate::labels;
 use crate::pod::PodUid;
 use crate::spec::{
-    ContainerSecurity, ContainerSpec, ImageSpec, MountSpec, NamespaceMode, Namespaces, PortMapping, Propagation, Protocol,
-    Resources, SandboxSecurity, SandboxSpec, SecurityProfile, Selinux,
+    ContainerSecurity, ContainerSpec, ImageSpec, MountSpec, NamespaceMode, Namespaces, PortMapping,
+    Propagation, Protocol, Resources, SandboxSecurity, SandboxSpec, SecurityProfile, Selinux,
 };
 
 /// A selector of everything that is labelled as the pod's.
@@ -17,7 +17,9 @@ pub(in crate::cri) fn pod_selector(uid: &PodUid) -> HashMap<String, String> {
 }
 
 fn map(from: &BTreeMap<String, String>) -> HashMap<String, String> {
-    from.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+    from.iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
 fn text(path: &std::path::Path) -> String {
@@ -87,7 +89,11 @@ fn sandbox_security(from: &SandboxSecurity) -> v1::LinuxSandboxSecurityContext {
 }
 
 fn groups_policy(strict: bool) -> i32 {
-    if strict { v1::SupplementalGroupsPolicy::Strict.into() } else { v1::SupplementalGroupsPolicy::Merge.into() }
+    if strict {
+        v1::SupplementalGroupsPolicy::Strict.into()
+    } else {
+        v1::SupplementalGroupsPolicy::Merge.into()
+    }
 }
 
 fn namespace_mode(from: NamespaceMode) -> i32 {
@@ -102,10 +108,22 @@ fn namespace_mode(from: NamespaceMode) -> i32 {
 
 fn namespaces(from: &Namespaces) -> v1::NamespaceOption {
     let user = match &from.user {
-        None => v1::UserNamespace { mode: v1::NamespaceMode::Node.into(), uids: Vec::new(), gids: Vec::new() },
+        None => v1::UserNamespace {
+            mode: v1::NamespaceMode::Node.into(),
+            uids: Vec::new(),
+            gids: Vec::new(),
+        },
         Some(user) => {
-            let mapping = v1::IdMapping { host_id: user.host_id, container_id: user.container_id, length: user.length };
-            v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: vec![mapping], gids: vec![mapping] }
+            let mapping = v1::IdMapping {
+                host_id: user.host_id,
+                container_id: user.container_id,
+                length: user.length,
+            };
+            v1::UserNamespace {
+                mode: v1::NamespaceMode::Pod.into(),
+                uids: vec![mapping],
+                gids: vec![mapping],
+            }
         }
     };
     v1::NamespaceOption {
@@ -133,7 +151,10 @@ fn profile(from: &SecurityProfile) -> v1::SecurityProfile {
         SecurityProfile::Unconfined => (ProfileType::Unconfined, String::new()),
         SecurityProfile::Localhost(name) => (ProfileType::Localhost, name.clone()),
     };
-    v1::SecurityProfile { profile_type: kind.into(), localhost_ref }
+    v1::SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref,
+    }
 }
 
 fn resources(from: &Resources) -> v1::LinuxContainerResources {
@@ -147,7 +168,10 @@ fn resources(from: &Resources) -> v1::LinuxContainerResources {
         hugepage_limits: from
             .hugepage_limits
             .iter()
-            .map(|(page_size, limit)| v1::HugepageLimit { page_size: page_size.clone(), limit: *limit })
+            .map(|(page_size, limit)| v1::HugepageLimit {
+                page_size: page_size.clone(),
+                limit: *limit,
+            })
             .collect(),
         unified: map(&from.unified),
         ..v1::LinuxContainerResources::default()
@@ -183,7 +207,10 @@ fn mount(from: &MountSpec) -> v1::Mount {
 
 pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerConfig {
     v1::ContainerConfig {
-        metadata: Some(v1::ContainerMetadata { name: spec.name.clone(), attempt: spec.attempt }),
+        metadata: Some(v1::ContainerMetadata {
+            name: spec.name.clone(),
+            attempt: spec.attempt,
+        }),
         image: Some(image_spec(&spec.image)),
         command: spec.command.clone(),
         args: spec.args.clone(),
@@ -191,7 +218,10 @@ pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerCon
         envs: spec
             .envs
             .iter()
-            .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone().into_bytes() })
+            .map(|(key, value)| v1::KeyValue {
+                key: key.clone(),
+                value: value.clone().into_bytes(),
+            })
             .collect(),
         mounts: spec.mounts.iter().map(mount).collect(),
         labels: map(&spec.labels),
@@ -241,13 +271,33 @@ mod tests {
 
     #[test]
     fn namespaces_go_over_with_the_users() {
-        let shared = namespaces(&Namespaces { network: NamespaceMode::Node, pid: NamespaceMode::Container, ..Namespaces::default() });
+        let shared = namespaces(&Namespaces {
+            network: NamespaceMode::Node,
+            pid: NamespaceMode::Container,
+            ..Namespaces::default()
+        });
         assert_eq!(shared.network(), v1::NamespaceMode::Node);
         assert_eq!(shared.pid(), v1::NamespaceMode::Container);
-        assert_eq!(shared.userns_options.unwrap().mode(), v1::NamespaceMode::Node, "no user namespace is the node's");
-        let own = UserNamespace { host_id: 100_000, container_id: 0, length: 65_536 };
-        let own = namespaces(&Namespaces { user: Some(own), ..Namespaces::default() }).userns_options.unwrap();
-        assert_eq!((own.mode(), own.uids.len(), own.gids.len()), (v1::NamespaceMode::Pod, 1, 1));
+        assert_eq!(
+            shared.userns_options.unwrap().mode(),
+            v1::NamespaceMode::Node,
+            "no user namespace is the node's"
+        );
+        let own = UserNamespace {
+            host_id: 100_000,
+            container_id: 0,
+            length: 65_536,
+        };
+        let own = namespaces(&Namespaces {
+            user: Some(own),
+            ..Namespaces::default()
+        })
+        .userns_options
+        .unwrap();
+        assert_eq!(
+            (own.mode(), own.uids.len(), own.gids.len()),
+            (v1::NamespaceMode::Pod, 1, 1)
+        );
         assert_eq!(own.uids[0].host_id, 100_000);
     }
 
@@ -256,8 +306,15 @@ mod tests {
         let spec = ContainerSpec {
             name: "app".to_owned(),
             attempt: 3,
-            envs: vec![("B".to_owned(), "2".to_owned()), ("A".to_owned(), "1".to_owned())],
-            mounts: vec![MountSpec { container_path: "/data".to_owned(), host_path: "/host".into(), ..MountSpec::default() }],
+            envs: vec![
+                ("B".to_owned(), "2".to_owned()),
+                ("A".to_owned(), "1".to_owned()),
+            ],
+            mounts: vec![MountSpec {
+                container_path: "/data".to_owned(),
+                host_path: "/host".into(),
+                ..MountSpec::default()
+            }],
             ..ContainerSpec::default()
         };
         let config = container_config(&spec);
@@ -265,6 +322,9 @@ mod tests {
         let names: Vec<_> = config.envs.iter().map(|env| env.key.as_str()).collect();
         assert_eq!(names, ["B", "A"]);
         assert_eq!(config.mounts[0].host_path, "/host");
-        assert_eq!(config.linux.unwrap().security_context.unwrap().run_as_user, None);
+        assert_eq!(
+            config.linux.unwrap().security_context.unwrap().run_as_user,
+            None
+        );
     }
 }

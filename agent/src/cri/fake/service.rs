@@ -1,0 +1,415 @@
+//! What the scripted runtime answers to each call.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::BroadcastStream;
+
+use super::{
+    Behaviour, Container, FakeCri, Inner, PoisonError, Sandbox, failed, not_found, pod_of,
+};
+use crate::cri::{
+    Code, Cri, CriError, EventKind, EventStream, ExecOutput, FsUsage, Image, ListedContainer,
+    ListedSandbox, ListedState, RuntimeCondition, RuntimeStatus, Version,
+};
+use crate::labels;
+use crate::observed::{
+    ContainerId, ContainerState, NetworkMode, ObservedContainer, ObservedSandbox, SandboxId,
+};
+use crate::pod::PodUid;
+use crate::spec::{ContainerSpec, ImageSpec, NamespaceMode, SandboxSpec};
+
+#[async_trait]
+impl Cri for FakeCri {
+    async fn version(&self) -> Result<Version, CriError> {
+        self.called("Version", "")?;
+        Ok(Version {
+            runtime_name: "fake".to_owned(),
+            runtime_version: "1.0.0".to_owned(),
+            api_version: "v1".to_owned(),
+        })
+    }
+
+    async fn status(&self) -> Result<RuntimeStatus, CriError> {
+        self.called("Status", "")?;
+        let condition = |kind: &str| RuntimeCondition {
+            kind: kind.to_owned(),
+            status: true,
+            ..RuntimeCondition::default()
+        };
+        Ok(RuntimeStatus {
+            conditions: vec![condition("RuntimeReady"), condition("NetworkReady")],
+        })
+    }
+
+    async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
+        self.called("RunPodSandbox", &format!("{}/{}", spec.name, spec.attempt))?;
+        let now = self.clock.now();
+        let mut inner = self.lock();
+        inner.serial += 1;
+        let id = SandboxId::new(format!("sandbox-{}", inner.serial));
+        let listed = ListedSandbox {
+            id: id.clone(),
+            pod: pod_of(&spec.labels),
+            ready: true,
+            created_at: now,
+        };
+        let pod = listed.pod.uid.clone();
+        inner.sandboxes.insert(
+            id.clone(),
+            Sandbox {
+                listed,
+                spec: spec.clone(),
+            },
+        );
+        drop(inner);
+        self.emit(id.as_str(), EventKind::Started, Some(pod));
+        Ok(id)
+    }
+
+    async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
+        let Some(name) = self
+            .lock()
+            .sandboxes
+            .get(id)
+            .map(|sandbox| sandbox.spec.name.clone())
+        else {
+            return Ok(());
+        };
+        self.called("StopPodSandbox", &name)?;
+        let members: Vec<ContainerId> = {
+            let mut inner = self.lock();
+            if let Some(sandbox) = inner.sandboxes.get_mut(id) {
+                sandbox.listed.ready = false;
+            }
+            inner
+                .containers
+                .values()
+                .filter(|c| c.listed.sandbox_id == *id)
+                .map(|c| c.listed.id.clone())
+                .collect()
+        };
+        for member in members {
+            self.end(&member, 137);
+        }
+        Ok(())
+    }
+
+    async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
+        let Some(name) = self
+            .lock()
+            .sandboxes
+            .get(id)
+            .map(|sandbox| sandbox.spec.name.clone())
+        else {
+            return Ok(());
+        };
+        self.called("RemovePodSandbox", &name)?;
+        let mut inner = self.lock();
+        inner
+            .containers
+            .retain(|_, container| container.listed.sandbox_id != *id);
+        inner.sandboxes.remove(id);
+        Ok(())
+    }
+
+    async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError> {
+        self.called("PodSandboxStatus", "")?;
+        let inner = self.lock();
+        let sandbox = inner
+            .sandboxes
+            .get(id)
+            .ok_or_else(|| not_found("PodSandboxStatus", id.as_str()))?;
+        let node = sandbox.spec.security.namespaces.network == NamespaceMode::Node;
+        Ok(ObservedSandbox {
+            id: id.clone(),
+            ready: sandbox.listed.ready,
+            attempt: sandbox.spec.attempt,
+            created_at: sandbox.listed.created_at,
+            network: if node {
+                NetworkMode::Node
+            } else {
+                NetworkMode::Pod
+            },
+            ips: (!node).then(|| vec!["10.0.0.2".to_owned()]),
+        })
+    }
+
+    async fn list_sandboxes(&self, of: Option<&PodUid>) -> Result<Vec<ListedSandbox>, CriError> {
+        self.called("ListPodSandbox", "")?;
+        let inner = self.lock();
+        let all = inner
+            .sandboxes
+            .values()
+            .map(|sandbox| sandbox.listed.clone());
+        Ok(all
+            .filter(|sandbox| of.is_none_or(|uid| sandbox.pod.uid == *uid))
+            .collect())
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        spec: &ContainerSpec,
+        _sandbox_spec: &SandboxSpec,
+    ) -> Result<ContainerId, CriError> {
+        self.called(
+            "CreateContainer",
+            &format!("{}/{}", spec.name, spec.attempt),
+        )?;
+        let behaviour = self
+            .behaviour(&spec.image.image)
+            .ok_or_else(|| not_found("CreateContainer", &spec.image.image))?;
+        if let Some(message) = behaviour.create_fails {
+            return Err(failed("CreateContainer", message));
+        }
+        let now = self.clock.now();
+        let mut inner = self.lock();
+        let pod = match inner.sandboxes.get(sandbox) {
+            Some(sandbox) if sandbox.listed.ready => sandbox.listed.pod.clone(),
+            Some(_) | None => return Err(not_found("CreateContainer", sandbox.as_str())),
+        };
+        inner.serial += 1;
+        let id = ContainerId::new(format!("container-{}", inner.serial));
+        let listed = ListedContainer {
+            id: id.clone(),
+            sandbox_id: sandbox.clone(),
+            pod,
+            name: spec.name.clone(),
+            state: ListedState::Created,
+            created_at: now,
+        };
+        let container = Container {
+            listed,
+            spec: spec.clone(),
+            started_at: None,
+            exit: None,
+            ended: watch::channel(false).0,
+        };
+        inner.containers.insert(id.clone(), container);
+        Ok(id)
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
+        self.called("StartContainer", &self.about(id))?;
+        let now = self.clock.now();
+        let (behaviour, pod) = {
+            let mut inner = self.lock();
+            let Inner {
+                containers, images, ..
+            } = &mut *inner;
+            let container = containers
+                .get_mut(id)
+                .ok_or_else(|| not_found("StartContainer", id.as_str()))?;
+            let behaviour = images
+                .get(container.spec.image.image.trim_end_matches(":latest"))
+                .cloned()
+                .unwrap_or_else(Behaviour::forever);
+            if let Some(message) = behaviour.start_fails {
+                return Err(failed("StartContainer", message));
+            }
+            container.listed.state = ListedState::Running;
+            container.started_at = Some(now);
+            (behaviour, container.listed.pod.uid.clone())
+        };
+        self.emit(id.as_str(), EventKind::Started, Some(pod));
+        if let Some((after, code)) = behaviour.ends {
+            let (fake, id) = (self.clone(), id.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                fake.end(&id, code);
+            });
+        }
+        Ok(())
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), CriError> {
+        self.called(
+            "StopContainer",
+            &format!("{} {}s", self.about(id), grace.as_secs()),
+        )?;
+        let (mut ended, yields_after) = {
+            let inner = self.lock();
+            let Some(container) = inner.containers.get(id) else {
+                return Ok(());
+            };
+            if container.listed.state != ListedState::Running {
+                return Ok(());
+            }
+            let behaviour = inner
+                .images
+                .get(container.spec.image.image.trim_end_matches(":latest"));
+            (
+                container.ended.subscribe(),
+                behaviour.and_then(|behaviour| behaviour.yields_after),
+            )
+        };
+        let (wait, code) = match yields_after {
+            Some(after) if after <= grace => (after, 143),
+            Some(_) | None => (grace, 137),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => self.end(id, code),
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+        Ok(())
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError> {
+        if !self.lock().containers.contains_key(id) {
+            return Ok(());
+        }
+        self.called("RemoveContainer", &self.about(id))?;
+        let pod = self
+            .lock()
+            .containers
+            .remove(id)
+            .map(|container| container.listed.pod.uid);
+        self.emit(id.as_str(), EventKind::Deleted, pod);
+        Ok(())
+    }
+
+    async fn container_status(
+        &self,
+        listed: &ListedContainer,
+    ) -> Result<ObservedContainer, CriError> {
+        self.called("ContainerStatus", "")?;
+        let inner = self.lock();
+        let container = inner
+            .containers
+            .get(&listed.id)
+            .ok_or_else(|| not_found("ContainerStatus", listed.id.as_str()))?;
+        let spec = &container.spec;
+        let state = match (
+            container.listed.state,
+            &container.exit,
+            container.started_at,
+        ) {
+            (ListedState::Created, _, _) => ContainerState::Created,
+            (ListedState::Running, _, Some(started_at)) => ContainerState::Running { started_at },
+            (ListedState::Exited, Some(exit), _) => ContainerState::Exited(exit.clone()),
+            (ListedState::Running | ListedState::Exited | ListedState::Unknown, _, _) => {
+                ContainerState::Unknown
+            }
+        };
+        let logs = inner
+            .sandboxes
+            .get(&container.listed.sandbox_id)
+            .map(|sandbox| sandbox.spec.log_directory.clone());
+        Ok(ObservedContainer {
+            id: listed.id.clone(),
+            name: listed.name.clone(),
+            sandbox_id: listed.sandbox_id.clone(),
+            state,
+            created_at: container.listed.created_at,
+            restart_count: spec.attempt,
+            image: spec.image.user_specified.clone(),
+            image_ref: spec.image.image.clone(),
+            hash: spec
+                .annotations
+                .get(labels::CONTAINER_HASH)
+                .cloned()
+                .unwrap_or_default(),
+            log_path: logs.map(|logs| logs.join(&spec.log_path)),
+            user: None,
+            mounts: spec
+                .mounts
+                .iter()
+                .map(|m| (m.container_path.clone().into(), m.host_path.clone()))
+                .collect(),
+        })
+    }
+
+    async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError> {
+        self.called("ListContainers", "")?;
+        let inner = self.lock();
+        let all = inner
+            .containers
+            .values()
+            .map(|container| container.listed.clone());
+        Ok(all
+            .filter(|container| of.is_none_or(|uid| container.pod.uid == *uid))
+            .collect())
+    }
+
+    async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
+        self.called("ImageStatus", "")?;
+        let inner = self.lock();
+        let present = inner
+            .images
+            .get(image.image.trim_end_matches(":latest"))
+            .is_some_and(|behaviour| behaviour.present);
+        let found = present || inner.pulled.contains(&image.image);
+        Ok(found.then(|| Image {
+            id: image.image.clone(),
+            size: 1,
+            ..Image::default()
+        }))
+    }
+
+    async fn pull_image(
+        &self,
+        image: &ImageSpec,
+        _sandbox: &SandboxSpec,
+    ) -> Result<String, CriError> {
+        self.called("PullImage", &image.image)?;
+        let behaviour = self
+            .behaviour(&image.image)
+            .ok_or_else(|| not_found("PullImage", &image.image))?;
+        tokio::time::sleep(behaviour.pull.0).await;
+        match behaviour.pull.1 {
+            Some(message) => Err(failed("PullImage", message)),
+            None => {
+                self.lock().pulled.insert(image.image.clone());
+                Ok(image.image.clone())
+            }
+        }
+    }
+
+    async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError> {
+        self.called("RemoveImage", &image.image)?;
+        self.lock().pulled.remove(&image.image);
+        Ok(())
+    }
+
+    async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
+        self.called("ImageFsInfo", "")?;
+        Ok(Vec::new())
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        _: &[String],
+        _: Option<Duration>,
+    ) -> Result<ExecOutput, CriError> {
+        self.called("ExecSync", &self.about(id))?;
+        Ok(ExecOutput::default())
+    }
+
+    async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {
+        self.called("ReopenContainerLog", &self.about(id))
+    }
+
+    async fn events(&self) -> Result<EventStream, CriError> {
+        self.called("GetContainerEvents", "")?;
+        if self.lock().no_events {
+            let message = "this fake was told to give none".to_owned();
+            return Err(CriError {
+                call: "GetContainerEvents",
+                code: Code::Unimplemented,
+                message,
+            });
+        }
+        let receiver = self
+            .events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .subscribe();
+        Ok(Box::pin(BroadcastStream::new(receiver).map(|event| {
+            event.map_err(|error| failed("GetContainerEvents", error.to_string()))
+        })))
+    }
+}

@@ -1,0 +1,351 @@
+//! Carries out plans: each action becomes its CRI calls. It decides nothing; what fails is told to the worker and the rest
+//! goes on as far as it can.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::until;
+use crate::cri::CriError;
+use crate::observed::{ContainerId, Observed, SandboxId};
+use crate::plan::terminate::{self, KillPlan};
+use crate::plan::{PodPlan, SandboxStep, Start, When};
+use crate::pod::{Pod, is_sidecar};
+use crate::shared::Shared;
+use crate::spec::{self, HostVolume, SandboxSpec};
+use crate::volumes::{PodDirs, VolumeError};
+
+mod container;
+pub(crate) mod kill;
+
+/// What the worker is told while a plan is carried out.
+#[derive(Clone, Debug)]
+pub(crate) enum Progress {
+    /// A container is about to be started.
+    Attempting(Start),
+    /// Its image was pulled.
+    Pulled(String, Duration),
+    /// It was made.
+    Created(String, Duration),
+    /// It was started.
+    Started(String, Duration),
+    /// Something failed.
+    Failed(Failure),
+}
+
+/// Something that failed and is to be tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The container; `None` for the whole pod.
+    pub(crate) container: Option<String>,
+    /// One word for the waiting state.
+    pub(crate) reason: String,
+    /// In words.
+    pub(crate) message: String,
+    /// It is of no use to try again before this moment.
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// All that carrying out a plan needs.
+pub(crate) struct Job {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pod: Pod,
+    pub(crate) dirs: PodDirs,
+    pub(crate) observed: Arc<Observed>,
+    /// The pod is to end: begin nothing more.
+    pub(crate) ending: CancellationToken,
+    pub(crate) progress: mpsc::UnboundedSender<Progress>,
+}
+
+/// The sandbox that containers are made in.
+struct Place {
+    id: SandboxId,
+    spec: SandboxSpec,
+    ips: Vec<String>,
+    volumes: BTreeMap<String, HostVolume>,
+}
+
+/// Carries out a plan. It returns when everything was done, or failed, or the pod is to end.
+pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
+    if plan.kill_pod.is_some() && !job.kill_pod().await {
+        return;
+    }
+    job.kill_some(&plan).await;
+    for reset in &plan.resets {
+        if reset.kill {
+            job.tell(
+                &reset.name,
+                "KillContainerError",
+                job.shared
+                    .cri
+                    .stop_container(&reset.id, Duration::ZERO)
+                    .await,
+            );
+        }
+        job.remove(&reset.id).await;
+    }
+    for id in &plan.removes {
+        job.remove(id).await;
+    }
+    let creates = matches!(plan.sandbox, SandboxStep::Create { .. });
+    if !creates && !plan.starts().any(|start| start.when == When::Now) {
+        return;
+    }
+    let place = match job.place(&plan.sandbox).await {
+        Ok(Some(place)) => Arc::new(place),
+        Ok(None) => return,
+        Err(failure) => return job.say(Progress::Failed(failure)),
+    };
+    for start in plan.start_ephemeral {
+        if start.when == When::Now {
+            container::start(&job, &place, start).await;
+        }
+    }
+    for start in plan.start_init {
+        let name = start.name.clone();
+        let goes_on = start.when == When::Now && container::start(&job, &place, start).await;
+        let sidecar = job
+            .pod
+            .container(&name)
+            .is_some_and(|(_, container)| is_sidecar(container));
+        if !goes_on && !sidecar {
+            return;
+        }
+    }
+    let mut apps = JoinSet::new();
+    for start in plan
+        .start_apps
+        .into_iter()
+        .filter(|start| start.when == When::Now)
+    {
+        let (job, place) = (Arc::clone(&job), Arc::clone(&place));
+        apps.spawn(async move { container::start(&job, &place, start).await });
+    }
+    apps.join_all().await;
+}
+
+impl Job {
+    fn say(&self, progress: Progress) {
+        // The worker listens until the plan is carried out.
+        let _ = self.progress.send(progress);
+    }
+
+    /// Says so when a call about a container failed.
+    fn tell(&self, container: &str, reason: &str, result: Result<(), CriError>) {
+        if let Err(error) = result {
+            self.say(Progress::Failed(Failure {
+                container: Some(container.to_owned()),
+                reason: reason.to_owned(),
+                message: error.to_string(),
+                until: None,
+            }));
+        }
+    }
+
+    /// Stops what runs of the pod, sandboxes last. Says whether all of it was stopped.
+    async fn kill_pod(&self) -> bool {
+        let running = running(&self.observed);
+        let plan = terminate::end_pod(&self.pod, &running, None);
+        let errors = end(&self.shared, plan, &self.observed).await;
+        for message in &errors {
+            self.say(Progress::Failed(pod_failure(
+                "KillPodSandboxError",
+                message.clone(),
+            )));
+        }
+        errors.is_empty()
+    }
+
+    async fn kill_some(&self, plan: &PodPlan) {
+        let victims = plan
+            .kills
+            .iter()
+            .flat_map(|kill| {
+                terminate::stop_one(&self.pod, &kill.id, &kill.name, kill.reason, None).victims
+            })
+            .collect();
+        for failed in kill::kill(
+            &self.shared.cri,
+            KillPlan { victims },
+            &self.shared.kill_now,
+        )
+        .await
+        {
+            self.tell(&failed.name, "KillContainerError", Err(failed.error));
+        }
+    }
+
+    async fn remove(&self, id: &ContainerId) {
+        if let Err(error) = self.shared.cri.remove_container(id).await {
+            tracing::warn!(pod = %self.pod.full_name(), container = %id, %error, "cannot remove a container");
+        }
+    }
+
+    /// The sandbox to work in, made if the plan says so, with everything beside it that containers need. `None` when the
+    /// pod is to end.
+    async fn place(&self, step: &SandboxStep) -> Result<Option<Place>, Failure> {
+        if self.ending.is_cancelled() {
+            return Ok(None);
+        }
+        let volumes = {
+            let (dirs, pod) = (self.dirs.clone(), self.pod.clone());
+            let prepared = blocking(move || dirs.prepare(&pod))
+                .await
+                .map_err(|error| volume_failure(&error))?;
+            let volume = |(name, host_path)| {
+                (
+                    name,
+                    HostVolume {
+                        host_path,
+                        readonly: false,
+                    },
+                )
+            };
+            prepared.into_iter().map(volume).collect()
+        };
+        let sandbox_failure =
+            |error: CriError| pod_failure("CreatePodSandboxError", error.to_string());
+        let (id, spec, ips) = match step {
+            SandboxStep::None { .. } => return Ok(None),
+            SandboxStep::Keep { id, attempt } => {
+                let seen = self
+                    .observed
+                    .sandboxes
+                    .iter()
+                    .find(|sandbox| sandbox.id == *id);
+                let ips = seen
+                    .and_then(|sandbox| sandbox.ips.clone())
+                    .unwrap_or_default();
+                (id.clone(), self.sandbox_spec(*attempt).await?, ips)
+            }
+            SandboxStep::Create { attempt, .. } => {
+                let spec = self.sandbox_spec(*attempt).await?;
+                let id = self
+                    .shared
+                    .cri
+                    .run_sandbox(&spec)
+                    .await
+                    .map_err(sandbox_failure)?;
+                let status = self
+                    .shared
+                    .cri
+                    .sandbox_status(&id)
+                    .await
+                    .map_err(sandbox_failure)?;
+                (id, spec, status.ips.unwrap_or_default())
+            }
+        };
+        let ips: Vec<String> = if self.pod.host_network() {
+            self.shared.config.node_ips.clone()
+        } else {
+            ips.into_iter().filter(|ip| !ip.is_empty()).collect()
+        };
+        let text = self.shared.hosts_file(&self.pod, &ips).await;
+        let dirs = self.dirs.clone();
+        blocking(move || dirs.write_etc_hosts(&text))
+            .await
+            .map_err(|error| volume_failure(&error))?;
+        Ok(Some(Place {
+            id,
+            spec,
+            ips,
+            volumes,
+        }))
+    }
+
+    async fn sandbox_spec(&self, attempt: u32) -> Result<SandboxSpec, Failure> {
+        let node = self.shared.node_now().await;
+        let (mut spec, warnings) = spec::sandbox(&self.pod, attempt, &node)
+            .map_err(|error| pod_failure("ConfigPodSandboxError", error.to_string()))?;
+        for warning in warnings {
+            tracing::warn!(pod = %self.pod.full_name(), %warning, "the pod's DNS configuration");
+        }
+        spec.log_directory.clone_from(&self.dirs.logs);
+        Ok(spec)
+    }
+
+    /// The running container that an ephemeral one wants to look at.
+    fn target_of(&self, name: &str) -> Option<ContainerId> {
+        let ephemeral = self
+            .pod
+            .spec()
+            .ephemeral_containers
+            .iter()
+            .flatten()
+            .find(|container| container.name == name)?;
+        let target = ephemeral.target_container_name.as_deref()?;
+        let seen = self.observed.container(target)?;
+        seen.state.is_running().then(|| seen.id.clone())
+    }
+}
+
+/// The running containers with their names, newest first.
+pub(crate) fn running(observed: &Observed) -> Vec<(ContainerId, String)> {
+    let running = observed
+        .containers
+        .iter()
+        .filter(|container| container.state.is_running());
+    running
+        .map(|container| (container.id.clone(), container.name.clone()))
+        .collect()
+}
+
+/// Stops containers by a plan, and then every sandbox that is ready. Returns what went wrong.
+pub(crate) async fn end(shared: &Shared, plan: KillPlan, observed: &Observed) -> Vec<String> {
+    let failed = kill::kill(&shared.cri, plan, &shared.kill_now).await;
+    let mut errors: Vec<String> = failed
+        .iter()
+        .map(|failed| format!("cannot stop container {}: {}", failed.name, failed.error))
+        .collect();
+    for sandbox in observed.sandboxes.iter().filter(|sandbox| sandbox.ready) {
+        if let Err(error) = shared.cri.stop_sandbox(&sandbox.id).await {
+            errors.push(format!("cannot stop the sandbox: {error}"));
+        }
+    }
+    errors
+}
+
+fn pod_failure(reason: &str, message: String) -> Failure {
+    Failure {
+        container: None,
+        reason: reason.to_owned(),
+        message,
+        until: None,
+    }
+}
+
+fn volume_failure(error: &VolumeError) -> Failure {
+    pod_failure("FailedMount", chain(error))
+}
+
+/// An error with its sources.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+/// Runs what blocks on the file system beside the async threads.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// How long something took.
+async fn timed<T>(shared: &Shared, work: impl Future<Output = T>) -> (T, Duration) {
+    let begun = shared.clock.now();
+    let done = work.await;
+    (done, until(begun, shared.clock.now()))
+}

@@ -1,0 +1,134 @@
+//! Which ended containers and sandboxes of a living pod are of no more use.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go and pod_container_deletor.go: one ended container a
+//! name is kept, and the newest sandbox.
+
+use std::collections::BTreeSet;
+
+use crate::observed::{ContainerId, ContainerState, Observed, SandboxId};
+
+/// What to remove, oldest last.
+#[must_use]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waste {
+    /// Ended containers that another ended one of the same name has come after.
+    pub(crate) containers: Vec<ContainerId>,
+    /// Sandboxes that are not ready, not the newest, and hold nothing that stays.
+    pub(crate) sandboxes: Vec<SandboxId>,
+}
+
+impl Waste {
+    /// Is there nothing to remove?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.sandboxes.is_empty()
+    }
+}
+
+/// Finds what to remove of a pod that lives on.
+pub(crate) fn waste(observed: &Observed) -> Waste {
+    let mut waste = Waste::default();
+    let mut ended = BTreeSet::new();
+    let mut used = BTreeSet::new();
+    for container in &observed.containers {
+        let superseded = match container.state {
+            ContainerState::Exited(_) | ContainerState::Unknown => {
+                !ended.insert(container.name.as_str())
+            }
+            ContainerState::Created | ContainerState::Running { .. } => false,
+        };
+        if superseded {
+            waste.containers.push(container.id.clone());
+        } else {
+            used.insert(&container.sandbox_id);
+        }
+    }
+    let old = observed
+        .sandboxes
+        .iter()
+        .skip(1)
+        .filter(|sandbox| !sandbox.ready && !used.contains(&sandbox.id));
+    waste
+        .sandboxes
+        .extend(old.map(|sandbox| sandbox.id.clone()));
+    waste
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::observed::{Exit, NetworkMode, ObservedContainer, ObservedSandbox};
+
+    fn container(id: &str, name: &str, sandbox: &str, running: bool) -> ObservedContainer {
+        let at = Timestamp::UNIX_EPOCH;
+        let exit = Exit {
+            code: 0,
+            reason: String::new(),
+            message: String::new(),
+            started_at: None,
+            finished_at: at,
+        };
+        ObservedContainer {
+            id: ContainerId::new(id),
+            name: name.to_owned(),
+            sandbox_id: SandboxId::new(sandbox),
+            state: if running {
+                ContainerState::Running { started_at: at }
+            } else {
+                ContainerState::Exited(exit)
+            },
+            created_at: at,
+            restart_count: 0,
+            image: String::new(),
+            image_ref: String::new(),
+            hash: String::new(),
+            log_path: None,
+            user: None,
+            mounts: Vec::new(),
+        }
+    }
+
+    fn sandbox(id: &str, ready: bool) -> ObservedSandbox {
+        ObservedSandbox {
+            id: SandboxId::new(id),
+            ready,
+            attempt: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+            network: NetworkMode::Pod,
+            ips: None,
+        }
+    }
+
+    #[test]
+    fn the_newest_end_and_the_newest_sandbox_stay() {
+        let mut observed = Observed::nothing(Timestamp::UNIX_EPOCH);
+        observed.sandboxes = vec![
+            sandbox("s3", true),
+            sandbox("s2", false),
+            sandbox("s1", false),
+        ];
+        observed.containers = vec![
+            container("a3", "a", "s3", true),
+            container("a2", "a", "s2", false),
+            container("b1", "b", "s1", false),
+            container("a1", "a", "s1", false),
+        ];
+        let found = waste(&observed);
+        assert_eq!(found.containers, [ContainerId::new("a1")]);
+        assert_eq!(
+            found.sandboxes,
+            [],
+            "s1 and s2 hold the last ends of b and a"
+        );
+        observed.containers.truncate(2);
+        assert_eq!(waste(&observed).sandboxes, [SandboxId::new("s1")]);
+        observed.sandboxes[0].ready = false;
+        assert!(!waste(&observed).sandboxes.contains(&SandboxId::new("s3")));
+    }
+
+    #[test]
+    fn nothing_is_no_waste() {
+        assert!(waste(&Observed::nothing(Timestamp::UNIX_EPOCH)).is_empty());
+    }
+}

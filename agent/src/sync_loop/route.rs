@@ -1,0 +1,211 @@
+//! Which workers are to be told what, decided from what the sources want, the workers there are, and what the runtime has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cri::PodRef;
+use crate::pod::{Pod, PodUid};
+
+/// What the agent knows of a worker.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Known {
+    /// Which pod.
+    pub(crate) of: PodRef,
+    /// What it was told to run last; `None` once it was told to end, and for orphans.
+    pub(crate) runs: Option<Pod>,
+}
+
+/// What to tell whom, with the cause where there is one.
+#[must_use]
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Dispatch {
+    /// A new worker for a pod.
+    Start(Pod),
+    /// A worker's pod has changed.
+    Update(Pod),
+    /// A worker's pod is to end.
+    End(PodUid, &'static str),
+    /// A new worker for what the runtime has of a pod that nobody wants.
+    StartOrphan(PodRef),
+}
+
+/// The pods that sources want, each once, in the order of the sources and of their sets.
+pub(crate) fn wanted(sources: &[Option<Vec<Pod>>]) -> Vec<Pod> {
+    let mut seen = BTreeSet::new();
+    sources
+        .iter()
+        .flatten()
+        .flatten()
+        .filter(|pod| seen.insert(pod.uid().clone()))
+        .cloned()
+        .collect()
+}
+
+/// Compares what is wanted with the workers. A pod whose name another living pod has, and one whose worker is ending, wait.
+pub(crate) fn route(wanted: &[Pod], workers: &BTreeMap<PodUid, Known>) -> Vec<Dispatch> {
+    let mut dispatches = Vec::new();
+    let uids: BTreeSet<&PodUid> = wanted.iter().map(Pod::uid).collect();
+    for (uid, worker) in workers {
+        if worker.runs.is_some() && !uids.contains(uid) {
+            dispatches.push(Dispatch::End(uid.clone(), "no source wants it any more"));
+        }
+    }
+    let mut names: BTreeSet<(&str, &str)> = workers
+        .values()
+        .map(|worker| (worker.of.namespace.as_str(), worker.of.name.as_str()))
+        .collect();
+    for pod in wanted {
+        match workers.get(pod.uid()) {
+            Some(Known {
+                runs: Some(runs), ..
+            }) if runs != pod => dispatches.push(Dispatch::Update(pod.clone())),
+            Some(_) => {}
+            None => {
+                if names.insert((pod.namespace(), pod.name())) {
+                    dispatches.push(Dispatch::Start(pod.clone()));
+                }
+            }
+        }
+    }
+    dispatches
+}
+
+/// What the runtime has of pods that no source wants and no worker has. To be asked only when every source has said what it
+/// wants, and with a listing that is newer than the last pod's removal.
+pub(crate) fn orphans<'a>(
+    runtime: impl IntoIterator<Item = &'a PodRef>,
+    wanted: &[Pod],
+    workers: &BTreeMap<PodUid, Known>,
+) -> Vec<Dispatch> {
+    let uids: BTreeSet<&PodUid> = wanted.iter().map(Pod::uid).collect();
+    let orphan = |of: &&PodRef| !uids.contains(&of.uid) && !workers.contains_key(&of.uid);
+    runtime
+        .into_iter()
+        .filter(orphan)
+        .map(|of| Dispatch::StartOrphan(of.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, name: &str, image: &str) -> Pod {
+        let container = json!({"name": "app", "image": image});
+        let pod = json!({"metadata": {"name": name, "namespace": "default", "uid": uid}, "spec": {"containers": [container]}});
+        Pod::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn of(uid: &str, name: &str) -> PodRef {
+        PodRef {
+            uid: PodUid::new(uid),
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Workers by uid and name, each with the image it runs; `None` for one that ends.
+    fn workers(list: &[(&str, &str, Option<&str>)]) -> BTreeMap<PodUid, Known> {
+        let known = |(uid, name, image): &(&str, &str, Option<&str>)| {
+            (
+                PodUid::new(*uid),
+                Known {
+                    of: of(uid, name),
+                    runs: image.map(|image| pod(uid, name, image)),
+                },
+            )
+        };
+        list.iter().map(known).collect()
+    }
+
+    fn shown(dispatches: &[Dispatch]) -> Vec<String> {
+        let show = |dispatch: &Dispatch| match dispatch {
+            Dispatch::Start(pod) => format!("start {}", pod.uid()),
+            Dispatch::Update(pod) => format!("update {}", pod.uid()),
+            Dispatch::End(uid, _) => format!("end {uid}"),
+            Dispatch::StartOrphan(of) => format!("orphan {}", of.uid),
+        };
+        dispatches.iter().map(show).collect()
+    }
+
+    #[test]
+    fn new_changed_and_unwanted_pods() {
+        let wanted = [
+            pod("u1", "a", "one"),
+            pod("u2", "b", "two"),
+            pod("u3", "c", "three"),
+        ];
+        let workers = workers(&[
+            ("u1", "a", Some("one")),
+            ("u2", "b", Some("old")),
+            ("u9", "z", Some("x")),
+        ]);
+        assert_eq!(
+            shown(&route(&wanted, &workers)),
+            ["end u9", "update u2", "start u3"]
+        );
+        assert_eq!(
+            shown(&route(&[], &self::workers(&[]))),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn a_pod_that_ends_is_told_nothing_more_and_comes_back_only_when_it_is_gone() {
+        let wanted = [pod("u1", "a", "new")];
+        assert_eq!(
+            shown(&route(&wanted, &workers(&[("u1", "a", None)]))),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            shown(&route(&[], &workers(&[("u1", "a", None)]))),
+            Vec::<String>::new()
+        );
+        assert_eq!(shown(&route(&wanted, &workers(&[]))), ["start u1"]);
+    }
+
+    #[test]
+    fn a_name_is_one_pod_s_at_a_time() {
+        let wanted = [pod("u2", "a", "new")];
+        assert_eq!(
+            shown(&route(&wanted, &workers(&[("u1", "a", Some("old"))]))),
+            ["end u1"]
+        );
+        assert_eq!(
+            shown(&route(&wanted, &workers(&[("u1", "a", None)]))),
+            Vec::<String>::new()
+        );
+        let twins = [pod("u1", "a", "x"), pod("u2", "a", "x")];
+        assert_eq!(shown(&route(&twins, &workers(&[]))), ["start u1"]);
+    }
+
+    #[test]
+    fn what_nobody_wants_is_an_orphan() {
+        let runtime = [of("u1", "a"), of("u2", "b"), of("u3", "c")];
+        let workers = workers(&[("u2", "b", None)]);
+        assert_eq!(
+            shown(&orphans(&runtime, &[pod("u1", "a", "x")], &workers)),
+            ["orphan u3"]
+        );
+    }
+
+    #[test]
+    fn sources_are_merged_and_the_first_wins() {
+        let sources = [
+            Some(vec![pod("u1", "a", "first")]),
+            None,
+            Some(vec![pod("u1", "a", "second"), pod("u2", "b", "x")]),
+        ];
+        let merged = wanted(&sources);
+        assert_eq!(
+            merged
+                .iter()
+                .map(|pod| pod.uid().as_str())
+                .collect::<Vec<_>>(),
+            ["u1", "u2"]
+        );
+        assert_eq!(merged[0].containers()[0].image.as_deref(), Some("first"));
+    }
+}

@@ -1,0 +1,194 @@
+//! The whole agent on a paused clock, over the scripted runtime.
+#![allow(clippy::unwrap_used)]
+
+mod life;
+mod restarts;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::clock::{Clock, TokioClock, until};
+use crate::cri::fake::{Behaviour, FakeCri};
+use crate::dialer::SystemDialer;
+use crate::pod::{Pod, PodUid};
+use crate::source::{self, PodsSender};
+use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
+
+/// A runtime and an agent that drives it.
+struct Scene {
+    fake: FakeCri,
+    clock: Arc<TokioClock>,
+    epoch: Timestamp,
+    root: TempDir,
+    agent: Option<Agent>,
+    pods: Option<PodsSender>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
+        let clock = Arc::new(TokioClock::starting_at(epoch));
+        let fake = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let root = tempfile::tempdir().unwrap();
+        let mut scene = Self {
+            fake,
+            clock,
+            epoch,
+            root,
+            agent: None,
+            pods: None,
+        };
+        scene.start_agent();
+        scene
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            resolv_conf: None,
+            ..Config::new(self.root.path().join("root"), self.root.path().join("logs"))
+        }
+    }
+
+    fn start_agent(&mut self) {
+        let (source, pods) = source::fixed();
+        let parts = Parts {
+            cri: Arc::new(self.fake.clone()),
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            dialer: Arc::new(SystemDialer),
+            sources: vec![Box::new(source)],
+        };
+        self.agent = Some(crate::start(self.config(), parts));
+        self.pods = Some(pods);
+    }
+
+    async fn stop_agent(&mut self) {
+        self.pods = None;
+        self.agent.take().unwrap().stop().await;
+    }
+
+    fn agent(&self) -> &Agent {
+        self.agent.as_ref().unwrap()
+    }
+
+    fn want(&self, pods: &[Pod]) {
+        self.pods.as_ref().unwrap().set(pods.to_vec());
+    }
+
+    /// Waits until a pod's report is so, at most two hours; the test's second at which it was.
+    async fn until(&self, uid: &str, what: &str, holds: impl Fn(&PodReport) -> bool) -> u64 {
+        let mut reports = self.agent().reports();
+        let wait = reports.wait_for(|reports| reports.get(&PodUid::new(uid)).is_some_and(&holds));
+        if tokio::time::timeout(seconds(7200), wait).await.is_err() {
+            panic!(
+                "never seen: {what}; last: {:#?}",
+                self.agent().reports().borrow().get(&PodUid::new(uid))
+            );
+        }
+        self.second(self.clock.now())
+    }
+
+    fn report(&self, uid: &str) -> PodReport {
+        self.agent().reports().borrow()[&PodUid::new(uid)].clone()
+    }
+
+    /// Seconds since the test began.
+    fn second(&self, at: Timestamp) -> u64 {
+        until(self.epoch, at).as_secs()
+    }
+
+    /// The seconds of the calls with that text.
+    fn seconds(&self, text: &str) -> Vec<u64> {
+        self.fake
+            .times(text)
+            .into_iter()
+            .map(|at| self.second(at))
+            .collect()
+    }
+
+    /// The calls so far, without their times.
+    fn calls(&self) -> Vec<String> {
+        self.fake
+            .calls()
+            .into_iter()
+            .map(|call| call.text)
+            .collect()
+    }
+
+    fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root.path().join("root/pods").join(uid)
+    }
+
+    /// Nothing is left of any pod, in the runtime or on the disk.
+    fn assert_clean(&self) {
+        assert_eq!(self.fake.population(), (0, 0), "sandboxes and containers");
+        for place in ["root/pods", "logs"] {
+            let left: Vec<_> = std::fs::read_dir(self.root.path().join(place))
+                .into_iter()
+                .flatten()
+                .flatten()
+                .collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+    }
+}
+
+fn container(name: &str, image: &str) -> Value {
+    json!({"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "terminationMessagePath": "/dev/termination-log"})
+}
+
+fn pod_with(uid: &str, spec: Value) -> Pod {
+    let mut spec = spec;
+    let defaults = json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "Default"});
+    for (key, value) in defaults.as_object().unwrap() {
+        spec.as_object_mut()
+            .unwrap()
+            .entry(key)
+            .or_insert(value.clone());
+    }
+    let pod = json!({"metadata": {"name": format!("pod-{uid}"), "namespace": "default", "uid": uid}, "spec": spec});
+    Pod::new(serde_json::from_value(pod).unwrap())
+}
+
+/// A pod with one container.
+fn pod(uid: &str, image: &str, policy: &str) -> Pod {
+    pod_with(
+        uid,
+        json!({"containers": [container("app", image)], "restartPolicy": policy}),
+    )
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn states(report: &PodReport) -> BTreeMap<String, ContainerPhase> {
+    report
+        .containers
+        .iter()
+        .map(|container| (container.name.clone(), container.state))
+        .collect()
+}
+
+fn phase(report: &PodReport) -> &str {
+    report.status.phase.as_deref().unwrap_or_default()
+}
+
+fn reason(report: &PodReport, name: &str) -> String {
+    report
+        .containers
+        .iter()
+        .find(|container| container.name == name)
+        .unwrap()
+        .reason
+        .clone()
+}
+
+fn job(after: u64, code: i32) -> Behaviour {
+    Behaviour::ends(seconds(after), code)
+}

@@ -1,0 +1,370 @@
+//! Stories of single pods: start, end, change, removal.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn init_containers_one_after_another_then_apps_together_then_the_end() {
+    let scene = Scene::new();
+    scene.fake.image("one", job(1, 0));
+    scene.fake.image("two", job(2, 0));
+    scene.fake.image("app", job(5, 0));
+    let spec = json!({
+        "restartPolicy": "OnFailure",
+        "initContainers": [container("i1", "one"), container("i2", "two")],
+        "containers": [container("a", "app"), container("b", "app")],
+    });
+    scene.want(&[pod_with("u1", spec)]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    assert_eq!(
+        scene.calls(),
+        [
+            "RunPodSandbox pod-u1/0",
+            "CreateContainer i1/0",
+            "StartContainer i1/0",
+            "CreateContainer i2/0",
+            "StartContainer i2/0",
+            "CreateContainer a/0",
+            "StartContainer a/0",
+            "CreateContainer b/0",
+            "StartContainer b/0",
+            "StopPodSandbox pod-u1",
+        ]
+    );
+    assert_eq!(scene.seconds("StartContainer i2/0"), [1]);
+    assert_eq!(scene.seconds("StartContainer a/0"), [3]);
+    assert_eq!(scene.seconds("StartContainer b/0"), [3]);
+    let report = scene.report("u1");
+    assert_eq!((phase(&report), report.removed), ("Succeeded", false));
+    assert!(
+        states(&report)
+            .values()
+            .all(|state| *state == ContainerPhase::Terminated)
+    );
+    assert_eq!(
+        scene.fake.population(),
+        (1, 4),
+        "what has ended is kept while it is wanted"
+    );
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    assert_eq!(
+        phase(&scene.report("u1")),
+        "Succeeded",
+        "the last status stays"
+    );
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_fails_for_good() {
+    let scene = Scene::new();
+    scene.fake.image("bad", job(1, 7));
+    scene.want(&[pod("u1", "bad", "Never")]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    let report = scene.report("u1");
+    assert_eq!(
+        (phase(&report), report.containers[0].exit_code),
+        ("Failed", Some(7))
+    );
+    assert_eq!(scene.seconds("StartContainer app/0"), [0]);
+    assert_eq!(scene.seconds("StartContainer app/1"), [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_init_container_keeps_the_apps_from_starting() {
+    let scene = Scene::new();
+    scene.fake.image("bad", job(1, 1));
+    scene.fake.image("app", Behaviour::forever());
+    let spec = json!({
+        "restartPolicy": "Never",
+        "initContainers": [container("init", "bad")],
+        "containers": [container("app", "app")],
+    });
+    scene.want(&[pod_with("u1", spec)]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    assert!(
+        !scene.calls().iter().any(|call| call.contains("app")),
+        "{:?}",
+        scene.calls()
+    );
+    assert_eq!(phase(&scene.report("u1")), "Failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_is_given_and_then_no_more() {
+    let scene = Scene::new();
+    let deaf = Behaviour {
+        yields_after: None,
+        ..Behaviour::forever()
+    };
+    let slow = Behaviour {
+        yields_after: Some(seconds(3)),
+        ..Behaviour::forever()
+    };
+    scene.fake.image("deaf", deaf);
+    scene.fake.image("slow", slow);
+    let spec = json!({
+        "terminationGracePeriodSeconds": 7,
+        "containers": [container("deaf", "deaf"), container("slow", "slow")],
+    });
+    scene.want(&[pod_with("u1", spec)]);
+    scene
+        .until("u1", "both run", |report| {
+            states(report)
+                .values()
+                .all(|state| *state == ContainerPhase::Running)
+        })
+        .await;
+    scene.want(&[]);
+    let begun = scene.second(scene.clock.now());
+    let ended = scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    assert_eq!(ended - begun, 7);
+    assert_eq!(scene.seconds("StopContainer deaf/0 7s"), [begun]);
+    assert_eq!(scene.seconds("StopContainer slow/0 7s"), [begun]);
+    let report = scene.report("u1");
+    let code = |name: &str| {
+        report
+            .containers
+            .iter()
+            .find(|container| container.name == name)
+            .unwrap()
+            .exit_code
+    };
+    assert_eq!((code("deaf"), code("slow")), (Some(137), Some(143)));
+    scene.until("u1", "removed", |report| report.removed).await;
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_request_kills_at_once() {
+    let scene = Scene::new();
+    scene.fake.image(
+        "deaf",
+        Behaviour {
+            yields_after: None,
+            ..Behaviour::forever()
+        },
+    );
+    scene.want(&[pod("u1", "deaf", "Always")]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.want(&[]);
+    tokio::time::sleep(seconds(4)).await;
+    assert_eq!(scene.fake.running(), ["app"]);
+    let begun = scene.second(scene.clock.now());
+    scene.agent().kill_now();
+    let removed = scene.until("u1", "removed", |report| report.removed).await;
+    assert_eq!(removed, begun);
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn sidecars_are_stopped_after_the_apps() {
+    let scene = Scene::new();
+    scene.fake.image(
+        "app",
+        Behaviour {
+            yields_after: Some(seconds(2)),
+            ..Behaviour::forever()
+        },
+    );
+    scene.fake.image("side", Behaviour::forever());
+    let mut side = container("side", "side");
+    side["restartPolicy"] = json!("Always");
+    scene.want(&[pod_with(
+        "u1",
+        json!({"initContainers": [side], "containers": [container("app", "app")]}),
+    )]);
+    scene
+        .until("u1", "both run", |report| {
+            states(report)
+                .values()
+                .all(|state| *state == ContainerPhase::Running)
+        })
+        .await;
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    let (app, side) = (
+        scene.seconds("StopContainer app/0 30s")[0],
+        scene.seconds("StopContainer side/0 28s")[0],
+    );
+    assert_eq!(side - app, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_while_a_pod_ends_changes_nothing() {
+    let scene = Scene::new();
+    scene.fake.image(
+        "deaf",
+        Behaviour {
+            yields_after: None,
+            ..Behaviour::forever()
+        },
+    );
+    scene.fake.image("new", Behaviour::forever());
+    scene.want(&[pod("u1", "deaf", "Always")]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.want(&[]);
+    tokio::time::sleep(seconds(5)).await;
+    scene.want(&[pod("u1", "new", "Always")]);
+    tokio::time::sleep(seconds(20)).await;
+    assert_eq!(
+        scene.seconds("CreateContainer app/0").len(),
+        1,
+        "it is still ending"
+    );
+    scene
+        .until("u1", "running again", |report| {
+            phase(report) == "Running" && report.containers[0].image == "new"
+        })
+        .await;
+    assert_eq!(
+        scene.seconds("RunPodSandbox pod-u1/0").len(),
+        2,
+        "a new life after the old one was removed"
+    );
+    let removed = scene.fake.times("RemovePodSandbox pod-u1")[0];
+    assert!(removed <= scene.fake.times("RunPodSandbox pod-u1/0")[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_image_replaces_the_container() {
+    let scene = Scene::new();
+    scene.fake.image("one", Behaviour::forever());
+    scene.fake.image("two", Behaviour::forever());
+    scene.want(&[pod("u1", "one", "Always")]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.want(&[pod("u1", "two", "Always")]);
+    scene
+        .until("u1", "restarted", |report| {
+            report.containers[0].restarts == 1
+                && report.containers[0].state == ContainerPhase::Running
+        })
+        .await;
+    assert_eq!(
+        scene.seconds("RunPodSandbox pod-u1/0").len(),
+        1,
+        "in the same sandbox"
+    );
+    assert_eq!(scene.fake.running(), ["app"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_the_same_name_waits_for_the_old_one() {
+    let scene = Scene::new();
+    scene.fake.image(
+        "slow",
+        Behaviour {
+            yields_after: Some(seconds(6)),
+            ..Behaviour::forever()
+        },
+    );
+    let old = pod("u1", "slow", "Always");
+    let mut api = old.api().clone();
+    api.metadata.uid = Some("u2".to_owned());
+    let new = Pod::new(api);
+    scene.want(&[old]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.want(std::slice::from_ref(&new));
+    scene
+        .until("u2", "running", |report| phase(report) == "Running")
+        .await;
+    let removed = scene.fake.times("RemovePodSandbox pod-u1")[0];
+    assert!(removed <= scene.fake.times("RunPodSandbox pod-u1/0")[1]);
+    assert!(scene.report("u1").removed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pod_s_volumes_are_there_before_it_and_gone_after_it() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    let spec = json!({"containers": [container("app", "app")], "volumes": [{"name": "shared", "emptyDir": {}}]});
+    scene.want(&[pod_with("u1", spec)]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    let dir = scene.pod_dir("u1");
+    assert!(dir.join("volumes/kubernetes.io~empty-dir/shared").is_dir());
+    assert!(
+        std::fs::read_to_string(dir.join("etc-hosts"))
+            .unwrap()
+            .contains("10.0.0.2\tpod-u1")
+    );
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_pods_at_once() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    let pods: Vec<Pod> = (0..20)
+        .map(|number| pod(&format!("u{number}"), "app", "Always"))
+        .collect();
+    scene.want(&pods);
+    for pod in &pods {
+        scene
+            .until(pod.uid().as_str(), "running", |report| {
+                phase(report) == "Running"
+            })
+            .await;
+    }
+    assert_eq!(scene.second(scene.clock.now()), 0);
+    scene.want(&[]);
+    for pod in &pods {
+        scene
+            .until(pod.uid().as_str(), "removed", |report| report.removed)
+            .await;
+    }
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn transitions_tell_the_story_in_order() {
+    let scene = Scene::new();
+    let mut transitions = scene.agent().transitions();
+    scene.fake.image("job", job(2, 0));
+    scene.want(&[pod("u1", "job", "Never")]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    let mut story = Vec::new();
+    while let Ok(change) = transitions.try_recv() {
+        assert!(!change.cause.is_empty(), "{change:?}");
+        story.push(format!(
+            "{}: {}",
+            change.container.as_deref().unwrap_or("pod"),
+            change.to
+        ));
+    }
+    assert_eq!(
+        story,
+        [
+            "app: Waiting(ContainerCreating)",
+            "pod: Pending",
+            "app: Running",
+            "pod: Running",
+            "app: Terminated(Completed)",
+            "pod: Succeeded",
+            "pod: Removed",
+        ]
+    );
+}

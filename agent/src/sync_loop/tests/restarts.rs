@@ -1,0 +1,348 @@
+//! Stories of failure: crash loops, images that cannot be had, runtimes and agents that go away.
+
+use super::*;
+use crate::cri::Code;
+
+/// The seconds at which each attempt of the container was started.
+fn starts(scene: &Scene, name: &str) -> Vec<u64> {
+    let start = format!("StartContainer {name}/");
+    let calls = scene
+        .fake
+        .calls()
+        .into_iter()
+        .filter(|call| call.text.starts_with(&start));
+    calls.map(|call| scene.second(call.at)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_waits_as_kubernetes_does_for_an_hour() {
+    let scene = Scene::new();
+    scene.fake.image("crash", job(1, 1));
+    scene.want(&[pod("u1", "crash", "Always")]);
+    tokio::time::sleep(seconds(3600)).await;
+    let starts = starts(&scene, "app");
+    // The first restart is at once; then 10, 20, 40, 80, 160, 300, 300 s after the end of the run before.
+    let mut expected = vec![0, 1];
+    for wait in [10, 20, 40, 80, 160] {
+        expected.push(expected.last().unwrap() + 1 + wait);
+    }
+    while expected.last().unwrap() + 301 < 3600 {
+        expected.push(expected.last().unwrap() + 301);
+    }
+    assert_eq!(starts, expected);
+    let report = scene.report("u1");
+    assert_eq!(reason(&report, "app"), "CrashLoopBackOff");
+    assert!(
+        report.containers[0]
+            .message
+            .starts_with("back-off 5m0s restarting failed container=app"),
+        "{report:?}"
+    );
+    assert_eq!(
+        (report.containers[0].exit_code, phase(&report)),
+        (Some(1), "Running")
+    );
+    assert_eq!(scene.fake.population().1, 1, "one ended container is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_week_of_crash_loops() {
+    let scene = Scene::new();
+    scene.fake.image("crash", job(1, 1));
+    scene.want(&[pod("u1", "crash", "Always")]);
+    let week = 7 * 24 * 3600;
+    tokio::time::sleep(seconds(week)).await;
+    let starts = starts(&scene, "app").len() as u64;
+    assert!(starts.abs_diff(week / 301) < 10, "{starts}");
+    assert_eq!(scene.report("u1").containers[0].restarts as u64, starts - 1);
+    let messages = std::fs::read_dir(scene.pod_dir("u1").join("containers/app"))
+        .unwrap()
+        .count();
+    assert!(messages <= 2, "{messages} files for termination messages");
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_ten_minutes_ends_the_series() {
+    let scene = Scene::new();
+    scene.fake.image("crash", job(1, 1));
+    scene.want(&[pod("u1", "crash", "Always")]);
+    tokio::time::sleep(seconds(70)).await;
+    scene.fake.image("crash", job(700, 1));
+    tokio::time::sleep(seconds(3000)).await;
+    let starts = starts(&scene, "app");
+    let gaps: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(
+        gaps.contains(&700),
+        "a restart at once after a long run: {gaps:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_had_is_asked_for_with_a_back_off() {
+    let scene = Scene::new();
+    let gone = Behaviour {
+        present: false,
+        pull: (seconds(0), Some("no such image".to_owned())),
+        ..Behaviour::forever()
+    };
+    scene.fake.image("gone:1", gone);
+    scene.want(&[pod("u1", "gone:1", "Always")]);
+    scene
+        .until("u1", "ErrImagePull", |report| {
+            reason(report, "app") == "ErrImagePull"
+        })
+        .await;
+    assert_eq!(scene.report("u1").containers[0].message, "no such image");
+    scene
+        .until("u1", "ImagePullBackOff", |report| {
+            reason(report, "app") == "ImagePullBackOff"
+        })
+        .await;
+    tokio::time::sleep(seconds(3600)).await;
+    let pulls = scene.seconds("PullImage gone:1");
+    let gaps: Vec<u64> = pulls.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| (10..=301).contains(gap)), "{gaps:?}");
+    assert!(
+        gaps.iter().filter(|gap| (300..=301).contains(*gap)).count() >= 7,
+        "{gaps:?}"
+    );
+    assert!(pulls.len() < 20, "{pulls:?}");
+    assert_eq!(
+        scene
+            .calls()
+            .iter()
+            .filter(|call| call.starts_with("CreateContainer"))
+            .count(),
+        0
+    );
+    scene.fake.image(
+        "gone:1",
+        Behaviour {
+            present: false,
+            ..Behaviour::forever()
+        },
+    );
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_takes_long_holds_up_nobody_and_can_be_given_up() {
+    let scene = Scene::new();
+    scene.fake.image(
+        "slow:1",
+        Behaviour {
+            present: false,
+            pull: (seconds(900), None),
+            ..Behaviour::forever()
+        },
+    );
+    scene.fake.image("app", Behaviour::forever());
+    let spec = json!({"containers": [container("slow", "slow:1"), container("fast", "app")]});
+    scene.want(&[pod_with("u1", spec)]);
+    let running = scene
+        .until("u1", "fast runs", |report| {
+            states(report).get("fast") == Some(&ContainerPhase::Running)
+        })
+        .await;
+    assert_eq!(running, 0, "while the other image is pulled");
+    scene.want(&[]);
+    let removed = scene.until("u1", "removed", |report| report.removed).await;
+    assert_eq!(removed, 0);
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_made_or_started_is_tried_again_and_says_why() {
+    let scene = Scene::new();
+    scene.fake.image(
+        "bad",
+        Behaviour {
+            create_fails: Some("no such device".to_owned()),
+            ..Behaviour::forever()
+        },
+    );
+    scene.fake.image(
+        "worse",
+        Behaviour {
+            start_fails: Some("no such file".to_owned()),
+            ..Behaviour::forever()
+        },
+    );
+    let spec = json!({"containers": [container("bad", "bad"), container("worse", "worse")]});
+    scene.want(&[pod_with("u1", spec)]);
+    scene
+        .until("u1", "CreateContainerError", |report| {
+            reason(report, "bad") == "CreateContainerError"
+        })
+        .await;
+    scene
+        .until("u1", "RunContainerError", |report| {
+            reason(report, "worse") == "RunContainerError"
+        })
+        .await;
+    assert!(
+        scene.report("u1").containers[0]
+            .message
+            .contains("no such device")
+    );
+    tokio::time::sleep(seconds(300)).await;
+    let attempts = scene.seconds("CreateContainer bad/0");
+    let gaps: Vec<u64> = attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(
+        !gaps.is_empty() && gaps.iter().all(|gap| (10..=16).contains(gap)),
+        "{gaps:?}"
+    );
+    scene.fake.image("bad", Behaviour::forever());
+    scene.fake.image("worse", Behaviour::forever());
+    scene
+        .until("u1", "both run", |report| {
+            states(report)
+                .values()
+                .all(|state| *state == ContainerPhase::Running)
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_cannot_be_made_is_tried_again() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene
+        .fake
+        .fail("RunPodSandbox", 2, Code::Unknown, "no address left");
+    scene.want(&[pod("u1", "app", "Always")]);
+    scene
+        .until("u1", "the reason", |report| {
+            reason(report, "app") == "CreatePodSandboxError"
+        })
+        .await;
+    assert!(
+        scene.report("u1").containers[0]
+            .message
+            .contains("no address left")
+    );
+    let running = scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    assert!((20..=32).contains(&running), "{running}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_killed_from_outside_comes_back() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.want(&[pod("u1", "app", "Always")]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.fake.lose_events();
+    scene.fake.kill("app", 137);
+    let back = scene
+        .until("u1", "again", |report| report.containers[0].restarts == 1)
+        .await;
+    assert!(back <= 11, "by the listing, for the event was lost: {back}");
+    scene
+        .until("u1", "running", |report| {
+            states(report)["app"] == ContainerPhase::Running
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_goes_away_and_comes_back() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.want(&[pod("u1", "app", "Always")]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.fake.set_down(true);
+    scene.want(&[pod("u1", "app", "Always"), pod("u2", "app", "Always")]);
+    tokio::time::sleep(seconds(600)).await;
+    assert_eq!(scene.seconds("RunPodSandbox pod-u2/0"), [0; 0]);
+    scene.fake.set_down(false);
+    let running = scene
+        .until("u2", "running", |report| phase(report) == "Running")
+        .await;
+    assert!((600..=606).contains(&running), "{running}");
+    assert_eq!(
+        scene.seconds("StartContainer app/0").len(),
+        2,
+        "u1 was left alone"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_agent_takes_over_what_runs() {
+    let mut scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.image("crash", job(1, 1));
+    let pods = [pod("u1", "app", "Always"), pod("u2", "crash", "Always")];
+    scene.want(&pods);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    tokio::time::sleep(seconds(100)).await;
+    let before = scene.calls().len();
+    scene.stop_agent().await;
+    assert_eq!(scene.fake.running(), ["app"]);
+    tokio::time::sleep(seconds(50)).await;
+    assert_eq!(scene.calls().len(), before, "a stopped agent calls nobody");
+    scene.start_agent();
+    scene.want(&pods);
+    scene
+        .until("u1", "adopted", |report| phase(report) == "Running")
+        .await;
+    scene
+        .until("u2", "counted on", |report| {
+            report.containers[0].restarts >= 5
+        })
+        .await;
+    assert_eq!(
+        scene.seconds("RunPodSandbox pod-u1/0").len(),
+        1,
+        "no second sandbox"
+    );
+    scene.want(&[]);
+    for uid in ["u1", "u2"] {
+        scene.until(uid, "removed", |report| report.removed).await;
+    }
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_source_wants_is_removed_once_all_have_spoken() {
+    let mut scene = Scene::new();
+    scene.fake.image(
+        "deaf",
+        Behaviour {
+            yields_after: None,
+            ..Behaviour::forever()
+        },
+    );
+    scene.want(&[pod("u1", "deaf", "Always")]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.stop_agent().await;
+    std::fs::create_dir_all(scene.pod_dir("stranger/volumes")).unwrap();
+    scene.start_agent();
+    tokio::time::sleep(seconds(300)).await;
+    assert_eq!(scene.fake.running(), ["app"], "no source has spoken");
+    scene.want(&[]);
+    tokio::time::sleep(seconds(100)).await;
+    assert_eq!(
+        scene
+            .calls()
+            .iter()
+            .filter(|call| *call == "StopContainer app/0 2s")
+            .count(),
+        1
+    );
+    scene.assert_clean();
+}

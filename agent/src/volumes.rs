@@ -1,0 +1,417 @@
+//! The directories of a pod on the node: emptyDir and hostPath volumes, its `etc-hosts` file, termination messages, logs.
+//!
+//! Paths as in Kubernetes 1.36, pkg/kubelet/kubelet_getters.go. Everything here blocks on the file system; callers leave
+//! the async threads for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
+
+use crate::config::Config;
+use crate::pod::{Pod, PodUid};
+
+pub(crate) mod termination;
+
+/// Where a pod's things are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodDirs {
+    /// `<root>/pods/<uid>`
+    pub(crate) pod: PathBuf,
+    /// `<logs>/<namespace>_<name>_<uid>`
+    pub(crate) logs: PathBuf,
+}
+
+/// What is wrong with a volume or a pod's directory.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VolumeError {
+    /// The operating system refused.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The path is something else than the volume says.
+    #[error("hostPath volume {volume}: {path} is not {expected}")]
+    WrongType {
+        /// The volume's name.
+        volume: String,
+        /// Its path.
+        path: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// The volume says a type that there is not.
+    #[error("hostPath volume {volume}: type {kind:?} is unknown")]
+    UnknownType {
+        /// The volume's name.
+        volume: String,
+        /// What it says.
+        kind: String,
+    },
+    /// The volume is of a kind that this agent cannot make.
+    #[error("volume {volume} is neither emptyDir nor hostPath, and others are not supported yet")]
+    Unsupported {
+        /// The volume's name.
+        volume: String,
+    },
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
+    let path = path.display().to_string();
+    move |source| VolumeError::Io {
+        action,
+        path,
+        source,
+    }
+}
+
+impl PodDirs {
+    /// The directories of a pod; nothing is made.
+    pub(crate) fn new(config: &Config, uid: &PodUid, namespace: &str, name: &str) -> Self {
+        Self {
+            pod: config.root_dir.join("pods").join(component(uid.as_str())),
+            logs: config
+                .pod_logs_dir
+                .join(component(&format!("{namespace}_{name}_{uid}"))),
+        }
+    }
+
+    /// The pod's `/etc/hosts`.
+    pub(crate) fn etc_hosts(&self) -> PathBuf {
+        self.pod.join("etc-hosts")
+    }
+
+    /// The file that a container's attempt may write its termination message to.
+    pub(crate) fn termination_message(&self, container: &str, attempt: u32) -> PathBuf {
+        self.pod
+            .join("containers")
+            .join(container)
+            .join(format!("{attempt:08x}"))
+    }
+
+    /// Makes the directories and volumes of a pod, and says where each volume is. What is there already stays as it is.
+    ///
+    /// # Errors
+    /// The first volume that cannot be had.
+    pub(crate) fn prepare(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, VolumeError> {
+        make_dir(&self.pod, 0o750)?;
+        make_dir(&self.logs, 0o755)?;
+        let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
+        volumes
+            .iter()
+            .map(|volume| Ok((volume.name.clone(), self.volume(volume)?)))
+            .collect()
+    }
+
+    fn volume(&self, volume: &Volume) -> Result<PathBuf, VolumeError> {
+        if let Some(empty) = &volume.empty_dir {
+            if empty
+                .medium
+                .as_deref()
+                .is_some_and(|medium| !medium.is_empty())
+            {
+                tracing::warn!(volume = %volume.name, medium = empty.medium, "an emptyDir is a plain directory here");
+            }
+            let path = self
+                .pod
+                .join("volumes")
+                .join("kubernetes.io~empty-dir")
+                .join(&volume.name);
+            make_dir(&path, 0o777)?;
+            return Ok(path);
+        }
+        match &volume.host_path {
+            Some(source) => host_path(&volume.name, source),
+            None => Err(VolumeError::Unsupported {
+                volume: volume.name.clone(),
+            }),
+        }
+    }
+
+    /// Writes the pod's hosts file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn write_etc_hosts(&self, text: &str) -> Result<PathBuf, VolumeError> {
+        let path = self.etc_hosts();
+        fs::write(&path, text).map_err(failed("write", &path))?;
+        set_mode(&path, 0o644)?;
+        Ok(path)
+    }
+
+    /// Makes the empty file for a container's termination message, which every user may write, and forgets that of the
+    /// attempt before the last one.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub(crate) fn make_termination_message(
+        &self,
+        container: &str,
+        attempt: u32,
+    ) -> Result<PathBuf, VolumeError> {
+        let path = self.termination_message(container, attempt);
+        if let Some(parent) = path.parent() {
+            make_dir(parent, 0o750)?;
+        }
+        if let Some(old) = attempt.checked_sub(2) {
+            // It is of no use any more, and does no harm if it stays.
+            let _ = fs::remove_file(self.termination_message(container, old));
+        }
+        fs::write(&path, "").map_err(failed("make", &path))?;
+        set_mode(&path, 0o666)?;
+        Ok(path)
+    }
+
+    /// The restart count of a container of which the runtime has nothing: one more than its newest log file `<n>.log`.
+    /// Kubernetes 1.36, pkg/kubelet/kuberuntime, calcRestartCountByLogDir.
+    pub(crate) fn restart_count_by_logs(&self, container: &str) -> u32 {
+        let Ok(entries) = fs::read_dir(self.logs.join(container)) else {
+            return 0;
+        };
+        let number = |name: &str| {
+            name.split_once(".log")
+                .and_then(|(number, _)| number.parse::<u32>().ok())
+        };
+        let newest = entries
+            .flatten()
+            .filter_map(|entry| number(entry.file_name().to_str()?))
+            .max();
+        newest.map_or(0, |newest| newest.saturating_add(1))
+    }
+
+    /// Removes the log of an attempt that is forgotten, if it is in the pod's own log directory.
+    pub(crate) fn remove_log(&self, log: &Path) {
+        if log.starts_with(&self.logs)
+            && !log
+                .components()
+                .any(|part| part == std::path::Component::ParentDir)
+        {
+            // It may never have been written.
+            let _ = fs::remove_file(log);
+        }
+    }
+
+    /// Removes everything of the pod, and its logs too if `logs`.
+    ///
+    /// # Errors
+    /// Something cannot be removed; the rest is gone.
+    pub(crate) fn remove(&self, logs: bool) -> Result<(), VolumeError> {
+        let pod = remove_dir(&self.pod);
+        let logs = if logs { remove_dir(&self.logs) } else { Ok(()) };
+        pod.and(logs)
+    }
+}
+
+/// A name that stays inside its directory, whatever a manifest or a runtime's label says.
+pub(crate) fn component(name: &str) -> String {
+    match name {
+        "" | "." | ".." => format!("_{name}"),
+        _ => name.replace('/', "_"),
+    }
+}
+
+fn remove_dir(path: &Path) -> Result<(), VolumeError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), VolumeError> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(failed("set the mode of", path))
+}
+
+/// Makes a directory and its parents; the mode is exact whatever the umask says, but only for one that was not there.
+fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path).map_err(failed("make", path))?;
+    set_mode(path, mode)
+}
+
+/// Checks, and makes where its type says so, what a hostPath volume names. Kubernetes 1.36, pkg/volume/hostpath.
+fn host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
+    let path = PathBuf::from(&source.path);
+    let kind = source.type_.as_deref().unwrap_or_default();
+    let found = fs::metadata(&path).ok().map(|found| found.file_type());
+    match (kind, &found) {
+        ("DirectoryOrCreate", None) => make_dir(&path, 0o755)?,
+        ("FileOrCreate", None) => {
+            fs::write(&path, "").map_err(failed("make", &path))?;
+            set_mode(&path, 0o644)?;
+        }
+        _ => {}
+    }
+    let is = |test: fn(&fs::FileType) -> bool| found.as_ref().is_some_and(test);
+    let (fits, expected) = match kind {
+        "" => (true, ""),
+        "DirectoryOrCreate" => (found.is_none() || is(fs::FileType::is_dir), "a directory"),
+        "Directory" => (is(fs::FileType::is_dir), "a directory"),
+        "FileOrCreate" => (found.is_none() || is(fs::FileType::is_file), "a file"),
+        "File" => (is(fs::FileType::is_file), "a file"),
+        "Socket" => (is(FileTypeExt::is_socket), "a socket"),
+        "CharDevice" => (is(FileTypeExt::is_char_device), "a character device"),
+        "BlockDevice" => (is(FileTypeExt::is_block_device), "a block device"),
+        other => {
+            return Err(VolumeError::UnknownType {
+                volume: volume.to_owned(),
+                kind: other.to_owned(),
+            });
+        }
+    };
+    if fits {
+        Ok(path)
+    } else {
+        Err(VolumeError::WrongType {
+            volume: volume.to_owned(),
+            path: source.path.clone(),
+            expected,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(volumes: serde_json::Value) -> Pod {
+        let pod = json!({"metadata": {"name": "p", "uid": "u1"}, "spec": {"containers": [], "volumes": volumes}});
+        Pod::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn dirs(root: &Path) -> PodDirs {
+        PodDirs::new(
+            &Config::new(root.join("root"), root.join("logs")),
+            &PodUid::new("u1"),
+            "default",
+            "p",
+        )
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn an_empty_dir_is_for_everyone_and_keeps_its_content() {
+        let root = tempfile::tempdir().unwrap();
+        let (dirs, pod) = (
+            dirs(root.path()),
+            pod(json!([{"name": "shared", "emptyDir": {}}])),
+        );
+        let path = dirs.prepare(&pod).unwrap()["shared"].clone();
+        assert_eq!(
+            path,
+            root.path()
+                .join("root/pods/u1/volumes/kubernetes.io~empty-dir/shared")
+        );
+        assert_eq!(mode(&path), 0o777);
+        fs::write(path.join("f"), "x").unwrap();
+        dirs.prepare(&pod).unwrap();
+        assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "x");
+        dirs.remove(true).unwrap();
+        assert!(!root.path().join("root/pods/u1").exists());
+        assert!(!root.path().join("logs/default_p_u1").exists());
+        dirs.remove(true).unwrap();
+    }
+
+    #[rstest]
+    #[case("", "missing", true)]
+    #[case("Directory", "dir", true)]
+    #[case("Directory", "file", false)]
+    #[case("Directory", "missing", false)]
+    #[case("DirectoryOrCreate", "missing", true)]
+    #[case("DirectoryOrCreate", "file", false)]
+    #[case("File", "file", true)]
+    #[case("File", "dir", false)]
+    #[case("FileOrCreate", "missing", true)]
+    #[case("Socket", "socket", true)]
+    #[case("Socket", "file", false)]
+    #[case("CharDevice", "file", false)]
+    #[case("BlockDevice", "dir", false)]
+    #[case("Nonsense", "dir", false)]
+    fn host_paths_are_of_their_type(#[case] kind: &str, #[case] name: &str, #[case] fits: bool) {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("dir")).unwrap();
+        fs::write(root.path().join("file"), "").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(root.path().join("socket")).unwrap();
+        let path = root.path().join(name);
+        let pod = pod(json!([{"name": "v", "hostPath": {"path": path, "type": kind}}]));
+        assert_eq!(dirs(root.path()).prepare(&pod).is_ok(), fits);
+        assert_eq!(
+            path.exists(),
+            name != "missing" || kind.ends_with("OrCreate")
+        );
+        if kind == "DirectoryOrCreate" && fits {
+            assert_eq!(mode(&path), 0o755);
+        }
+    }
+
+    #[rstest]
+    #[case("..", "_..")]
+    #[case("", "_")]
+    #[case("../../etc", ".._.._etc")]
+    #[case("u1", "u1")]
+    fn no_uid_leads_out_of_the_root(#[case] uid: &str, #[case] name: &str) {
+        let config = Config::new("/r".into(), "/l".into());
+        assert_eq!(
+            PodDirs::new(&config, &PodUid::new(uid), "n", "p").pod,
+            Path::new("/r/pods").join(name)
+        );
+    }
+
+    #[test]
+    fn other_volumes_are_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let error = dirs(root.path())
+            .prepare(&pod(json!([{"name": "s", "secret": {"secretName": "x"}}])))
+            .unwrap_err();
+        assert!(
+            error.to_string().starts_with("volume s is neither"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn restarts_are_counted_by_logs() {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = dirs(root.path());
+        assert_eq!(dirs.restart_count_by_logs("app"), 0);
+        fs::create_dir_all(dirs.logs.join("app")).unwrap();
+        for name in ["0.log", "4.log", "3.log.20260101-000000.gz", "x.log"] {
+            fs::write(dirs.logs.join("app").join(name), "").unwrap();
+        }
+        assert_eq!(dirs.restart_count_by_logs("app"), 5);
+    }
+
+    #[test]
+    fn a_termination_message_file_is_empty_and_for_everyone() {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = dirs(root.path());
+        let path = dirs.make_termination_message("app", 3).unwrap();
+        assert!(path.ends_with("pods/u1/containers/app/00000003"));
+        assert_eq!(
+            (mode(&path), fs::read_to_string(&path).unwrap().len()),
+            (0o666, 0)
+        );
+        dirs.make_termination_message("app", 4).unwrap();
+        assert!(path.exists());
+        dirs.make_termination_message("app", 5).unwrap();
+        assert!(!path.exists(), "two attempts later it is forgotten");
+    }
+}

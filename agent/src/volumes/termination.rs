@@ -1,0 +1,200 @@
+//! What a container left to say when it ended: its termination message file, or the end of its log.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go, getTerminationMessage.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Container;
+
+use crate::observed::{Exit, ObservedContainer};
+
+/// Bytes that are read of a message file.
+const MESSAGE_BYTES: u64 = 4096;
+/// Bytes that are kept of a log.
+const LOG_BYTES: usize = 2048;
+/// Lines that are kept of a log.
+const LOG_LINES: usize = 80;
+
+/// What the container left to say; empty for nothing. It reads files.
+pub(crate) fn message(container: &Container, seen: &ObservedContainer, exit: &Exit) -> String {
+    let path = container
+        .termination_message_path
+        .as_deref()
+        .unwrap_or("/dev/termination-log");
+    let mounted = seen
+        .mounts
+        .iter()
+        .find(|(inside, _)| inside == Path::new(path));
+    let text = match mounted.map(|(_, file)| read_end(file, MESSAGE_BYTES)) {
+        Some(Ok(text)) => text,
+        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Some(Err(error)) => return format!("Error on reading termination log {path}: {error}"),
+        None => String::new(),
+    };
+    let by_log = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError")
+        && exit.code != 0
+        && exit.reason != "ContainerCannotRun";
+    match &seen.log_path {
+        Some(log) if text.is_empty() && by_log => log_end(log),
+        Some(_) | None => text,
+    }
+}
+
+/// Puts what the runtime says and what the container says together.
+pub(crate) fn joined(runtime: &str, container: &str) -> String {
+    match (runtime.is_empty(), container.is_empty()) {
+        (_, true) => runtime.to_owned(),
+        (true, false) => container.to_owned(),
+        (false, false) => format!("{runtime}: {container}"),
+    }
+}
+
+/// The last bytes of a file as text.
+fn read_end(path: &Path, bytes: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
+    let mut content = Vec::new();
+    file.take(bytes).read_to_end(&mut content)?;
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+/// The last lines of a container log without their time stamps.
+fn log_end(path: &Path) -> String {
+    // Time stamps and tags are not counted, so more is read than is kept.
+    let raw = read_end(path, 16 * LOG_BYTES as u64).unwrap_or_default();
+    let mut text = String::new();
+    for line in raw.lines() {
+        let mut parts = line.splitn(4, ' ');
+        let (tag, content) = (
+            parts.nth(2).unwrap_or_default(),
+            parts.next().unwrap_or_default(),
+        );
+        text.push_str(content);
+        if !tag.starts_with('P') {
+            text.push('\n');
+        }
+    }
+    let cut = text.len().saturating_sub(LOG_BYTES);
+    let cut = (cut..=text.len())
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(text.len());
+    let kept = &text[cut..];
+    let lines: Vec<&str> = kept.split_inclusive('\n').collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::path::PathBuf;
+
+    use jiff::Timestamp;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::observed::{ContainerId, ContainerState, SandboxId};
+
+    fn exit(code: i32) -> Exit {
+        Exit {
+            code,
+            reason: "Error".to_owned(),
+            message: String::new(),
+            started_at: None,
+            finished_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn seen(file: PathBuf, log: PathBuf) -> ObservedContainer {
+        ObservedContainer {
+            id: ContainerId::new("c"),
+            name: "app".to_owned(),
+            sandbox_id: SandboxId::new("s"),
+            state: ContainerState::Exited(exit(1)),
+            created_at: Timestamp::UNIX_EPOCH,
+            restart_count: 0,
+            image: String::new(),
+            image_ref: String::new(),
+            hash: String::new(),
+            log_path: Some(log),
+            user: None,
+            mounts: vec![("/dev/termination-log".into(), file)],
+        }
+    }
+
+    #[rstest]
+    #[case("File", "", 1, "")]
+    #[case("File", "bye", 1, "bye")]
+    #[case("FallbackToLogsOnError", "bye", 1, "bye")]
+    #[case("FallbackToLogsOnError", "", 1, "one two\nthree\n")]
+    #[case("FallbackToLogsOnError", "", 0, "")]
+    fn message_file_and_log(
+        #[case] policy: &str,
+        #[case] file: &str,
+        #[case] code: i32,
+        #[case] expected: &str,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (message_file, log) = (dir.path().join("message"), dir.path().join("0.log"));
+        fs::write(&message_file, file).unwrap();
+        fs::write(&log, "2026-01-01T00:00:00Z stdout P one \n2026-01-01T00:00:00Z stdout F two\n2026-01-01T00:00:00Z stderr F three\n")
+            .unwrap();
+        let container = Container {
+            termination_message_policy: Some(policy.to_owned()),
+            ..Container::default()
+        };
+        assert_eq!(
+            message(&container, &seen(message_file, log), &exit(code)),
+            expected
+        );
+    }
+
+    #[test]
+    fn only_the_end_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (message_file, log) = (dir.path().join("message"), dir.path().join("0.log"));
+        fs::write(
+            &message_file,
+            format!("{}{}", "a".repeat(100), "b".repeat(4096)),
+        )
+        .unwrap();
+        assert_eq!(
+            message(
+                &Container::default(),
+                &seen(message_file, log.clone()),
+                &exit(1)
+            ),
+            "b".repeat(4096)
+        );
+        let lines: String = (0..3000)
+            .map(|n| format!("2026-01-01T00:00:00Z stdout F {n}\n"))
+            .collect();
+        fs::write(&log, lines).unwrap();
+        let container = Container {
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+            ..Container::default()
+        };
+        let text = message(&container, &seen(dir.path().join("none"), log), &exit(1));
+        assert_eq!(text.lines().count(), LOG_LINES);
+        assert!(
+            text.ends_with("2998\n2999\n") && text.starts_with("2920\n"),
+            "{text}"
+        );
+    }
+
+    #[rstest]
+    #[case("", "", "")]
+    #[case("oom", "", "oom")]
+    #[case("", "bye", "bye")]
+    #[case("oom", "bye", "oom: bye")]
+    fn runtime_and_container_both_speak(
+        #[case] runtime: &str,
+        #[case] container: &str,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(joined(runtime, container), expected);
+    }
+}

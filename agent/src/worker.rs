@@ -1,0 +1,406 @@
+//! One task a pod: observe, plan, execute, report, until nothing of the pod is left.
+//!
+//! It is given orders through a watch, of which only the latest counts, and once it is told to end its pod nothing takes that
+//! back. It sees its pod through the snapshots of [`crate::cache`], and after it has changed something it waits for one that
+//! was begun later.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Snapshot, Snapshots, Ticket};
+use crate::clock::after;
+use crate::cri::PodRef;
+use crate::execute::{self, Job, Progress};
+use crate::gc;
+use crate::observed::Observed;
+use crate::plan::{self, History, PodPlan, restart};
+use crate::pod::{Pod, PodUid};
+use crate::report::PodReport;
+use crate::report::transitions::Stage;
+use crate::shared::Shared;
+use crate::volumes::PodDirs;
+
+mod ending;
+mod hold;
+mod messages;
+pub(crate) mod phase;
+mod view;
+
+use hold::{Holds, jittered};
+use messages::Messages;
+use phase::{Event, Phase};
+use view::Timings;
+
+/// What a worker is to do; the latest counts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Order {
+    /// Make it run as this says.
+    Run(Pod),
+    /// End it, and leave nothing, because of this.
+    End(String),
+}
+
+/// What a worker works on.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    /// A pod that a source wants.
+    Pod(Pod),
+    /// What the runtime has of a pod that no source wants.
+    Orphan(PodRef),
+}
+
+impl Subject {
+    /// Which pod.
+    pub(crate) fn pod_ref(&self) -> PodRef {
+        match self {
+            Self::Pod(pod) => PodRef {
+                uid: pod.uid().clone(),
+                namespace: pod.namespace().to_owned(),
+                name: pod.name().to_owned(),
+            },
+            Self::Orphan(of) => of.clone(),
+        }
+    }
+}
+
+/// Works on a pod until nothing of it is left.
+pub(crate) async fn run(shared: Arc<Shared>, subject: Subject, orders: watch::Receiver<Order>) {
+    let of = subject.pod_ref();
+    let mut worker = Worker {
+        snapshots: shared.cache.follow(&of.uid),
+        dirs: PodDirs::new(&shared.config, &of.uid, &of.namespace, &of.name),
+        history: History {
+            backoff: crash_backoff(&shared),
+            restart_all: false,
+        },
+        pod: match subject {
+            Subject::Pod(pod) => Some(pod),
+            Subject::Orphan(_) => None,
+        },
+        shared,
+        of,
+        orders,
+        phase: Phase::Syncing,
+        unwanted: None,
+        owed: Ticket::default(),
+        holds: Holds::default(),
+        timings: Timings::default(),
+        messages: Messages::default(),
+        last: None,
+        turns: 0,
+    };
+    worker.live().await;
+    worker.shared.cache.forget(&worker.of.uid);
+}
+
+fn crash_backoff(shared: &Shared) -> crate::backoff::Backoff {
+    let seconds = |wait: std::time::Duration| {
+        jiff::SignedDuration::try_from(wait).unwrap_or(jiff::SignedDuration::MAX)
+    };
+    let (first, max) = shared.config.crash_backoff;
+    let limits = crate::backoff::Limits::with_max(seconds(max));
+    crate::backoff::Backoff::new(crate::backoff::Limits {
+        first: seconds(first),
+        ..limits
+    })
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    of: PodRef,
+    /// `None` for an orphan.
+    pod: Option<Pod>,
+    dirs: PodDirs,
+    orders: watch::Receiver<Order>,
+    snapshots: Snapshots,
+    phase: Phase,
+    /// Why the pod is to end, once it is.
+    unwanted: Option<String>,
+    /// Snapshots that do not answer this are too old.
+    owed: Ticket,
+    history: History,
+    holds: Holds,
+    timings: Timings,
+    messages: Messages,
+    /// What was reported last.
+    last: Option<PodReport>,
+    /// Counts looks, for jitter.
+    turns: u64,
+}
+
+impl Worker {
+    async fn live(&mut self) {
+        if self.pod.is_none() {
+            self.unwanted = Some("no source wants it".to_owned());
+            self.phase = self.phase.on(Event::Unwanted);
+        }
+        while self.phase != Phase::Gone {
+            let event = match self.phase {
+                Phase::Syncing => self.sync().await,
+                Phase::Terminating => self.terminate().await,
+                Phase::Terminated => self.rest().await,
+                Phase::Removing => self.remove().await,
+                Phase::Gone => return,
+            };
+            self.phase = self.phase.on(event);
+        }
+    }
+
+    /// Makes the pod what it is meant to be, until it has ended or is to end.
+    async fn sync(&mut self) -> Event {
+        loop {
+            if !self.take_orders() {
+                return Event::Unwanted;
+            }
+            let Some(snapshot) = self.fresh().await else {
+                return Event::Unwanted;
+            };
+            let Some(pod) = self.pod.clone() else {
+                return Event::Unwanted;
+            };
+            let observed = self.with_messages(&snapshot).await;
+            let now = self.shared.clock.now();
+            let (plan, wake) = self.plan(&pod, &observed, now);
+            self.report(&observed, Stage::Active, &snapshot.cause);
+            if plan.finished {
+                return Event::Finished;
+            }
+            if plan.does_something() {
+                self.execute(pod, observed, plan).await;
+                self.owed = self
+                    .shared
+                    .cache
+                    .look(&self.of.uid, "its plan was carried out");
+            } else if !self.remove_waste(&observed).await {
+                self.wait(plan.wake_at().into_iter().chain(wake).min(), now)
+                    .await;
+            }
+        }
+    }
+
+    /// Decides what to do now; the time is when something that waits may go.
+    fn plan(
+        &mut self,
+        pod: &Pod,
+        observed: &Observed,
+        now: Timestamp,
+    ) -> (PodPlan, Option<Timestamp>) {
+        self.history.backoff.forget_old(now);
+        if restart::could_restart_all(pod) {
+            let under_way = self.history.restart_all && !restart::all_removed(pod, observed);
+            self.history.restart_all = under_way || restart::restart_all_matched(pod, observed);
+        }
+        let mut plan = plan::plan(pod, observed, &self.history, now);
+        self.holds.note_backoffs(&plan);
+        let wake = self.holds.hold_back(&mut plan, now);
+        tracing::debug!(pod = %pod.full_name(), ?plan, "planned");
+        (plan, wake)
+    }
+
+    /// Takes the latest order. Says whether the pod is still wanted.
+    fn take_orders(&mut self) -> bool {
+        match self.orders.borrow_and_update().clone() {
+            Order::Run(pod) => self.pod = Some(pod),
+            Order::End(cause) => self.unwanted = Some(cause),
+        }
+        self.unwanted.is_none()
+    }
+
+    /// The next snapshot that answers what is owed; `None` when the pod is to end meanwhile.
+    async fn fresh(&mut self) -> Option<Snapshot> {
+        let owed = self.owed;
+        loop {
+            tokio::select! {
+                biased;
+                changed = self.orders.changed() => {
+                    // Nobody is left to give orders: the agent stops, and pods keep running.
+                    if changed.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                    if !self.take_orders() {
+                        return None;
+                    }
+                }
+                seen = latest(&mut self.snapshots, owed) => return Some(seen),
+            }
+        }
+    }
+
+    /// Waits for news of the pod, an order, or the time.
+    async fn wait(&mut self, wake: Option<Timestamp>, now: Timestamp) {
+        self.turns += 1;
+        let resync = after(
+            now,
+            jittered(
+                self.shared.config.resync_period,
+                self.of.uid.as_str(),
+                self.turns,
+            ),
+        );
+        let deadline = wake.map_or(resync, |wake| wake.min(resync));
+        let clock = Arc::clone(&self.shared.clock);
+        tokio::select! {
+            changed = self.orders.changed() => {
+                // Nobody is left to give orders: the agent stops, and pods keep running.
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+            changed = self.snapshots.changed() => {
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+            () = clock.sleep_until(deadline) => {}
+        }
+    }
+
+    /// Carries a plan out, and reports what is heard meanwhile.
+    async fn execute(&mut self, pod: Pod, observed: Arc<Observed>, plan: PodPlan) {
+        let (progress, mut said) = mpsc::unbounded_channel();
+        let ending = CancellationToken::new();
+        let job = Job {
+            shared: Arc::clone(&self.shared),
+            pod,
+            dirs: self.dirs.clone(),
+            observed,
+            ending: ending.clone(),
+            progress,
+        };
+        let work = execute::execute(Arc::new(job), plan);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                Some(progress) = said.recv() => self.heard(progress),
+                // Finished work has dropped its end of the channel; what it said last was received above.
+                () = &mut work => break,
+                // The order itself is taken when the work is over.
+                Ok(()) = self.orders.changed() => {
+                    if matches!(*self.orders.borrow(), Order::End(_)) {
+                        ending.cancel();
+                    }
+                }
+                Ok(()) = self.snapshots.changed() => self.seen_meanwhile().await,
+            }
+        }
+        while let Ok(progress) = said.try_recv() {
+            self.heard(progress);
+        }
+    }
+
+    fn heard(&mut self, progress: Progress) {
+        let now = self.shared.clock.now();
+        self.holds.note(
+            &progress,
+            self.of.uid.as_str(),
+            self.shared.config.retry_after_error,
+            now,
+        );
+        match progress {
+            Progress::Attempting(start) => self.history.started(&start, now),
+            Progress::Pulled(name, took) => self.timings.of(&name).pull = Some(took),
+            Progress::Created(name, took) => self.timings.of(&name).create = Some(took),
+            Progress::Started(name, took) => self.timings.of(&name).start = Some(took),
+            Progress::Failed(failure) => {
+                tracing::warn!(
+                    pod = %format_args!("{}/{}", self.of.namespace, self.of.name),
+                    container = failure.container.as_deref(),
+                    reason = %failure.reason,
+                    error = %failure.message,
+                    "a step failed and will be tried again"
+                );
+                self.report_again(&failure.reason);
+            }
+        }
+    }
+
+    /// Reports a snapshot that came while a plan is carried out.
+    async fn seen_meanwhile(&mut self) {
+        let snapshot = self.snapshots.borrow_and_update().clone();
+        if let Some(snapshot) = snapshot {
+            let observed = self.with_messages(&snapshot).await;
+            self.report(&observed, Stage::Active, &snapshot.cause);
+        }
+    }
+
+    fn report_again(&mut self, cause: &str) {
+        let observed = self
+            .snapshots
+            .borrow()
+            .as_ref()
+            .map(|snapshot| Arc::clone(&snapshot.observed));
+        if let Some(observed) = observed {
+            self.report(&observed, Stage::Active, cause);
+        }
+    }
+
+    /// Removes what no one needs of a pod that lives on. Says whether there was anything.
+    async fn remove_waste(&mut self, observed: &Observed) -> bool {
+        let waste = gc::waste(observed);
+        if waste.is_empty() || self.history.restart_all {
+            return false;
+        }
+        let cri = Arc::clone(&self.shared.cri);
+        let mut failed = false;
+        for id in &waste.containers {
+            failed |= self.noted(cri.remove_container(id).await);
+            let log = observed
+                .containers
+                .iter()
+                .find(|container| container.id == *id)
+                .and_then(|seen| seen.log_path.clone());
+            if let Some(log) = log {
+                let dirs = self.dirs.clone();
+                execute::blocking(move || dirs.remove_log(&log)).await;
+            }
+        }
+        for id in &waste.sandboxes {
+            failed |=
+                self.noted(cri.stop_sandbox(id).await) || self.noted(cri.remove_sandbox(id).await);
+        }
+        if failed {
+            // The next look tries again; there is no hurry.
+            return false;
+        }
+        self.owed = self
+            .shared
+            .cache
+            .look(&self.of.uid, "what nobody needs was removed");
+        true
+    }
+
+    /// Logs a failed call. Says whether it failed.
+    fn noted(&self, result: Result<(), crate::cri::CriError>) -> bool {
+        if let Err(error) = &result {
+            tracing::warn!(pod = %format_args!("{}/{}", self.of.namespace, self.of.name), %error, "cannot clean up");
+        }
+        result.is_err()
+    }
+
+    async fn with_messages(&mut self, snapshot: &Snapshot) -> Arc<Observed> {
+        match &self.pod {
+            Some(pod) => self.messages.read(pod, &snapshot.observed).await,
+            None => Arc::clone(&snapshot.observed),
+        }
+    }
+
+    fn uid(&self) -> &PodUid {
+        &self.of.uid
+    }
+}
+
+/// Waits for a snapshot that answers what is owed.
+async fn latest(snapshots: &mut Snapshots, owed: Ticket) -> Snapshot {
+    let seen = snapshots
+        .wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.answers >= owed))
+        .await;
+    match seen.ok().and_then(|seen| seen.clone()) {
+        Some(snapshot) => snapshot,
+        // Nobody looks any more: the agent stops.
+        None => std::future::pending().await,
+    }
+}

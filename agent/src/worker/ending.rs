@@ -1,0 +1,162 @@
+//! The second half of a pod's life: it is stopped, rests, and is removed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::phase::Event;
+use super::{Order, Worker, latest};
+use crate::clock::after;
+use crate::execute::{blocking, end, running};
+use crate::observed::Observed;
+use crate::plan::terminate::{KillPlan, Victim, end_pod};
+use crate::report::transitions::Stage;
+
+/// The grace, in seconds, of containers whose pod is not known any more (Kubernetes 1.36, kubelet, SyncTerminatingRuntimePod).
+const ORPHAN_GRACE: i64 = 1;
+/// How long after a failure the removal of a pod is tried again, at first.
+const RETRY_REMOVAL: Duration = Duration::from_millis(100);
+/// And at most.
+const RETRY_REMOVAL_MAX: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// Stops what runs, until nothing does.
+    pub(super) async fn terminate(&mut self) -> Event {
+        let cause = self
+            .unwanted
+            .clone()
+            .unwrap_or_else(|| "every container has ended for good".to_owned());
+        let mut failures = 0;
+        loop {
+            let snapshot = latest(&mut self.snapshots, self.owed).await;
+            let observed = self.with_messages(&snapshot).await;
+            if !observed.anything_runs() {
+                return Event::NothingRuns;
+            }
+            self.report(&observed, Stage::Ending, &cause);
+            let plan = self.kill_plan(&observed);
+            let errors = {
+                let shared = Arc::clone(&self.shared);
+                let ending = end(&shared, plan, &observed);
+                tokio::pin!(ending);
+                loop {
+                    tokio::select! {
+                        errors = &mut ending => break errors,
+                        Ok(()) = self.snapshots.changed() => {
+                            let seen = self.snapshots.borrow_and_update().clone();
+                            if let Some(seen) = seen {
+                                let observed = self.with_messages(&seen).await;
+                                self.report(&observed, Stage::Ending, &seen.cause);
+                            }
+                        }
+                    }
+                }
+            };
+            for error in &errors {
+                tracing::warn!(pod = %format_args!("{}/{}", self.of.namespace, self.of.name), %error, "cannot end a pod");
+            }
+            if errors.is_empty() {
+                failures = 0;
+            } else {
+                self.pause(failures).await;
+                failures += 1;
+            }
+            self.owed = self.shared.cache.look(self.uid(), "it was told to end");
+        }
+    }
+
+    fn kill_plan(&self, observed: &Observed) -> KillPlan {
+        let running = running(observed);
+        let at_once = (*self.shared.kill_now.borrow()).then_some(0);
+        match &self.pod {
+            Some(pod) => end_pod(pod, &running, at_once),
+            None => {
+                let victim = |(id, name)| Victim {
+                    id,
+                    name,
+                    grace: at_once.unwrap_or(ORPHAN_GRACE),
+                    pre_stop: false,
+                    waits_for: Vec::new(),
+                };
+                KillPlan {
+                    victims: running.into_iter().map(victim).collect(),
+                }
+            }
+        }
+    }
+
+    /// Nothing runs: says so, and waits until no source wants the pod.
+    pub(super) async fn rest(&mut self) -> Event {
+        let seen = self.snapshots.borrow_and_update().clone();
+        if let Some(snapshot) = seen {
+            let observed = self.with_messages(&snapshot).await;
+            self.report(&observed, Stage::Ended, &snapshot.cause);
+        }
+        loop {
+            if self.unwanted.is_some() || !self.take_order_to_end() {
+                return Event::Unwanted;
+            }
+            if self.orders.changed().await.is_err() {
+                // The agent stops; what is left is for the next one.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// An ended pod takes no other order. Says whether it is still wanted.
+    fn take_order_to_end(&mut self) -> bool {
+        if let Order::End(cause) = &*self.orders.borrow_and_update() {
+            self.unwanted = Some(cause.clone());
+        }
+        self.unwanted.is_none()
+    }
+
+    /// Removes containers, sandboxes and directories, until nothing is left.
+    pub(super) async fn remove(&mut self) -> Event {
+        let mut failures = 0;
+        self.owed = self
+            .shared
+            .cache
+            .look(self.uid(), "its remains are to be removed");
+        loop {
+            let observed = latest(&mut self.snapshots, self.owed).await.observed;
+            let cri = Arc::clone(&self.shared.cri);
+            let mut failed = false;
+            for container in &observed.containers {
+                failed |= self.noted(cri.remove_container(&container.id).await);
+            }
+            for sandbox in &observed.sandboxes {
+                failed |= self.noted(cri.stop_sandbox(&sandbox.id).await)
+                    || self.noted(cri.remove_sandbox(&sandbox.id).await);
+            }
+            if observed.containers.is_empty() && observed.sandboxes.is_empty() {
+                let (dirs, logs) = (self.dirs.clone(), self.shared.config.remove_logs);
+                match blocking(move || dirs.remove(logs)).await {
+                    Ok(()) => {
+                        self.report_removed();
+                        return Event::NothingLeft;
+                    }
+                    Err(error) => {
+                        tracing::warn!(pod = %self.uid(), error = &error as &dyn std::error::Error, "cannot remove a pod's directories");
+                        failed = true;
+                    }
+                }
+            }
+            if failed {
+                self.pause(failures).await;
+                failures += 1;
+            }
+            self.owed = self
+                .shared
+                .cache
+                .look(self.uid(), "its remains were removed");
+        }
+    }
+
+    async fn pause(&self, failures: u32) {
+        let wait = RETRY_REMOVAL
+            .saturating_mul(2_u32.saturating_pow(failures))
+            .min(RETRY_REMOVAL_MAX);
+        let clock = &self.shared.clock;
+        clock.sleep_until(after(clock.now(), wait)).await;
+    }
+}

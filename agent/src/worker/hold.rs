@@ -1,0 +1,257 @@
+//! Failures that a pod waits for before it tries again, and what that means for a plan.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::clock::after;
+use crate::execute::{Failure, Progress};
+use crate::plan::{PodPlan, SandboxStep, When};
+use crate::status::StartError;
+
+/// The key of a failure that concerns the whole pod.
+const POD: &str = "";
+
+/// What failed last, by container.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holds {
+    held: BTreeMap<String, Hold>,
+    failures: u64,
+}
+
+/// One failure and until when it holds the container back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) error: StartError,
+    until: Timestamp,
+}
+
+impl Holds {
+    /// Takes note of what execution says: a failure holds back for `retry` (and up to half of it more, so that pods that
+    /// failed together do not all try again together) or until the failure says; success ends it.
+    pub(crate) fn note(
+        &mut self,
+        progress: &Progress,
+        seed: &str,
+        retry: Duration,
+        now: Timestamp,
+    ) {
+        match progress {
+            Progress::Failed(failure) => {
+                self.failures += 1;
+                let wait = jittered(retry, seed, self.failures);
+                let until = failure.until.unwrap_or_else(|| after(now, wait));
+                self.hold(failure, until);
+            }
+            // Whoever starts containers has a sandbox.
+            Progress::Attempting(_) => {
+                self.held.remove(POD);
+            }
+            Progress::Started(name, _) => {
+                self.held.remove(name);
+            }
+            Progress::Pulled(..) | Progress::Created(..) => {}
+        }
+    }
+
+    fn hold(&mut self, failure: &Failure, until: Timestamp) {
+        let key = failure.container.clone().unwrap_or_else(|| POD.to_owned());
+        let error = StartError {
+            reason: failure.reason.clone(),
+            message: failure.message.clone(),
+        };
+        self.held.insert(key, Hold { error, until });
+    }
+
+    /// Puts the crash back-off of a plan's waiting starts on record, as reasons for waiting.
+    pub(crate) fn note_backoffs(&mut self, plan: &PodPlan) {
+        for start in plan.starts() {
+            if let When::Wait { until, message, .. } = &start.when {
+                let error = StartError {
+                    reason: "CrashLoopBackOff".to_owned(),
+                    message: message.clone(),
+                };
+                self.held.insert(
+                    start.name.clone(),
+                    Hold {
+                        error,
+                        until: *until,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Why a container waits.
+    pub(crate) fn of(&self, container: &str) -> Option<&Hold> {
+        self.held.get(container).or_else(|| self.held.get(POD))
+    }
+
+    /// Takes out of a plan what is to wait. Returns the first moment at which some of it may go.
+    pub(crate) fn hold_back(&self, plan: &mut PodPlan, now: Timestamp) -> Option<Timestamp> {
+        let mut wake = None;
+        let mut held_until = |name: &str| {
+            let until = self
+                .held
+                .get(name)
+                .map(|hold| hold.until)
+                .filter(|until| *until > now)?;
+            wake = Some(wake.map_or(until, |wake: Timestamp| wake.min(until)));
+            Some(until)
+        };
+        let acts = plan.kill_pod.is_some()
+            || matches!(plan.sandbox, SandboxStep::Create { .. })
+            || plan.starts().any(|start| start.when == When::Now);
+        if acts && held_until(POD).is_some() {
+            plan.kill_pod = None;
+            plan.sandbox = SandboxStep::None {
+                last: None,
+                attempt: 0,
+            };
+            plan.start_ephemeral.clear();
+            plan.start_init.clear();
+            plan.start_apps.clear();
+            return wake;
+        }
+        for start in plan
+            .start_ephemeral
+            .iter_mut()
+            .chain(&mut plan.start_init)
+            .chain(&mut plan.start_apps)
+        {
+            if start.when == When::Now
+                && let Some(until) = held_until(&start.name)
+            {
+                start.when = When::Wait {
+                    until,
+                    delay: until.duration_since(now),
+                    message: String::new(),
+                };
+            }
+        }
+        plan.kills.retain(|kill| held_until(&kill.name).is_none());
+        wake
+    }
+}
+
+/// `wait` and up to half as much again, by a number that is drawn from `seed` and `turn`.
+pub(crate) fn jittered(wait: Duration, seed: &str, turn: u64) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    (seed, turn).hash(&mut hasher);
+    let share =
+        f64::from(u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX);
+    wait.mul_f64(1.0 + share / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plan::Start;
+    use crate::pod::ContainerKind;
+
+    fn start(name: &str) -> Start {
+        Start {
+            name: name.to_owned(),
+            kind: ContainerKind::App,
+            restart_count: None,
+            when: When::Now,
+            reason: String::new(),
+            previous_end: None,
+            backoff_key: String::new(),
+        }
+    }
+
+    fn plan(names: &[&str]) -> PodPlan {
+        PodPlan {
+            kill_pod: None,
+            sandbox: SandboxStep::None {
+                last: None,
+                attempt: 0,
+            },
+            kills: Vec::new(),
+            resets: Vec::new(),
+            removes: Vec::new(),
+            start_ephemeral: Vec::new(),
+            start_init: Vec::new(),
+            start_apps: names.iter().map(|name| start(name)).collect(),
+            idle: None,
+            finished: false,
+        }
+    }
+
+    fn failure(container: Option<&str>) -> Progress {
+        Progress::Failed(Failure {
+            container: container.map(str::to_owned),
+            reason: "RunContainerError".to_owned(),
+            message: "no such file".to_owned(),
+            until: None,
+        })
+    }
+
+    const RETRY: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn what_failed_waits_and_the_rest_goes() {
+        let (now, mut holds) = (Timestamp::UNIX_EPOCH, Holds::default());
+        holds.note(&failure(Some("a")), "u", RETRY, now);
+        let mut held = plan(&["a", "b"]);
+        let wake = holds.hold_back(&mut held, now).unwrap();
+        assert!(
+            after(now, RETRY) <= wake && wake <= after(now, Duration::from_secs(15)),
+            "{wake}"
+        );
+        let going: Vec<_> = held
+            .starts()
+            .filter(|start| start.when == When::Now)
+            .map(|start| &start.name)
+            .collect();
+        assert_eq!(going, ["b"]);
+        let mut later = plan(&["a", "b"]);
+        assert_eq!(holds.hold_back(&mut later, wake), None);
+        assert_eq!(later, plan(&["a", "b"]));
+        assert_eq!(
+            holds.of("a").unwrap().error.reason,
+            "RunContainerError",
+            "the reason stays until it is started"
+        );
+        holds.note(
+            &Progress::Started("a".to_owned(), Duration::ZERO),
+            "u",
+            RETRY,
+            now,
+        );
+        assert_eq!(holds.of("a"), None);
+    }
+
+    #[test]
+    fn a_pod_that_has_no_sandbox_waits_as_a_whole() {
+        let (now, mut holds) = (Timestamp::UNIX_EPOCH, Holds::default());
+        holds.note(&failure(None), "u", RETRY, now);
+        let mut held = plan(&["a"]);
+        held.sandbox = SandboxStep::Create {
+            attempt: 0,
+            replaces: None,
+            reason: String::new(),
+        };
+        assert!(holds.hold_back(&mut held, now).is_some());
+        assert!(!held.does_something());
+        assert_eq!(holds.of("a").unwrap().error.message, "no such file");
+        holds.note(&Progress::Attempting(start("a")), "u", RETRY, now);
+        assert_eq!(holds.of("a"), None);
+    }
+
+    #[test]
+    fn jitter_is_from_one_to_one_and_a_half() {
+        let waits: Vec<_> = (0..1000).map(|turn| jittered(RETRY, "u", turn)).collect();
+        assert!(
+            waits
+                .iter()
+                .all(|wait| (10.0..=15.0).contains(&wait.as_secs_f64()))
+        );
+        let mean = waits.iter().map(Duration::as_secs_f64).sum::<f64>() / 1000.0;
+        assert!((12.0..13.0).contains(&mean), "{mean}");
+    }
+}

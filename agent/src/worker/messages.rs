@@ -1,0 +1,56 @@
+//! Reads termination messages, each once, and puts them into what was observed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::execute::blocking;
+use crate::observed::{ContainerId, ContainerState, Observed};
+use crate::pod::Pod;
+use crate::volumes::termination;
+
+/// Messages of containers that have ended, with what the runtime says before them.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    read: BTreeMap<ContainerId, String>,
+}
+
+impl Messages {
+    /// What was observed, with the messages of all ended containers.
+    pub(super) async fn read(&mut self, pod: &Pod, observed: &Arc<Observed>) -> Arc<Observed> {
+        self.read.retain(|id, _| {
+            observed
+                .containers
+                .iter()
+                .any(|container| container.id == *id)
+        });
+        let new: Vec<_> = observed
+            .containers
+            .iter()
+            .filter(|seen| seen.state.exit().is_some() && !self.read.contains_key(&seen.id))
+            .filter_map(|seen| Some((pod.container(&seen.name)?.1.clone(), seen.clone())))
+            .collect();
+        if !new.is_empty() {
+            let found = blocking(move || {
+                let message = |(container, seen): &(_, crate::observed::ObservedContainer)| {
+                    let exit = seen.state.exit()?;
+                    let own = termination::message(container, seen, exit);
+                    Some((seen.id.clone(), termination::joined(&exit.message, &own)))
+                };
+                new.iter().filter_map(message).collect::<Vec<_>>()
+            });
+            self.read.extend(found.await);
+        }
+        if self.read.values().all(String::is_empty) {
+            return Arc::clone(observed);
+        }
+        let mut with = Observed::clone(observed);
+        for container in &mut with.containers {
+            if let (ContainerState::Exited(exit), Some(message)) =
+                (&mut container.state, self.read.get(&container.id))
+            {
+                exit.message.clone_from(message);
+            }
+        }
+        Arc::new(with)
+    }
+}
