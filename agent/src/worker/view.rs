@@ -176,7 +176,6 @@ impl Worker {
             probes_registered: false,
             agent_started_at: Some(self.shared.started_at),
             node_ips: &self.shared.config.node_ips,
-            recursive_read_only: false,
         });
         stamped(status, previous, self.shared.clock.now())
     }
