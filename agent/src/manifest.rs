@@ -2,6 +2,7 @@
 
 mod decode;
 mod defaults;
+mod nearest;
 mod scalar;
 mod support;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 mod conditions;
 mod containers;
 mod phase;
+mod ready;
 
 use std::collections::BTreeMap;
 
@@ -100,7 +101,7 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
         status.message =
             Some("Pod was active on the node longer than the specified deadline".to_owned());
     }
-    containers::mark_ready(inputs, old, &mut status);
+    ready::mark_ready(inputs, old, &mut status);
     status.conditions = filled(conditions::all(inputs, old, &api, &status));
     addresses(inputs, &mut status);
     status

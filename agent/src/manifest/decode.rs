@@ -14,6 +14,7 @@ use serde::de::{
     Visitor,
 };
 
+use super::nearest::unknown;
 use super::scalar::{Plain, plain};
 use super::tree::{Entry, Node, Place, Value};
 
@@ -481,26 +482,4 @@ fn read<'de, S: DeserializeSeed<'de>>(
             notes.refused.borrow_mut().insert(path);
         }
     })
-}
-
-/// What to say of an unknown field.
-fn unknown(key: &str, known: &[&str]) -> String {
-    let near = known
-        .iter()
-        .map(|field| {
-            (
-                strsim::damerau_levenshtein(&key.to_lowercase(), &field.to_lowercase()),
-                *field,
-            )
-        })
-        .min()
-        .filter(|(distance, field)| *distance <= 1 + field.len().max(key.len()) / 4);
-    match near {
-        Some((_, field)) => format!("unknown field {key:?}, did you mean {field:?}?"),
-        None if known.len() <= 8 => format!(
-            "unknown field {key:?}, expected one of {}",
-            known.join(", ")
-        ),
-        None => format!("unknown field {key:?}"),
-    }
 }

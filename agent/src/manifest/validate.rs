@@ -3,6 +3,9 @@
 //! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go, for pods at creation with default feature gates.
 
 mod container;
+mod dns;
+mod env;
+mod lifecycle;
 mod names;
 mod probe;
 mod resources;
@@ -12,7 +15,7 @@ mod volume;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The rule that a value breaks, named as the API server names it.
@@ -67,6 +70,9 @@ impl fmt::Display for Complaint {
         }
     }
 }
+
+/// What a form expects of a text that has not got it.
+type Form = fn(&str) -> Option<&'static str>;
 
 /// Collects complaints.
 #[derive(Default)]
@@ -128,12 +134,7 @@ impl Check {
     }
 
     /// A text in a form that `form` checks; it gives what was expected.
-    fn formed(
-        &mut self,
-        field: impl Into<String>,
-        value: &str,
-        form: fn(&str) -> Option<&'static str>,
-    ) {
+    fn formed(&mut self, field: impl Into<String>, value: &str, form: Form) {
         if let Some(expected) = form(value) {
             self.invalid(field, value, expected);
         }
@@ -172,8 +173,8 @@ pub(super) fn pod(pod: &Pod) -> Vec<Complaint> {
     let mut check = Check::default();
     metadata(&mut check, &pod.metadata);
     match &pod.spec {
-        Some(spec) => self::spec(&mut check, spec, &pod.metadata),
-        None => self::spec(&mut check, &PodSpec::default(), &pod.metadata),
+        Some(spec) => self::spec(&mut check, spec),
+        None => self::spec(&mut check, &PodSpec::default()),
     }
     check.complaints
 }
@@ -203,8 +204,7 @@ fn metadata(check: &mut Check, metadata: &ObjectMeta) {
             check.invalid("metadata.annotations", key, expected);
         }
     }
-    for (index, finalizer) in metadata.finalizers.iter().flatten().enumerate() {
-        let _ = index;
+    for finalizer in metadata.finalizers.iter().flatten() {
         if let Some(expected) = names::qualified(finalizer) {
             check.invalid("metadata.finalizers", finalizer, expected);
         }
@@ -226,7 +226,7 @@ fn metadata(check: &mut Check, metadata: &ObjectMeta) {
     }
 }
 
-fn spec(check: &mut Check, spec: &PodSpec, metadata: &ObjectMeta) {
+fn spec(check: &mut Check, spec: &PodSpec) {
     let volumes = volume::all(check, spec.volumes.as_deref().unwrap_or_default());
     container::all(check, spec, &volumes);
 
@@ -235,8 +235,8 @@ fn spec(check: &mut Check, spec: &PodSpec, metadata: &ObjectMeta) {
         spec.restart_policy.as_deref(),
         &["Always", "OnFailure", "Never"],
     );
-    dns(check, spec);
-    let optional_names: [(&str, &Option<String>, fn(&str) -> Option<&'static str>); 5] = [
+    dns::check(check, spec);
+    let optional_names: [(&str, &Option<String>, Form); 5] = [
         (
             "spec.serviceAccountName",
             &spec.service_account_name,
@@ -346,7 +346,6 @@ fn spec(check: &mut Check, spec: &PodSpec, metadata: &ObjectMeta) {
     }
     security::of_pod(check, spec);
     resources::of_pod(check, spec);
-    let _ = metadata;
 }
 
 const NOT_AN_ADDRESS: &str = "must be a valid IP address, such as 10.9.8.7 or 2001:db8::ffff";
@@ -363,80 +362,6 @@ fn hostname_override(check: &mut Check, spec: &PodSpec, name: &str) {
         check.say(Rule::TooLong, field, name, "may not be more than 64 bytes");
     }
     check.formed(field, name, names::dns_subdomain);
-}
-
-fn dns(check: &mut Check, spec: &PodSpec) {
-    let policy = spec.dns_policy.as_deref().unwrap_or_default();
-    check.one_of(
-        "spec.dnsPolicy",
-        policy,
-        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
-    );
-    let servers = |config: &PodDNSConfig| config.nameservers.as_ref().map_or(0, Vec::len);
-    match &spec.dns_config {
-        None if policy == "None" => {
-            check.required("spec.dnsConfig", "must be given when `dnsPolicy` is None")
-        }
-        Some(config) if policy == "None" && servers(config) == 0 => {
-            check.required(
-                "spec.dnsConfig.nameservers",
-                "must provide at least one name server when `dnsPolicy` is None",
-            );
-        }
-        Some(_) | None => {}
-    }
-    let Some(config) = &spec.dns_config else {
-        return;
-    };
-    if servers(config) > 3 {
-        check.invalid(
-            "spec.dnsConfig.nameservers",
-            "",
-            "must not have more than 3 name servers",
-        );
-    }
-    for (index, server) in config.nameservers.iter().flatten().enumerate() {
-        if server.parse::<std::net::IpAddr>().is_err() {
-            check.invalid(
-                format!("spec.dnsConfig.nameservers[{index}]"),
-                server,
-                NOT_AN_ADDRESS,
-            );
-        }
-    }
-    let searches = config.searches.as_deref().unwrap_or_default();
-    if searches.len() > 32 {
-        check.invalid(
-            "spec.dnsConfig.searches",
-            "",
-            "must not have more than 32 search paths",
-        );
-    }
-    if searches.join(" ").len() > 2048 {
-        check.invalid(
-            "spec.dnsConfig.searches",
-            "",
-            "must not have more than 2048 characters, the blanks between them included",
-        );
-    }
-    for (index, search) in searches.iter().enumerate() {
-        // A dot alone, a dot at the end and underscores are fine in a search path.
-        if search != "." {
-            let name = search.strip_suffix('.').unwrap_or(search).replace('_', "-");
-            let field = format!("spec.dnsConfig.searches[{index}]");
-            if let Some(expected) = names::dns_subdomain(&name) {
-                check.invalid(field, search, expected);
-            }
-        }
-    }
-    for (index, option) in config.options.iter().flatten().enumerate() {
-        if option.name.as_deref().unwrap_or_default().is_empty() {
-            check.required(
-                format!("spec.dnsConfig.options[{index}]"),
-                "must not be empty",
-            );
-        }
-    }
 }
 
 fn toleration(check: &mut Check, field: &str, toleration: &Toleration) {

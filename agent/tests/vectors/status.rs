@@ -94,6 +94,6 @@ fn tidy(value: Value) -> Value {
                 .collect(),
         ),
         Value::Array(list) => Value::Array(list.into_iter().map(tidy).collect()),
-        other => other,
+        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => scalar,
     }
 }

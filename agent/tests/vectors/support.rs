@@ -93,11 +93,11 @@ pub(crate) fn check_within(
         }
     }
     let share = 100.0 * f64::from(agree) / cases.len() as f64;
+    let (judged, more) = (cases.len(), scope(cases.len(), total));
     // Not captured by the test runner, so that the share is always seen.
     writeln!(
         std::io::stderr().lock(),
-        "{file}: {agree} of {} cases agree ({share:.1} %)",
-        cases.len()
+        "{file}: {agree} of {judged} cases agree ({share:.1} %){more}"
     )
     .unwrap();
     if let Some(path) = std::env::var_os("CRIB_VECTORS_REPORT") {

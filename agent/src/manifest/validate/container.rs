@@ -1,16 +1,14 @@
-//! Containers: names, images, ports, environment, mounts, restart rules, lifecycle.
+//! Containers: names, images, ports, mounts, restart rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvFromSource, EnvVar, EnvVarSource, Lifecycle, LifecycleHandler,
-    PodSpec, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, VolumeMount};
 
 use super::volume::Kind;
-use super::{Check, Rule, duplicate, names, probe, resources, security};
+use super::{Check, Rule, duplicate, env, lifecycle, names, probe, resources, security};
 
-type Volumes = BTreeMap<String, Kind>;
+/// The volumes of a pod by name.
+pub(super) type Volumes = BTreeMap<String, Kind>;
 
 /// All containers of a pod.
 pub(super) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes) {
@@ -30,7 +28,7 @@ pub(super) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes) {
                 &container.name,
             );
         }
-        restart(check, &field, container, false);
+        restart(check, &field, container);
         self::host_ports(check, &field, container, &mut host_ports);
         if spec.host_network == Some(true) {
             for (place, port) in container.ports.iter().flatten().enumerate() {
@@ -57,7 +55,7 @@ pub(super) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes) {
                 &init.name,
             );
         }
-        restart(check, &field, init, true);
+        restart(check, &field, init);
         if init.restart_policy.as_deref() == Some("Always") {
             self::host_ports(check, &field, init, &mut host_ports);
         } else {
@@ -109,22 +107,17 @@ fn one(check: &mut Check, field: &str, container: &Container, spec: &PodSpec, vo
     );
     ports(check, field, container.ports.as_deref().unwrap_or_default());
     for (index, variable) in container.env.iter().flatten().enumerate() {
-        env(check, &format!("{field}.env[{index}]"), variable, volumes);
+        env::variable(check, &format!("{field}.env[{index}]"), variable, volumes);
     }
     for (index, from) in container.env_from.iter().flatten().enumerate() {
-        env_from(check, &format!("{field}.envFrom"), index, from);
+        env::from(check, &format!("{field}.envFrom"), index, from);
     }
     mounts(check, field, container, volumes);
     let is_init = field.starts_with("spec.init");
     if !is_init || container.restart_policy.as_deref() == Some("Always") {
-        probe::of_container(
-            check,
-            field,
-            container,
-            spec.termination_grace_period_seconds,
-        );
-        if let Some(lifecycle) = &container.lifecycle {
-            self::lifecycle(check, &format!("{field}.lifecycle"), lifecycle, spec);
+        probe::of_container(check, field, container);
+        if let Some(hooks) = &container.lifecycle {
+            lifecycle::check(check, &format!("{field}.lifecycle"), hooks, spec);
         }
     }
     resources::of_container(check, field, container);
@@ -177,220 +170,6 @@ fn host_ports(check: &mut Check, field: &str, container: &Container, taken: &mut
             format!("{field}.ports[{index}].hostPort"),
             &key,
         );
-    }
-}
-
-fn env(check: &mut Check, field: &str, variable: &EnvVar, volumes: &Volumes) {
-    if variable.name.is_empty() {
-        check.required(format!("{field}.name"), "");
-    } else {
-        check.formed(format!("{field}.name"), &variable.name, names::env_name);
-    }
-    let Some(source) = &variable.value_from else {
-        return;
-    };
-    let field = format!("{field}.valueFrom");
-    let given = [
-        source.field_ref.is_some(),
-        source.resource_field_ref.is_some(),
-        source.config_map_key_ref.is_some(),
-        source.secret_key_ref.is_some(),
-        source.file_key_ref.is_some(),
-    ];
-    let count = given.iter().filter(|given| **given).count();
-    if count == 0 {
-        check.invalid(&field, "", "must name one of fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef, fileKeyRef");
-    } else if variable
-        .value
-        .as_deref()
-        .is_some_and(|value| !value.is_empty())
-    {
-        check.invalid(&field, "", "may not be specified when `value` is not empty");
-    } else if count > 1 {
-        check.invalid(
-            &field,
-            "",
-            "may not have more than one field specified at a time",
-        );
-    }
-    env_source(check, &field, source, volumes);
-}
-
-fn env_source(check: &mut Check, field: &str, source: &EnvVarSource, volumes: &Volumes) {
-    if let Some(from) = &source.field_ref {
-        if let Some(version) = from
-            .api_version
-            .as_deref()
-            .filter(|version| *version != "v1")
-        {
-            check.invalid(
-                format!("{field}.fieldRef.fieldPath"),
-                version,
-                "apiVersion must be v1",
-            );
-        }
-        field_ref(
-            check,
-            &format!("{field}.fieldRef"),
-            &from.field_path,
-            &ENV_FIELDS,
-            true,
-        );
-    }
-    if let Some(from) = &source.resource_field_ref {
-        let field = format!("{field}.resourceFieldRef");
-        resources::field_ref(check, &field, from, true);
-    }
-    let keys = [
-        (
-            "configMapKeyRef",
-            source
-                .config_map_key_ref
-                .as_ref()
-                .map(|from| (&from.name, &from.key)),
-        ),
-        (
-            "secretKeyRef",
-            source
-                .secret_key_ref
-                .as_ref()
-                .map(|from| (&from.name, &from.key)),
-        ),
-    ];
-    for (kind, from) in keys {
-        let Some((name, key)) = from else { continue };
-        check.formed(format!("{field}.{kind}.name"), name, names::dns_subdomain);
-        if key.is_empty() {
-            check.required(format!("{field}.{kind}.key"), "");
-        } else {
-            check.formed(format!("{field}.{kind}.key"), key, names::config_key);
-        }
-    }
-    if let Some(from) = &source.file_key_ref {
-        let field = format!("{field}.fileKeyRef");
-        if from.key.is_empty() {
-            check.required(format!("{field}.key"), "");
-        } else {
-            check.formed(format!("{field}.key"), &from.key, names::env_name);
-        }
-        if from.path.is_empty() {
-            check.required(format!("{field}.path"), "");
-        } else {
-            check.formed(format!("{field}.path"), &from.path, names::inner_path);
-        }
-        if from.volume_name.is_empty() {
-            check.required(format!("{field}.volumeName"), "");
-        } else if !volumes.contains_key(&from.volume_name) {
-            check.say(
-                Rule::NotFound,
-                format!("{field}.volumeName"),
-                &from.volume_name,
-                "",
-            );
-        }
-    }
-}
-
-const ENV_FIELDS: [&str; 9] = [
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
-
-/// Fields of a pod that can be converted at all, some of which are of no use in an environment.
-const KNOWN_FIELDS: [&str; 12] = [
-    "metadata.annotations",
-    "metadata.labels",
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.serviceAccountName",
-    "spec.schedulerName",
-    "status.phase",
-    "status.hostIP",
-    "status.podIP",
-];
-
-/// A field of the pod. `known` are those that may be asked for here.
-pub(super) fn field_ref(check: &mut Check, field: &str, path: &str, known: &[&str], env: bool) {
-    if path.is_empty() {
-        check.required(format!("{field}.fieldPath"), "");
-        return;
-    }
-    if let Some((map, key)) = path
-        .strip_suffix("']")
-        .and_then(|path| path.split_once("['"))
-    {
-        match map {
-            "metadata.annotations" => {
-                if let Some(expected) = names::qualified(&key.to_lowercase()) {
-                    check.invalid(field, key, expected);
-                }
-            }
-            "metadata.labels" => check.formed(field, key, names::qualified),
-            _ => check.invalid(field, path, "does not support subscript"),
-        }
-        return;
-    }
-    let convertible = known.contains(&path)
-        || KNOWN_FIELDS.contains(&path)
-        || matches!(path, "status.hostIPs" | "status.podIPs");
-    if !convertible {
-        check.invalid(
-            format!("{field}.fieldPath"),
-            path,
-            "no such field of a pod can be asked for",
-        );
-    } else {
-        check.one_of(format!("{field}.fieldPath"), path, known);
-    }
-    let _ = env;
-}
-
-fn env_from(check: &mut Check, list: &str, index: usize, from: &EnvFromSource) {
-    let field = format!("{list}[{index}]");
-    if let Some(prefix) = from.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
-        check.formed(format!("{field}.prefix"), prefix, names::env_name);
-    }
-    let sources = [
-        (
-            "configMapRef",
-            from.config_map_ref
-                .as_ref()
-                .map(|source| source.name.as_str()),
-        ),
-        (
-            "secretRef",
-            from.secret_ref.as_ref().map(|source| source.name.as_str()),
-        ),
-    ];
-    for (kind, name) in sources {
-        match name {
-            Some("") => check.required(format!("{field}.{kind}.name"), ""),
-            Some(name) => check.formed(format!("{field}.{kind}.name"), name, names::dns_subdomain),
-            None => {}
-        }
-    }
-    match sources.iter().filter(|(_, name)| name.is_some()).count() {
-        0 => check.invalid(
-            list,
-            "",
-            "must specify one of: `configMapRef` or `secretRef`",
-        ),
-        1 => {}
-        _ => check.invalid(
-            list,
-            "",
-            "may not have more than one field specified at a time",
-        ),
     }
 }
 
@@ -514,8 +293,7 @@ fn one_mount(
     }
 }
 
-fn restart(check: &mut Check, field: &str, container: &Container, init: bool) {
-    let _ = init;
+fn restart(check: &mut Check, field: &str, container: &Container) {
     let policy = container.restart_policy.as_deref();
     check.maybe_one_of(
         format!("{field}.restartPolicy"),
@@ -570,100 +348,5 @@ fn restart(check: &mut Check, field: &str, container: &Container, init: bool) {
                 }
             }
         }
-    }
-}
-
-fn lifecycle(check: &mut Check, field: &str, lifecycle: &Lifecycle, spec: &PodSpec) {
-    for (name, hook) in [
-        ("postStart", &lifecycle.post_start),
-        ("preStop", &lifecycle.pre_stop),
-    ] {
-        if let Some(hook) = hook {
-            self::hook(check, &format!("{field}.{name}"), hook, spec);
-        }
-    }
-    if let Some(signal) = lifecycle.stop_signal.as_deref() {
-        let field = format!("{field}.stopSignal");
-        if spec.os.as_ref().is_none_or(|os| os.name.is_empty()) {
-            check.forbidden(
-                &field,
-                "may not be set for containers with empty `spec.os.name`",
-            );
-        }
-        if !is_signal(signal) {
-            check.say(
-                Rule::NotSupported,
-                &field,
-                signal,
-                "expected the name of a signal, such as SIGTERM",
-            );
-        }
-    }
-}
-
-fn is_signal(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("SIG") else {
-        return false;
-    };
-    const PLAIN: [&str; 31] = [
-        "ABRT", "ALRM", "BUS", "CHLD", "CLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "IOT",
-        "KILL", "PIPE", "POLL", "PROF", "PWR", "QUIT", "SEGV", "STKFLT", "STOP", "SYS", "TERM",
-        "TRAP", "TSTP", "TTIN", "TTOU", "URG", "USR1", "USR2", "WINCH",
-    ];
-    let real_time = |prefix: &str, most: u32| {
-        rest.strip_prefix(prefix)
-            .is_some_and(|n| n.parse().is_ok_and(|n: u32| (1..=most).contains(&n)))
-    };
-    PLAIN.contains(&rest)
-        || matches!(rest, "VTALRM" | "XCPU" | "XFSZ" | "RTMIN" | "RTMAX")
-        || real_time("RTMIN+", 15)
-        || real_time("RTMAX-", 14)
-}
-
-fn hook(check: &mut Check, field: &str, hook: &LifecycleHandler, spec: &PodSpec) {
-    let mut handlers = 0;
-    let mut count = |check: &mut Check, name: &str, given: bool| {
-        if given {
-            if handlers > 0 {
-                check.forbidden(
-                    format!("{field}.{name}"),
-                    "may not specify more than 1 handler type",
-                );
-            }
-            handlers += 1;
-        }
-        given && handlers == 1
-    };
-    if count(check, "exec", hook.exec.is_some())
-        && let Some(exec) = &hook.exec
-    {
-        probe::exec(check, &format!("{field}.exec"), exec);
-    }
-    if count(check, "httpGet", hook.http_get.is_some())
-        && let Some(http) = &hook.http_get
-    {
-        probe::http(check, &format!("{field}.httpGet"), http);
-    }
-    if count(check, "tcpSocket", hook.tcp_socket.is_some())
-        && let Some(tcp) = &hook.tcp_socket
-    {
-        probe::port(check, &format!("{field}.tcpSocket.port"), &tcp.port);
-    }
-    if count(check, "sleep", hook.sleep.is_some())
-        && let Some(sleep) = &hook.sleep
-    {
-        let grace = spec.termination_grace_period_seconds.unwrap_or(30);
-        if sleep.seconds < 0 || sleep.seconds > grace {
-            check.invalid(
-                format!("{field}.sleep"),
-                sleep.seconds,
-                format!(
-                    "must be non-negative and not more than terminationGracePeriodSeconds ({grace})"
-                ),
-            );
-        }
-    }
-    if handlers == 0 {
-        check.required(field, "must specify a handler type");
     }
 }

@@ -5,13 +5,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Check, names};
 
-/// The probes of a container. `pod_grace` is the pod's own grace period.
-pub(super) fn of_container(
-    check: &mut Check,
-    field: &str,
-    container: &Container,
-    pod_grace: Option<i64>,
-) {
+/// The probes of a container.
+pub(super) fn of_container(check: &mut Check, field: &str, container: &Container) {
     let probes = [
         ("livenessProbe", &container.liveness_probe),
         ("readinessProbe", &container.readiness_probe),
@@ -34,7 +29,6 @@ pub(super) fn of_container(
             }
         }
     }
-    let _ = pod_grace;
 }
 
 fn one(check: &mut Check, field: &str, probe: &Probe) {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, ProjectedVolumeSource, Volume,
 };
 
-use super::{Check, container, duplicate, names, resources};
+use super::{Check, duplicate, env, names, resources};
 
 /// What a container may do with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,12 +219,11 @@ fn downward_file(check: &mut Check, field: &str, file: &DownwardAPIVolumeFile) {
     file_path(check, &format!("{field}.path"), &file.path);
     match (&file.field_ref, &file.resource_field_ref) {
         (Some(from), None) => {
-            container::field_ref(
+            env::field_ref(
                 check,
                 &format!("{field}.fieldRef"),
                 &from.field_path,
                 &VOLUME_FIELDS,
-                false,
             );
         }
         (None, Some(from)) => {
