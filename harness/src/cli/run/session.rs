@@ -17,6 +17,7 @@ use super::args::RunArgs;
 use super::course::{Course, Event, Step, tally};
 use super::daemon::{Daemon, Launch};
 use super::notes::Notes;
+use super::orphans;
 use super::printer::{Print, Printer, Style};
 use super::root::{self, Root};
 use super::tail::{Label, Tail};
@@ -89,6 +90,7 @@ async fn with_root(
             return (Exit::NoRuntime, false);
         }
     };
+    orphans::adopt();
     let mut daemon = match Daemon::spawn(launch, log) {
         Ok(daemon) => daemon,
         Err(error) => {
@@ -131,6 +133,7 @@ async fn stop(daemon: Daemon) {
     {
         complain(&error);
     }
+    orphans::end().await;
 }
 
 /// What `--keep` says in the end.
