@@ -2,8 +2,8 @@
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
 //! signals, the runtime, the agent, the log files), `course` (what follows from what happened), `daemon` (the runtime as a
-//! child), `orphans` (what it leaves when it is killed), `root` (the directory that goes away), `tail` (log files to lines), `printer` (the only writer of the two outputs)
-//! with `view`, `lines`, `notes` and `json`, which only make text.
+//! child), `orphans` (what it leaves when it is killed), `root` (the directory that goes away), `tail` (log files to lines),
+//! `printer` (the only writer of the two outputs) with `view`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | hears | tells |
 //! |---|---|---|---|
