@@ -49,7 +49,7 @@ pub(crate) struct RunArgs {
     /// How pods are separated from the host: auto, root, rootless or process
     #[arg(long, default_value_t = IsolationWish::Auto)]
     pub(crate) isolation: IsolationWish,
-    /// Keep the runtime's state, unpacked images among it, in this directory instead of one that is removed at the end
+    /// Keep images in this directory, so that the next run has them; other pods with their state in it are removed
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }

@@ -50,6 +50,14 @@ pub(crate) enum DaemonError {
         /// Its last lines.
         log: Vec<String>,
     },
+    /// It ended when it was told to, but not well.
+    #[error("the runtime did not end in order ({status}){}", said(.log))]
+    Unclean {
+        /// How it ended.
+        status: ExitStatus,
+        /// Its last lines.
+        log: Vec<String>,
+    },
     /// It did not say that it serves.
     #[error("the runtime did not start within {} s{}", START.as_secs(), said(.log))]
     Silent {
@@ -57,7 +65,7 @@ pub(crate) enum DaemonError {
         log: Vec<String>,
     },
     /// It had to be killed.
-    #[error("the runtime did not end within {} s and was killed: look for what it left with `ip link` and in /sys/fs/cgroup{}", STOP.as_secs(), said(.log))]
+    #[error("the runtime did not end within {} s and was killed{}", STOP.as_secs(), said(.log))]
     Hung {
         /// Its last lines.
         log: Vec<String>,
@@ -164,7 +172,11 @@ impl Daemon {
                 .map_err(|errno| DaemonError::Wait(errno.into()))?;
         }
         match tokio::time::timeout(STOP, self.child.wait()).await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => Err(DaemonError::Unclean {
+                status,
+                log: last_lines(&self.log, 10),
+            }),
             Ok(Err(error)) => Err(DaemonError::Wait(error)),
             Err(_) => {
                 self.child.kill().await.map_err(DaemonError::Wait)?;

@@ -256,8 +256,11 @@ impl Thread {
                 if self.style.output == Output::Json {
                     self.out(&json::result(exit, &self.reports));
                 }
-                for line in lines::failures(&self.reports) {
-                    self.err(&format!("crib: {line}"));
+                // Pods that were ended before they had finished have not failed by themselves.
+                if exit == Exit::PodFailed {
+                    for line in lines::failures(&self.reports) {
+                        self.err(&format!("crib: {line}"));
+                    }
                 }
             }
             Print::Flush(done) => {

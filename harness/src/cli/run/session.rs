@@ -98,16 +98,16 @@ async fn with_root(
             return (Exit::NoRuntime, false);
         }
     };
-    let early = tokio::select! {
-        ready = daemon.ready() => ready.err().map(|error| {
+    tokio::select! {
+        ready = daemon.ready() => if let Err(error) = ready {
             complain(&error);
-            Exit::NoRuntime
-        }),
-        _ = signals.next() => Some(Exit::Interrupted),
-    };
-    if let Some(exit) = early {
-        stop(daemon).await;
-        return (exit, false);
+            orphans::end().await;
+            return (Exit::NoRuntime, false);
+        },
+        _ = signals.next() => {
+            stop(daemon, launch).await;
+            return (Exit::Interrupted, false);
+        }
     }
     let exit = match Loop::start(args, pods, &launch.root, started).await {
         Ok(running) => running.run(&mut daemon, signals).await,
@@ -122,18 +122,34 @@ async fn with_root(
         }
         return (exit, true);
     }
-    stop(daemon).await;
+    stop(daemon, launch).await;
     (exit, false)
 }
 
-/// Ends the runtime, unless it has ended already.
-async fn stop(daemon: Daemon) {
-    if daemon.pid().is_some()
-        && let Err(error) = daemon.stop().await
-    {
+/// Ends a runtime that served, and what it left if it has ended already.
+async fn stop(daemon: Daemon, launch: &Launch) {
+    let mut orderly = daemon.pid().is_some();
+    if orderly && let Err(error) = daemon.stop().await {
         complain(&error);
+        orderly = false;
     }
     orphans::end().await;
+    if !orderly && let Err(problem) = clear(launch).await {
+        say(&format!("cannot clear what the runtime left: {problem}"));
+    }
+}
+
+/// A runtime that was killed may leave network links and control groups. The next one with its state finds and removes them.
+async fn clear(launch: &Launch) -> Result<(), String> {
+    let log = launch
+        .root
+        .log_file("runtime.log")
+        .map_err(|error| chain(&error))?;
+    let mut daemon = Daemon::spawn(launch, log).map_err(|error| chain(&error))?;
+    daemon.ready().await.map_err(|error| chain(&error))?;
+    daemon.stop().await.map_err(|error| chain(&error))?;
+    orphans::end().await;
+    Ok(())
 }
 
 /// What `--keep` says in the end.
