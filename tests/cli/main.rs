@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod command;
+mod run;
 mod servers;
 mod usage;

@@ -1,0 +1,423 @@
+//! `crib run` from manifest to the end: what is printed, the exit code, and that nothing is left, however it ends.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::command::{Ended, Place};
+
+const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/hello.yaml");
+const FOREVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/forever.yaml");
+const CANNOT_PULL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/cannot-pull.yaml");
+const CRASH_LOOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/crash-loop.yaml");
+
+/// A pod with one container that runs a shell script once.
+fn pod(name: &str, script: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  \
+         terminationGracePeriodSeconds: 60\n  containers:\n  - name: main\n    image: crib.local/host\n    \
+         command: [bash, -c, {script:?}]\n"
+    )
+}
+
+/// A manifest of a container that ignores SIGTERM, and says when it does. Its command line names the place, so that
+/// [`Place::left`] finds it.
+fn stubborn(place: &Place) -> String {
+    let script = format!(
+        ": {}; trap '' TERM; echo ready; while true; do sleep 1; done",
+        place.path("").display()
+    );
+    place.file("stubborn.yaml", &pod("p", &script))
+}
+
+/// A process of such a container.
+fn is_stubborn(line: &str) -> bool {
+    line.contains("trap '' TERM")
+}
+
+fn assert_code(ended: &Ended, code: i32) {
+    assert_eq!(
+        ended.code,
+        Some(code),
+        "stdout:\n{}\nstderr:\n{}",
+        ended.out,
+        ended.err
+    );
+}
+
+#[tokio::test]
+async fn hello_succeeds() {
+    let place = Place::new();
+    let ended = place.crib(&["run", HELLO]).await;
+    assert_code(&ended, 0);
+    let line = |line: &str| {
+        let found = ended.out.lines().position(|seen| seen == line);
+        found.unwrap_or_else(|| panic!("no line {line:?} in:\n{}", ended.out))
+    };
+    let read = line("hello/read   | the file says: hello from the init container");
+    let listening = line("hello/server | listening on 127.0.0.1:8080");
+    let asked = line("hello/server | asked: what is in the file?");
+    let answered = line("hello/client | the server answered: hello from the init container");
+    assert!(
+        read < listening && listening < asked && read < answered,
+        "{}",
+        ended.out
+    );
+    assert_eq!(ended.out.lines().count(), 4, "{}", ended.out);
+    assert!(
+        ended
+            .err
+            .lines()
+            .any(|line| line.contains("default/hello") && line.contains("Succeeded")),
+        "{}",
+        ended.err
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn quiet_prints_only_what_containers_print() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--quiet", HELLO]).await;
+    assert_code(&ended, 0);
+    assert_eq!(ended.out.lines().count(), 4, "{}", ended.out);
+    assert_eq!(ended.err, "");
+}
+
+#[tokio::test]
+async fn json_is_one_object_a_line() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--output", "json", HELLO]).await;
+    assert_code(&ended, 0);
+    let objects: Vec<serde_json::Value> = ended
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let logs = objects.iter().filter(|object| object["type"] == "log");
+    assert_eq!(
+        logs.filter(|log| log["pod"] == "default/hello" && log["stream"] == "stdout")
+            .count(),
+        4
+    );
+    for container in ["write", "read", "server", "client"] {
+        let ended = objects.iter().filter(|object| {
+            object["type"] == "transition"
+                && object["container"] == container
+                && object["exit_code"] == 0
+        });
+        assert_eq!(ended.count(), 1, "{container}: {}", ended_text(&objects));
+    }
+    let result = objects.last().unwrap();
+    assert_eq!(result["type"], "result");
+    assert_eq!(result["exit_code"], 0);
+    assert_eq!(result["pods"][0]["phase"], "Succeeded");
+    place.assert_clean();
+}
+
+fn ended_text(objects: &[serde_json::Value]) -> String {
+    objects.iter().map(|object| format!("{object}\n")).collect()
+}
+
+#[tokio::test]
+async fn a_pod_that_fails_is_1_and_says_why() {
+    let place = Place::new();
+    let (good, bad) = (
+        place.file("good.yaml", &pod("good", "exit 0")),
+        place.file("bad.yaml", &pod("bad", "echo no; exit 7")),
+    );
+    let ended = place.crib(&["run", &good, &bad]).await;
+    assert_code(&ended, 1);
+    assert!(ended.out.contains("bad/main  | no\n"), "{}", ended.out);
+    assert!(
+        ended
+            .err
+            .contains("pod default/bad failed: container main ended with exit code 7"),
+        "{}",
+        ended.err
+    );
+    assert!(
+        !ended.err.contains("pod default/good failed"),
+        "{}",
+        ended.err
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_exist_is_named() {
+    let place = Place::new();
+    let text = pod("p", "x").replace("bash", "/no/such/program");
+    let ended = place.crib(&["run", &place.file("p.yaml", &text)]).await;
+    assert_code(&ended, 1);
+    assert!(ended.err.contains("/no/such/program"), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn all_lines_arrive_also_the_last_one_without_an_end() {
+    let place = Place::new();
+    let text = pod(
+        "p",
+        "for n in {1..5000}; do echo line $n; done; printf end; printf error >&2",
+    );
+    let ended = place.crib_with_stdin(&["run", "--quiet", "-"], &text).await;
+    assert_code(&ended, 0);
+    let numbered: Vec<&str> = ended
+        .out
+        .lines()
+        .filter(|line| line.contains("line"))
+        .collect();
+    assert_eq!(numbered.len(), 5000);
+    assert!(
+        numbered
+            .iter()
+            .enumerate()
+            .all(|(at, line)| *line == format!("p/main | line {}", at + 1))
+    );
+    assert!(ended.out.contains("p/main | end\n") && ended.out.contains("p/main | error\n"));
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn a_timeout_is_124_and_graceful() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--timeout", "2s", FOREVER]).await;
+    assert_code(&ended, 124);
+    assert!(
+        ended.out.contains("forever/clock | goodbye"),
+        "{}",
+        ended.out
+    );
+    assert!(
+        ended.err.contains("runs until --timeout or Ctrl-C")
+            && ended.err.contains("the time is over"),
+        "{}",
+        ended.err
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn each_signal_ends_gracefully_with_130() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let place = Place::new();
+        let mut running = place.start(&["run", FOREVER]);
+        running.line_with("forever/clock | ").await;
+        running.signal(signal);
+        let ended = running.end().await;
+        assert_code(&ended, 130);
+        assert!(
+            ended.out.contains("forever/clock | goodbye"),
+            "{signal}: {}",
+            ended.out
+        );
+        place.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn a_second_signal_kills_at_once() {
+    let place = Place::new();
+    let mut running = place.start(&["run", "--output", "json", &stubborn(&place)]);
+    running.line_with("ready").await;
+    let begun = Instant::now();
+    running.signal(Signal::SIGINT);
+    running.line_with("Terminating").await;
+    // Another one, because the same at once would count as an echo.
+    running.signal(Signal::SIGTERM);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    assert!(
+        begun.elapsed().as_secs() < 30,
+        "the grace period is 60 s, this took {:?}",
+        begun.elapsed()
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn when_nobody_reads_any_more_it_ends() {
+    let place = Place::new();
+    let mut running = place.start(&[
+        "run",
+        "--quiet",
+        &place.file(
+            "p.yaml",
+            &pod("p", "trap 'exit 0' TERM; echo one; sleep 1000 & wait"),
+        ),
+    ]);
+    running.line_with("one").await;
+    let child = running.stop_reading();
+    let output = tokio::time::timeout(super::command::PATIENCE, child.wait_with_output())
+        .await
+        .unwrap()
+        .unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{err}");
+    assert!(err.contains("nobody reads the output"), "{err}");
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn when_it_is_killed_nothing_stays() {
+    let place = Place::new();
+    let mut running = place.start(&["run", &stubborn(&place)]);
+    running.line_with("ready").await;
+    assert!(
+        place.left().iter().any(|line| is_stubborn(line)),
+        "{:#?}",
+        place.left()
+    );
+    let link = bridge(&place);
+    running.signal(Signal::SIGKILL);
+    running.end().await;
+    place.wait_until_clean().await;
+    assert!(!link.exists(), "{}", link.display());
+}
+
+#[tokio::test]
+async fn when_the_runtime_is_killed_it_is_3_and_nothing_stays() {
+    let place = Place::new();
+    let mut running = place.start(&["run", &stubborn(&place)]);
+    running.line_with("ready").await;
+    let daemons: Vec<i32> = place
+        .left()
+        .iter()
+        .filter_map(|line| daemon(line))
+        .collect();
+    let [pid] = daemons.as_slice() else {
+        panic!("one runtime is expected: {:#?}", place.left())
+    };
+    let link = bridge(&place);
+    assert_eq!(
+        link.exists(),
+        nix::unistd::geteuid().is_root(),
+        "only root has the bridge where this test sees it"
+    );
+    kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
+    let ended = running.end().await;
+    assert_code(&ended, 3);
+    assert!(!link.exists(), "{}", link.display());
+    assert!(
+        ended
+            .err
+            .contains("the runtime ended by itself (signal: 9 (SIGKILL))"),
+        "{}",
+        ended.err
+    );
+    place.wait_until_clean().await;
+}
+
+/// Where the kernel shows the bridge of the one run in a place.
+fn bridge(place: &Place) -> PathBuf {
+    let runs: Vec<PathBuf> = std::fs::read_dir(place.path("tmp"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let [run] = runs.as_slice() else {
+        panic!("one run is expected: {runs:?}")
+    };
+    Path::new("/sys/class/net").join(runtime_fake::net::bridge_name(&run.join("state")))
+}
+
+/// The process id in a line about a runtime.
+fn daemon(line: &str) -> Option<i32> {
+    let (pid, words) = line.strip_prefix("process ")?.split_once(' ')?;
+    words
+        .contains(" runtime --listen ")
+        .then(|| pid.parse().unwrap())
+}
+
+#[tokio::test]
+async fn kept_pods_stay_until_their_runtime_is_ended() {
+    let place = Place::new();
+    let mut running = place.start(&["run", "--keep", &stubborn(&place)]);
+    running.line_with("ready").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    for words in [
+        "the pods stay",
+        "crictl --runtime-endpoint unix://",
+        "tail -n +1 -F ",
+        "kill ",
+    ] {
+        assert!(
+            ended.err.contains(words),
+            "{words:?} is not in: {}",
+            ended.err
+        );
+    }
+    assert!(
+        place.left().iter().any(|line| is_stubborn(line)),
+        "the container runs: {:#?}",
+        place.left()
+    );
+    let pid = place.left().iter().find_map(|line| daemon(line)).unwrap();
+    assert!(ended.err.contains(&format!("kill {pid} ")), "{}", ended.err);
+    kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    place.wait_until_clean().await;
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_is_said_once() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--timeout", "2s", CANNOT_PULL]).await;
+    assert_code(&ended, 124);
+    let said = ended
+        .err
+        .lines()
+        .filter(|line| line.starts_with("crib: ") && line.contains("ErrImagePull"))
+        .count();
+    assert_eq!(said, 1, "{}", ended.err);
+    assert!(
+        ended.err.contains("crib.local/no-such-image:1"),
+        "{}",
+        ended.err
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn a_crash_loop_is_restarted_with_pauses() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--timeout", "5s", CRASH_LOOP]).await;
+    assert_code(&ended, 124);
+    assert!(ended.err.contains("CrashLoopBackOff"), "{}", ended.err);
+    assert_eq!(
+        ended
+            .out
+            .matches("crash-loop/main | something went wrong")
+            .count(),
+        2,
+        "at 0 s and at once: {}",
+        ended.out
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn a_directory_of_manifests_runs_together() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("pods")).unwrap();
+    for name in ["a", "b", "c"] {
+        place.file(
+            &format!("pods/{name}.yaml"),
+            &pod(name, &format!("echo I am {name}")),
+        );
+    }
+    let ended = place
+        .crib(&["run", "-q", place.path("pods").to_str().unwrap()])
+        .await;
+    assert_code(&ended, 0);
+    let mut lines: Vec<&str> = ended.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        ["a/main | I am a", "b/main | I am b", "c/main | I am c"]
+    );
+    place.assert_clean();
+}
