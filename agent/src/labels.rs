@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, ContainerPort};
 
 use crate::pod::Pod;
 
@@ -59,19 +59,16 @@ pub fn of_container(pod: &Pod, container: &Container) -> BTreeMap<String, String
     labels
 }
 
-/// The hash of a container's definition: FNV-32a over the JSON of its name and image, in lower-case hex.
+/// The hash of a container's definition: FNV-32a over a Go rendering of the JSON of its name and image, in lower-case
+/// hex.
 ///
 /// Another hash than the one a container was made with means that the container has to be replaced.
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
-    // Go's encoder writes the members in this order and leaves an empty image out.
-    let mut json = format!("{{\"name\":{}", go_json_string(&container.name));
-    if !image.is_empty() {
-        json.push_str(",\"image\":");
-        json.push_str(&go_json_string(image));
-    }
-    json.push('}');
-    format!("{:x}", fnv32a(json.as_bytes()))
+    let json = format!("{{\"image\":{},\"name\":{}}}", go_json_string(image), go_json_string(&container.name));
+    // The kubelet hashes how Go prints the bytes of the JSON, not the bytes themselves.
+    let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
+    format!("{:x}", fnv32a(format!("([]uint8)[{}]", bytes.join(" ")).as_bytes()))
 }
 
 /// A JSON string as Go's encoder writes it, with the characters that HTML minds escaped.
@@ -116,5 +113,31 @@ pub fn container_annotations(
             annotations.insert(name.to_owned(), seconds.to_string());
         }
     }
+    let ports = container.ports.as_deref().unwrap_or_default();
+    if !ports.is_empty() {
+        let ports: Vec<String> = ports.iter().map(port_json).collect();
+        annotations.insert(PORTS.to_owned(), format!("[{}]", ports.join(",")));
+    }
     annotations
+}
+
+/// A port as Go's encoder writes it.
+fn port_json(port: &ContainerPort) -> String {
+    let text = |key: &str, value: &Option<String>| {
+        let value = value.as_deref().filter(|value| !value.is_empty())?;
+        Some(format!("\"{key}\":{}", go_json_string(value)))
+    };
+    let members = [
+        text("name", &port.name),
+        port.host_port
+            .filter(|port| *port != 0)
+            .map(|port| format!("\"hostPort\":{port}")),
+        Some(format!("\"containerPort\":{}", port.container_port)),
+        text("protocol", &port.protocol),
+        text("hostIP", &port.host_ip),
+    ];
+    format!(
+        "{{{}}}",
+        members.into_iter().flatten().collect::<Vec<_>>().join(",")
+    )
 }

@@ -166,9 +166,9 @@ fn mounts(
         .as_deref()
         .filter(|path| !path.is_empty());
     if let (Some(path), Some(file)) = (message_path, &inputs.termination_log) {
-        let host_path = file.clone();
+        let (container_path, host_path) = (cleaned(path), file.clone());
         mounts.push(MountSpec {
-            container_path: path.to_owned(),
+            container_path,
             host_path,
             ..MountSpec::default()
         });
@@ -203,4 +203,19 @@ fn volume_mount(
             Some(_) | None => Propagation::Private,
         },
     })
+}
+
+/// The path as seen from the root, without `.`, `..` and doubled slashes.
+fn cleaned(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            name => parts.push(name),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }

@@ -165,7 +165,11 @@ pub(super) fn overhead(pod: &Pod, node: &Node) -> Resources {
 /// Resources of one container.
 pub(super) fn of_container(pod: &Pod, container: &Container, node: &Node) -> Resources {
     let requests = requests_of(container.resources.as_ref());
-    let limits = limits_of(container.resources.as_ref());
+    let mut limits = limits_of(container.resources.as_ref());
+    // What a container does not say is limited by what its pod may have.
+    for (name, limit) in limits_of(pod.spec().resources.as_ref()) {
+        limits.entry(name).or_insert(limit);
+    }
     let mut resources = kernel(&requests, &limits, node);
     resources.oom_score_adj = oom_score(pod, container, node);
     resources
@@ -202,7 +206,15 @@ fn cpu_shares(milli: i64) -> i64 {
 
 /// How ready the kernel is to kill the container when memory runs out, from -997 (last) to 1000 (first).
 fn oom_score(pod: &Pod, container: &Container, node: &Node) -> i64 {
+    const NODE_CRITICAL: i32 = 2_000_001_000;
     match qos_class(pod) {
+        _ if pod
+            .spec()
+            .priority
+            .is_some_and(|priority| priority >= NODE_CRITICAL) =>
+        {
+            -997
+        }
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {

@@ -2,6 +2,8 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go and kuberuntime_sandbox_linux.go.
 
+use k8s_openapi::api::core::v1::{Container, ContainerPort};
+
 use crate::dns::{self, DnsError};
 use crate::pod::Pod;
 use crate::spec::{
@@ -9,6 +11,9 @@ use crate::spec::{
     resources, security,
 };
 use crate::{hosts, labels};
+
+/// The longest host name that the kernel takes.
+const MAX_FQDN: usize = 64;
 
 /// Why no sandbox can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +25,12 @@ pub enum SandboxError {
     #[error("runtimeclass.node.k8s.io {name:?} not found")]
     RuntimeClass {
         /// The class.
+        name: String,
+    },
+    /// A host name that the kernel would not take.
+    #[error("failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({MAX_FQDN} characters is the max, {} characters requested)", .name.len())]
+    Hostname {
+        /// The name with its domain.
         name: String,
     },
     /// A user namespace, which the agent cannot set up yet.
@@ -47,6 +58,10 @@ pub fn sandbox(
             })?,
         };
     let dns = dns::pod_dns(pod, node)?;
+    let hostname = hosts::sandbox_hostname(pod, &node.cluster_domain);
+    if hostname.len() > MAX_FQDN {
+        return Err(SandboxError::Hostname { name: hostname });
+    }
     let sandbox = SandboxSpec {
         name: pod.name().to_owned(),
         namespace: pod.namespace().to_owned(),
@@ -55,7 +70,7 @@ pub fn sandbox(
         hostname: if pod.host_network() {
             String::new()
         } else {
-            hosts::sandbox_hostname(pod, &node.cluster_domain)
+            hostname
         },
         log_directory: node.pod_log_dir(pod),
         dns: dns.config,
@@ -75,33 +90,45 @@ pub fn sandbox(
     Ok((sandbox, dns.warnings))
 }
 
-/// The ports of app containers and sidecars; in the node's network there is nothing to map.
+/// The ports of app containers and sidecars, published on the node or not.
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
-    if pod.host_network() {
-        return Vec::new();
-    }
     let sidecars = pod
         .init_containers()
         .iter()
         .filter(|init| crate::pod::is_sidecar(init));
-    let ports = pod
-        .containers()
+    let of_container = |container: &Container| {
+        let (mut mappings, mut unnamed): (Vec<PortMapping>, Vec<PortMapping>) = Default::default();
+        for port in container.ports.iter().flatten() {
+            let mapping = port_mapping(port);
+            // Without a name a port that is given twice is published once.
+            if port.name.as_deref().unwrap_or_default().is_empty() {
+                if unnamed.contains(&mapping) {
+                    continue;
+                }
+                unnamed.push(mapping.clone());
+            }
+            mappings.push(mapping);
+        }
+        mappings
+    };
+    pod.containers()
         .iter()
         .chain(sidecars)
-        .flat_map(|container| container.ports.iter().flatten());
-    ports
-        .filter(|port| port.host_port.is_some_and(|port| port > 0))
-        .map(|port| PortMapping {
-            protocol: match port.protocol.as_deref() {
-                Some("UDP") => Protocol::Udp,
-                Some("SCTP") => Protocol::Sctp,
-                Some(_) | None => Protocol::Tcp,
-            },
-            container_port: port.container_port,
-            host_port: port.host_port.unwrap_or_default(),
-            host_ip: port.host_ip.clone().unwrap_or_default(),
-        })
+        .flat_map(of_container)
         .collect()
+}
+
+fn port_mapping(port: &ContainerPort) -> PortMapping {
+    PortMapping {
+        protocol: match port.protocol.as_deref() {
+            Some("UDP") => Protocol::Udp,
+            Some("SCTP") => Protocol::Sctp,
+            Some(_) | None => Protocol::Tcp,
+        },
+        container_port: port.container_port,
+        host_port: port.host_port.unwrap_or_default(),
+        host_ip: port.host_ip.clone().unwrap_or_default(),
+    }
 }
 
 fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
@@ -110,7 +137,7 @@ fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
         .into_iter()
         .flat_map(|security| security.sysctls.iter().flatten());
     sysctls
-        .map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone()))
+        .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
         .collect()
 }
 

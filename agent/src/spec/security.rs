@@ -82,12 +82,13 @@ pub(super) fn namespaces(pod: &Pod, target: Option<&ContainerId>) -> Namespaces 
             NamespaceMode::Pod
         }
     };
-    let pid = if target.is_some() {
-        NamespaceMode::Target
-    } else if spec.host_pid == Some(true) {
+    // A pod whose containers see each other's processes anyway has nothing to join.
+    let pid = if spec.host_pid == Some(true) {
         NamespaceMode::Node
     } else if spec.share_process_namespace == Some(true) {
         NamespaceMode::Pod
+    } else if target.is_some() {
+        NamespaceMode::Target
     } else {
         NamespaceMode::Container
     };
@@ -95,7 +96,10 @@ pub(super) fn namespaces(pod: &Pod, target: Option<&ContainerId>) -> Namespaces 
         network: node_if(spec.host_network),
         pid,
         ipc: node_if(spec.host_ipc),
-        target_id: target.map(ToString::to_string).unwrap_or_default(),
+        target_id: match pid {
+            NamespaceMode::Target => target.map(ToString::to_string).unwrap_or_default(),
+            NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Node => String::new(),
+        },
         user: None,
     }
 }
@@ -144,7 +148,7 @@ pub(super) fn of_container(
     let privileged = own.privileged == Some(true);
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
     let paths = |paths: &[&str]| -> Vec<String> {
-        if privileged || unmasked {
+        if unmasked {
             Vec::new()
         } else {
             paths.iter().map(|path| (*path).to_owned()).collect()
@@ -174,14 +178,14 @@ pub(super) fn of_container(
             own.seccomp_profile
                 .as_ref()
                 .or(shared.seccomp_profile.as_ref()),
-            privileged,
             node,
         )),
         apparmor: own
             .app_armor_profile
             .as_ref()
             .or(shared.app_armor_profile.as_ref())
-            .map(apparmor),
+            .map(apparmor)
+            .or_else(|| annotated_apparmor(pod, container)),
     })
 }
 
@@ -212,10 +216,7 @@ fn not_root(
     }
 }
 
-fn seccomp(profile: Option<&SeccompProfile>, privileged: bool, node: &Node) -> SecurityProfile {
-    if privileged {
-        return SecurityProfile::Unconfined;
-    }
+fn seccomp(profile: Option<&SeccompProfile>, node: &Node) -> SecurityProfile {
     match profile.map(|profile| (profile.type_.as_str(), profile.localhost_profile.as_deref())) {
         Some(("RuntimeDefault", _)) => SecurityProfile::RuntimeDefault,
         Some(("Localhost", Some(file))) => {
@@ -231,5 +232,21 @@ fn apparmor(profile: &AppArmorProfile) -> SecurityProfile {
         ("Localhost", Some(name)) => SecurityProfile::Localhost(name.to_owned()),
         ("Unconfined", _) => SecurityProfile::Unconfined,
         _ => SecurityProfile::RuntimeDefault,
+    }
+}
+
+/// The profile named by an annotation, as it was done before Kubernetes 1.30.
+fn annotated_apparmor(pod: &Pod, container: &Container) -> Option<SecurityProfile> {
+    let key = format!(
+        "container.apparmor.security.beta.kubernetes.io/{}",
+        container.name
+    );
+    let (_, value) = pod.annotations().find(|(name, _)| *name == key)?;
+    match value {
+        "runtime/default" => Some(SecurityProfile::RuntimeDefault),
+        "unconfined" => Some(SecurityProfile::Unconfined),
+        other => other
+            .strip_prefix("localhost/")
+            .map(|name| SecurityProfile::Localhost(name.to_owned())),
     }
 }

@@ -6,6 +6,7 @@
 
 mod actions;
 mod backoff;
+mod config;
 mod inside;
 mod kill;
 mod restart;
