@@ -96,6 +96,8 @@ pub struct RuntimeEvent {
     pub kind: EventKind,
     /// The pod, when the event says which.
     pub pod: Option<PodUid>,
+    /// The container's name, when the event says it.
+    pub name: Option<String>,
 }
 
 /// What happened to a container or sandbox.

@@ -221,10 +221,10 @@ impl Job {
                 let ips = seen
                     .and_then(|sandbox| sandbox.ips.clone())
                     .unwrap_or_default();
-                (id.clone(), self.sandbox_spec(*attempt).await?, ips)
+                (id.clone(), self.sandbox_spec(*attempt, false).await?, ips)
             }
             SandboxStep::Create { attempt, .. } => {
-                let spec = self.sandbox_spec(*attempt).await?;
+                let spec = self.sandbox_spec(*attempt, true).await?;
                 let id = self
                     .shared
                     .cri
@@ -258,11 +258,12 @@ impl Job {
         }))
     }
 
-    async fn sandbox_spec(&self, attempt: u32) -> Result<SandboxSpec, Failure> {
+    /// `warn` tells the author what is odd about it: once a sandbox is enough.
+    async fn sandbox_spec(&self, attempt: u32, warn: bool) -> Result<SandboxSpec, Failure> {
         let node = self.shared.node_now().await;
         let (mut spec, warnings) = spec::sandbox(&self.pod, attempt, &node)
             .map_err(|error| pod_failure("ConfigPodSandboxError", error.to_string()))?;
-        for warning in warnings {
+        for warning in warnings.iter().filter(|_| warn) {
             tracing::warn!(pod = %self.pod.full_name(), %warning, "the pod's DNS configuration");
         }
         spec.log_directory.clone_from(&self.dirs.logs);

@@ -177,7 +177,11 @@ impl Pleg {
         };
         match uid {
             Some(uid) => {
-                let name = name.unwrap_or_else(|| event.id.chars().take(12).collect());
+                let name = event
+                    .name
+                    .clone()
+                    .or(name)
+                    .unwrap_or_else(|| event.id.chars().take(12).collect());
                 self.want(&uid, &format!("{name} {what}"));
             }
             // A sandbox, or a pod that nobody follows: the listing tells.

@@ -23,6 +23,7 @@ use crate::report::transitions::Stage;
 use crate::shared::Shared;
 use crate::volumes::PodDirs;
 
+mod cause;
 mod ending;
 mod hold;
 mod messages;
@@ -169,11 +170,9 @@ impl Worker {
                 return Event::Finished;
             }
             if plan.does_something() {
+                let cause = cause::of_plan(&plan);
                 self.execute(pod, observed, plan).await;
-                self.owed = self
-                    .shared
-                    .cache
-                    .look(&self.of.uid, "its plan was carried out");
+                self.owed = self.shared.cache.look(&self.of.uid, &cause);
             } else if !self.remove_waste(&observed).await {
                 self.wait(plan.wake_at().into_iter().chain(wake).min(), now)
                     .await;

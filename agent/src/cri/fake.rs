@@ -250,6 +250,7 @@ impl FakeCri {
                 id: id.to_owned(),
                 kind,
                 pod,
+                name: None,
             });
         }
     }

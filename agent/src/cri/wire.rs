@@ -250,6 +250,16 @@ pub(super) fn event(from: v1::ContainerEventResponse) -> RuntimeEvent {
         v1::ContainerEventType::ContainerStoppedEvent => EventKind::Stopped,
         v1::ContainerEventType::ContainerDeletedEvent => EventKind::Deleted,
     };
+    let own = from
+        .containers_statuses
+        .iter()
+        .find(|container| container.id == from.container_id);
+    let name = own.and_then(|own| own.labels.get(labels::CONTAINER_NAME).cloned());
+    let is_sandbox = |sandbox: &v1::PodSandboxStatus| sandbox.id == from.container_id;
+    let name = match &from.pod_sandbox_status {
+        Some(sandbox) if is_sandbox(sandbox) => Some("sandbox".to_owned()),
+        Some(_) | None => name,
+    };
     let sandbox = from.pod_sandbox_status.map(|sandbox| sandbox.labels);
     let containers = from
         .containers_statuses
@@ -264,6 +274,7 @@ pub(super) fn event(from: v1::ContainerEventResponse) -> RuntimeEvent {
         id: from.container_id,
         kind,
         pod,
+        name,
     }
 }
 
@@ -369,18 +380,20 @@ mod tests {
         };
         assert_eq!(event(by_sandbox).pod, Some(PodUid::new("u1")));
         let container = v1::ContainerStatus {
+            id: "c1".to_owned(),
             labels: labelled("u2"),
             ..v1::ContainerStatus::default()
         };
         let by_container = v1::ContainerEventResponse {
+            container_id: "c1".to_owned(),
             container_event_type: v1::ContainerEventType::ContainerDeletedEvent.into(),
             containers_statuses: vec![container],
             ..v1::ContainerEventResponse::default()
         };
         let event = event(by_container);
         assert_eq!(
-            (event.pod, event.kind),
-            (Some(PodUid::new("u2")), EventKind::Deleted)
+            (event.pod, event.kind, event.name.as_deref()),
+            (Some(PodUid::new("u2")), EventKind::Deleted, Some("app"))
         );
     }
 

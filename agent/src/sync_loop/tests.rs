@@ -28,10 +28,16 @@ struct Scene {
     root: TempDir,
     agent: Option<Agent>,
     pods: Option<PodsSender>,
+    relist: Duration,
 }
 
 impl Scene {
     fn new() -> Self {
+        Self::listing_every(seconds(10))
+    }
+
+    /// A scene in which everything is listed that often while events arrive.
+    fn listing_every(relist: Duration) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let clock = Arc::new(TokioClock::starting_at(epoch));
         let fake = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -43,6 +49,7 @@ impl Scene {
             root,
             agent: None,
             pods: None,
+            relist,
         };
         scene.start_agent();
         scene
@@ -51,6 +58,7 @@ impl Scene {
     fn config(&self) -> Config {
         Config {
             resolv_conf: None,
+            relist_period_with_events: self.relist,
             ..Config::new(self.root.path().join("root"), self.root.path().join("logs"))
         }
     }
