@@ -119,3 +119,97 @@ impl Backoff {
         ended_at.duration_since(entry.updated_at) > self.limits.reset_after
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use proptest::prelude::*;
+
+    use super::{Backoff, Limits, Verdict};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Restarts a container that ends at once, each time as soon as it may; gives the waiting times.
+    fn crash_at_once(backoff: &mut Backoff, times: usize) -> Vec<i64> {
+        let mut now = at(1_000);
+        let mut waits = Vec::new();
+        for _ in 0..times {
+            let ended = now;
+            if let Verdict::Wait { until, .. } = backoff.verdict("c", ended, now) {
+                now = until;
+            }
+            waits.push(now.duration_since(ended).as_secs());
+            backoff.started("c", ended, now);
+        }
+        waits
+    }
+
+    #[test]
+    fn the_first_restart_is_immediate_then_waits_double_up_to_the_greatest() {
+        let mut backoff = Backoff::new(Limits::default());
+        assert_eq!(
+            crash_at_once(&mut backoff, 8),
+            [0, 10, 20, 40, 80, 160, 300, 300]
+        );
+    }
+
+    #[test]
+    fn a_long_good_run_ends_the_series() {
+        let mut backoff = Backoff::new(Limits::default());
+        crash_at_once(&mut backoff, 8);
+        let ended = at(100_000);
+        assert_eq!(backoff.verdict("c", ended, ended), Verdict::Now);
+        backoff.started("c", ended, ended);
+        assert_eq!(backoff.delay("c"), SignedDuration::from_secs(10));
+    }
+
+    #[test]
+    fn what_is_long_past_is_forgotten() {
+        let mut backoff = Backoff::new(Limits::default());
+        backoff.started("c", at(0), at(0));
+        backoff.forget_old(at(600));
+        assert_eq!(backoff.delay("c"), SignedDuration::from_secs(10));
+        backoff.forget_old(at(601));
+        assert_eq!(backoff.delay("c"), SignedDuration::ZERO);
+    }
+
+    proptest! {
+        /// Whatever a container does: waiting times stay within their limits, a wait ends when it says, and a start
+        /// that is told to wait is not told to wait longer later on.
+        #[test]
+        fn waits_are_bounded_and_end(max in 1..400_i64, runs in prop::collection::vec((0..2_000_i64, 0..400_i64), 1..40)) {
+            let limits = Limits::with_max(SignedDuration::from_secs(max));
+            let mut backoff = Backoff::new(limits);
+            let mut now = 0;
+            for (ran, lingers) in runs {
+                let ended = at(now + ran);
+                now += ran + lingers;
+                match backoff.verdict("c", ended, at(now)) {
+                    Verdict::Now => {
+                        backoff.started("c", ended, at(now));
+                        prop_assert!((limits.first..=limits.max).contains(&backoff.delay("c")));
+                    }
+                    Verdict::Wait { until, delay } => {
+                        prop_assert!(until > at(now) && until.duration_since(ended) == delay && delay <= limits.max);
+                        prop_assert_eq!(backoff.verdict("c", ended, until), Verdict::Now);
+                        let just_before = until - SignedDuration::from_nanos(1);
+                        prop_assert_eq!(backoff.verdict("c", ended, just_before), Verdict::Wait { until, delay });
+                        now = until.as_second();
+                        backoff.started("c", ended, until);
+                    }
+                }
+            }
+        }
+
+        /// One container's crashes are no other's.
+        #[test]
+        fn series_do_not_mix(times in 1..10_usize) {
+            let mut backoff = Backoff::new(Limits::default());
+            crash_at_once(&mut backoff, times);
+            prop_assert_eq!(backoff.verdict("d", at(5), at(5)), Verdict::Now);
+            prop_assert_eq!(backoff.delay("d"), SignedDuration::ZERO);
+        }
+    }
+}

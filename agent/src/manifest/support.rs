@@ -151,17 +151,17 @@ fn of_container(lacks: &mut Lacks, path: &str, container: &Container) {
         (
             "livenessProbe",
             &container.liveness_probe,
-            "probes are not supported yet: it is never restarted for this",
+            "probes are not run yet: it is never restarted for this",
         ),
         (
             "readinessProbe",
             &container.readiness_probe,
-            "probes are not supported yet: it never gets ready",
+            "probes are not run yet: it counts as ready as soon as it runs",
         ),
         (
             "startupProbe",
             &container.startup_probe,
-            "probes are not supported yet: it never counts as started",
+            "probes are not run yet: it counts as started as soon as it runs",
         ),
     ];
     for (name, probe, message) in probes {

@@ -46,46 +46,40 @@ fn sandboxes_are_those_of_kubernetes() {
 
 #[test]
 fn containers_are_those_of_kubernetes() {
-    support::check_within(
-        "cri-container-config",
-        |case| container_in_scope(case),
-        |case| {
-            let pod = support::pod(&case.input["pod"]);
-            let container = container_of(case, &pod);
-            let node = inside::node(&case.input["node"]);
-            let directory = node
-                .pod_dir(pod.uid())
-                .join("containers")
-                .join(&container.name)
-                .join("<random>");
-            let image = &case.input["image"];
-            let inputs = ContainerInputs {
-                restart_count: u32::try_from(
-                    case.input["restartCount"].as_u64().unwrap_or_default(),
-                )
+    support::check_within("cri-container-config", container_in_scope, |case| {
+        let pod = support::pod(&case.input["pod"]);
+        let container = container_of(case, &pod);
+        let node = inside::node(&case.input["node"]);
+        let directory = node
+            .pod_dir(pod.uid())
+            .join("containers")
+            .join(&container.name)
+            .join("<random>");
+        let image = &case.input["image"];
+        let inputs = ContainerInputs {
+            restart_count: u32::try_from(case.input["restartCount"].as_u64().unwrap_or_default())
                 .unwrap(),
-                ips: support::texts(&case.input["podIPs"]),
-                image_ref: support::text(&case.input["imageRef"]).to_owned(),
-                image_user: match (image["uid"].as_i64(), image["username"].as_str()) {
-                    (Some(uid), _) => ImageUser::Id(uid),
-                    (None, Some(name)) => ImageUser::Name(name.to_owned()),
-                    (None, None) => ImageUser::Unset,
-                },
-                volumes: volumes(&case.input["volumes"]),
-                termination_log: Some(directory),
-                target: case.input["targetContainerID"]
-                    .as_str()
-                    .map(ContainerId::new),
-            };
-            match spec::container(&pod, &container, &inputs, &node) {
-                Ok(container) => compare(&container_words(&container), &case.expected),
-                Err(error) if case.expected.get("error").is_some() => {
-                    support::same("error", &json!(error.to_string()), &case.expected["error"])
-                }
-                Err(error) => Err(format!("refused: {error}")),
+            ips: support::texts(&case.input["podIPs"]),
+            image_ref: support::text(&case.input["imageRef"]).to_owned(),
+            image_user: match (image["uid"].as_i64(), image["username"].as_str()) {
+                (Some(uid), _) => ImageUser::Id(uid),
+                (None, Some(name)) => ImageUser::Name(name.to_owned()),
+                (None, None) => ImageUser::Unset,
+            },
+            volumes: volumes(&case.input["volumes"]),
+            termination_log: Some(directory),
+            target: case.input["targetContainerID"]
+                .as_str()
+                .map(ContainerId::new),
+        };
+        match spec::container(&pod, &container, &inputs, &node) {
+            Ok(container) => compare(&container_words(&container), &case.expected),
+            Err(error) if case.expected.get("error").is_some() => {
+                support::same("error", &json!(error.to_string()), &case.expected["error"])
             }
-        },
-    );
+            Err(error) => Err(format!("refused: {error}")),
+        }
+    });
 }
 
 fn container_of(case: &Case, pod: &Pod) -> Container {
