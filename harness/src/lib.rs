@@ -1,4 +1,41 @@
 //! Tools for tests of a Container Runtime Interface server or client, and what the `crib` command shares with them.
+//!
+//! A test starts a runtime of its own, speaks to it through its socket, and looks from outside at what that did. Whatever
+//! the test does, also when it panics, dropping the [`Runtime`] ends everything and complains about what is left.
+//!
+//! ```no_run
+//! use harness::Runtime;
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let runtime = Runtime::start().await?;
+//!     let pod = runtime.pod("greeter").await?;
+//!     let greeting = pod.output(pod.script("hello", "echo hello from $(hostname)")).await?;
+//!     assert_eq!(greeting, "hello from greeter\n");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Reading order: [`runtime`] and [`node`] start things, [`client`] and [`pod`] speak to them, [`eventually()`] waits,
+//! [`witness`] and [`leak`] look from outside, [`fixture`] and [`fixture_image`] make what is needed.
 
+pub mod binary;
+pub mod client;
 pub mod cri_log;
+pub mod eventually;
+pub mod fixture;
 pub mod fixture_image;
+pub mod leak;
+pub mod node;
+pub mod pod;
+pub mod process;
+pub mod runtime;
+pub mod skip;
+pub mod witness;
+
+pub use client::Client;
+pub use eventually::{PATIENCE, eventually};
+pub use leak::Leaks;
+pub use node::Node;
+pub use pod::Pod;
+pub use runtime::Runtime;

@@ -144,7 +144,7 @@ async fn serve(
     config.image_archives.clone_from(&args.image_archive);
     config.ephemeral = args.ephemeral || args.until_stdin_closes;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, state_dir = %state_dir.display(), %isolation, "starting");
-    let serving = runtime_fake::serve(listener, config, shutdown);
+    let serving = runtime_fake::serve(listener, config, shutdown.clone());
     tokio::pin!(serving);
     // Whoever started this process waits for the line, so it is said when the first question was answered.
     let socket = endpoint.to_string();
@@ -157,8 +157,12 @@ async fn serve(
                 }
                 serving.await
             }
+            // Asked to end before it could answer: it still has to put everything away.
+            Err(_) if shutdown.is_cancelled() => serving.await,
             Err(error) => {
                 complain(&error);
+                shutdown.cancel();
+                let _ = serving.await;
                 return Exit::NoRuntime;
             }
         },

@@ -15,7 +15,7 @@ use crate::{
     launch::{self, Invalid, PodPlan, Rung},
     resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState},
-    store::Change,
+    store::{Change, Refused},
 };
 
 impl Runtime {
@@ -128,12 +128,12 @@ impl Runtime {
             .await?;
         let (network, name) = (self.network.clone(), id.clone());
         blocking(move || network.detach(&name)).await?;
-        if self.store.state().sandboxes.contains_key(id) {
-            self.store
-                .apply(Change::Sandbox(id.clone(), SandboxEvent::Stopped))
-                .await?;
+        let stopped = Change::Sandbox(id.clone(), SandboxEvent::Stopped);
+        match self.store.apply(stopped).await {
+            // Of several who remove it at once another one was first.
+            Ok(()) | Err(Refused::NoSandbox(_)) => Ok(()),
+            Err(refused) => Err(refused.into()),
         }
-        Ok(())
     }
 
     /// Removes a sandbox with its containers, stopping it first if need be. Removing what is not there is no error.

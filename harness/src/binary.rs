@@ -1,0 +1,36 @@
+//! Where the `crib` command is that tests run.
+
+use std::env;
+use std::path::PathBuf;
+
+/// The command is nowhere.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "found no crib command: build it with `cargo build`, put it on the PATH, or name it with CRIB_BIN"
+)]
+pub struct NoBinary;
+
+/// The `crib` command: the one that `CRIB_BIN` names, else the one that cargo built for this test, else the first on the
+/// `PATH`.
+///
+/// # Errors
+/// When there is none.
+pub fn crib() -> Result<PathBuf, NoBinary> {
+    let named = ["CRIB_BIN", "CARGO_BIN_EXE_crib"]
+        .into_iter()
+        .find_map(env::var_os);
+    if let Some(path) = named {
+        return Ok(path.into());
+    }
+    // Tests are built into target/PROFILE/deps, commands into target/PROFILE.
+    let beside = env::current_exe()
+        .ok()
+        .and_then(|test| Some(test.parent()?.parent()?.join("crib")));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).map(|directory| directory.join("crib"));
+    beside
+        .into_iter()
+        .chain(on_path)
+        .find(|candidate| candidate.is_file())
+        .ok_or(NoBinary)
+}

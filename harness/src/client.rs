@@ -1,0 +1,349 @@
+//! The calls of the Container Runtime Interface, one short method each. Errors are the runtime's own.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use cri::v1;
+use cri::v1::image_service_client::ImageServiceClient;
+use cri::v1::runtime_service_client::RuntimeServiceClient;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Handle};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+/// The longest message either way, as with a kubelet's client (Kubernetes 1.36, cri-client).
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// What a call returns.
+pub type Answer<T> = Result<T, Status>;
+
+/// A connection to a runtime. Clones share it. One that breaks is made anew by the next call.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// Every call of the RuntimeService, for what has no method here.
+    pub runtime: RuntimeServiceClient<Channel>,
+    /// Every call of the ImageService, for what has no method here.
+    pub images: ImageServiceClient<Channel>,
+}
+
+impl Client {
+    /// A client of the runtime that listens on the socket at `path`. It connects with the first call.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        let path = path.to_owned();
+        let connector = tower::service_fn(move |_| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        // Where connections are driven while a test is blocked, as when it waits for its runtime to end.
+        let background = background();
+        let _here = background.as_ref().map(Handle::enter);
+        // The authority that crictl and a kubelet send.
+        let channel =
+            Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        Self {
+            runtime: RuntimeServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(2 * MAX_MESSAGE),
+            images: ImageServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
+        }
+    }
+
+    /// Version.
+    pub async fn version(&self) -> Answer<v1::VersionResponse> {
+        let answer = self
+            .runtime
+            .clone()
+            .version(v1::VersionRequest::default())
+            .await?;
+        Ok(answer.into_inner())
+    }
+
+    /// Status, with everything it can tell.
+    pub async fn status(&self) -> Answer<v1::StatusResponse> {
+        let answer = self
+            .runtime
+            .clone()
+            .status(v1::StatusRequest { verbose: true })
+            .await?;
+        Ok(answer.into_inner())
+    }
+
+    /// RunPodSandbox; returns the id.
+    pub async fn run_pod(&self, config: v1::PodSandboxConfig) -> Answer<String> {
+        let request = v1::RunPodSandboxRequest {
+            config: Some(config),
+            ..Default::default()
+        };
+        let answer = self.runtime.clone().run_pod_sandbox(request).await?;
+        Ok(answer.into_inner().pod_sandbox_id)
+    }
+
+    /// StopPodSandbox.
+    pub async fn stop_pod(&self, id: &str) -> Answer<()> {
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        self.runtime
+            .clone()
+            .stop_pod_sandbox(request)
+            .await
+            .map(drop)
+    }
+
+    /// RemovePodSandbox.
+    pub async fn remove_pod(&self, id: &str) -> Answer<()> {
+        let request = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        self.runtime
+            .clone()
+            .remove_pod_sandbox(request)
+            .await
+            .map(drop)
+    }
+
+    /// PodSandboxStatus, all of it.
+    pub async fn pod(&self, id: &str) -> Answer<v1::PodSandboxStatusResponse> {
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
+        Ok(self
+            .runtime
+            .clone()
+            .pod_sandbox_status(request)
+            .await?
+            .into_inner())
+    }
+
+    /// Whether PodSandboxStatus says READY.
+    pub async fn pod_is_ready(&self, id: &str) -> Answer<bool> {
+        let status = self.pod(id).await?.status.unwrap_or_default();
+        Ok(status.state() == v1::PodSandboxState::SandboxReady)
+    }
+
+    /// ListPodSandbox.
+    pub async fn pods(&self, filter: v1::PodSandboxFilter) -> Answer<Vec<v1::PodSandbox>> {
+        let request = v1::ListPodSandboxRequest {
+            filter: Some(filter),
+        };
+        Ok(self
+            .runtime
+            .clone()
+            .list_pod_sandbox(request)
+            .await?
+            .into_inner()
+            .items)
+    }
+
+    /// CreateContainer; returns the id.
+    pub async fn create(
+        &self,
+        pod: &str,
+        config: v1::ContainerConfig,
+        sandbox: v1::PodSandboxConfig,
+    ) -> Answer<String> {
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: pod.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(sandbox),
+        };
+        Ok(self
+            .runtime
+            .clone()
+            .create_container(request)
+            .await?
+            .into_inner()
+            .container_id)
+    }
+
+    /// StartContainer.
+    pub async fn start(&self, id: &str) -> Answer<()> {
+        let request = v1::StartContainerRequest {
+            container_id: id.to_owned(),
+        };
+        self.runtime
+            .clone()
+            .start_container(request)
+            .await
+            .map(drop)
+    }
+
+    /// StopContainer; the grace is in seconds.
+    pub async fn stop(&self, id: &str, grace: i64) -> Answer<()> {
+        let request = v1::StopContainerRequest {
+            container_id: id.to_owned(),
+            timeout: grace,
+        };
+        self.runtime.clone().stop_container(request).await.map(drop)
+    }
+
+    /// RemoveContainer.
+    pub async fn remove(&self, id: &str) -> Answer<()> {
+        let request = v1::RemoveContainerRequest {
+            container_id: id.to_owned(),
+        };
+        self.runtime
+            .clone()
+            .remove_container(request)
+            .await
+            .map(drop)
+    }
+
+    /// ContainerStatus.
+    pub async fn container(&self, id: &str) -> Answer<v1::ContainerStatus> {
+        let request = v1::ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
+        let answer = self
+            .runtime
+            .clone()
+            .container_status(request)
+            .await?
+            .into_inner();
+        answer
+            .status
+            .ok_or_else(|| Status::internal("ContainerStatus answered without a status"))
+    }
+
+    /// ListContainers.
+    pub async fn containers(&self, filter: v1::ContainerFilter) -> Answer<Vec<v1::Container>> {
+        let request = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        Ok(self
+            .runtime
+            .clone()
+            .list_containers(request)
+            .await?
+            .into_inner()
+            .containers)
+    }
+
+    /// ExecSync; the timeout is in seconds, 0 is none.
+    pub async fn exec<S: Into<String>>(
+        &self,
+        id: &str,
+        command: impl IntoIterator<Item = S>,
+        timeout: i64,
+    ) -> Answer<v1::ExecSyncResponse> {
+        let request = v1::ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: command.into_iter().map(Into::into).collect(),
+            timeout,
+        };
+        // Both outputs are up to 16 MiB long.
+        let mut runtime = self
+            .runtime
+            .clone()
+            .max_decoding_message_size(3 * MAX_MESSAGE);
+        Ok(runtime.exec_sync(request).await?.into_inner())
+    }
+
+    /// ExecSync of a script of the shell that has to succeed; returns its standard output.
+    pub async fn sh(&self, id: &str, script: &str) -> Answer<String> {
+        let answer = self.exec(id, ["/bin/sh", "-c", script], 30).await?;
+        if answer.exit_code != 0 {
+            return Err(Status::unknown(format!(
+                "{script:?} ended with {}: {}",
+                answer.exit_code,
+                String::from_utf8_lossy(&answer.stderr)
+            )));
+        }
+        Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+    }
+
+    /// ReopenContainerLog.
+    pub async fn reopen_log(&self, id: &str) -> Answer<()> {
+        let request = v1::ReopenContainerLogRequest {
+            container_id: id.to_owned(),
+        };
+        self.runtime
+            .clone()
+            .reopen_container_log(request)
+            .await
+            .map(drop)
+    }
+
+    /// GetContainerEvents. The subscription is there when this returns.
+    pub async fn events(&self) -> Answer<Streaming<v1::ContainerEventResponse>> {
+        let answer = self
+            .runtime
+            .clone()
+            .get_container_events(v1::GetEventsRequest::default())
+            .await?;
+        Ok(answer.into_inner())
+    }
+
+    /// PullImage; returns the image's id.
+    pub async fn pull(&self, image: &str) -> Answer<String> {
+        let request = v1::PullImageRequest {
+            image: Some(spec(image)),
+            ..Default::default()
+        };
+        Ok(self
+            .images
+            .clone()
+            .pull_image(request)
+            .await?
+            .into_inner()
+            .image_ref)
+    }
+
+    /// ImageStatus; `None` when the image is not there.
+    pub async fn image(&self, image: &str) -> Answer<Option<v1::Image>> {
+        let request = v1::ImageStatusRequest {
+            image: Some(spec(image)),
+            verbose: false,
+        };
+        Ok(self
+            .images
+            .clone()
+            .image_status(request)
+            .await?
+            .into_inner()
+            .image)
+    }
+
+    /// ListImages, all of them.
+    pub async fn list_images(&self) -> Answer<Vec<v1::Image>> {
+        let answer = self
+            .images
+            .clone()
+            .list_images(v1::ListImagesRequest::default())
+            .await?;
+        Ok(answer.into_inner().images)
+    }
+
+    /// RemoveImage.
+    pub async fn remove_image(&self, image: &str) -> Answer<()> {
+        let request = v1::RemoveImageRequest {
+            image: Some(spec(image)),
+        };
+        self.images.clone().remove_image(request).await.map(drop)
+    }
+}
+
+/// An event loop on a thread of its own, shared by all connections of the process. Without one (the box has no thread to
+/// give) they live on the caller's.
+fn background() -> Option<Handle> {
+    static BACKGROUND: OnceLock<Option<tokio::runtime::Runtime>> = OnceLock::new();
+    let made = BACKGROUND.get_or_init(|| {
+        Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .ok()
+    });
+    made.as_ref().map(|runtime| runtime.handle().clone())
+}
+
+fn spec(image: &str) -> v1::ImageSpec {
+    v1::ImageSpec {
+        image: image.to_owned(),
+        ..Default::default()
+    }
+}

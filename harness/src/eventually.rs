@@ -1,0 +1,65 @@
+//! Waits that end: with what was waited for, or with what was last seen.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a test waits for what should come at once. It is long because a box may be slow, and costs time only where
+/// something is broken.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Calls `look` again and again until it returns `Ok`, and returns what is in it. `Err` is what there is to see meanwhile.
+///
+/// # Panics
+/// After `limit`, with `what` was waited for and what was seen last.
+pub async fn eventually<T, S, F>(limit: Duration, what: &str, mut look: impl FnMut() -> F) -> T
+where
+    S: Debug,
+    F: Future<Output = Result<T, S>>,
+{
+    let began = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let seen = match tokio::time::timeout(limit, look()).await {
+            Ok(Ok(found)) => return found,
+            Ok(Err(seen)) => Some(seen),
+            Err(_) => None,
+        };
+        if began.elapsed() >= limit {
+            match seen {
+                Some(seen) => panic!("waited {limit:?} for {what}; last seen: {seen:#?}"),
+                None => panic!("waited {limit:?} for {what}; the last look did not end"),
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_returns_what_was_found() {
+        let mut looks = 0;
+        let found = eventually(PATIENCE, "the third look", || {
+            looks += 1;
+            std::future::ready(if looks == 3 { Ok("there") } else { Err(looks) })
+        });
+        assert_eq!(found.await, "there");
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "for rain; last seen: \"sun\"")]
+    async fn it_says_what_was_seen_last() {
+        eventually(Duration::from_millis(5), "rain", || async {
+            Err::<(), _>("sun")
+        })
+        .await;
+    }
+}

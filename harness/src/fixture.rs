@@ -1,0 +1,119 @@
+//! The least that a runtime needs to be told, for tests to change where they care.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cri::v1;
+
+/// The image of containers in tests: `CRI_IMAGE`, else the host's own root, which crib brings along.
+#[must_use]
+pub fn image() -> String {
+    std::env::var("CRI_IMAGE").unwrap_or_else(|_| "crib.local/host".to_owned())
+}
+
+/// A word that no other test has: for names, labels and the environment of processes to be found from outside.
+#[must_use]
+pub fn unique(prefix: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{prefix}-{}-{count}", std::process::id())
+}
+
+/// A pod of the kind that a kubelet asks for (Kubernetes 1.36): its own network and IPC, a process namespace for each
+/// container.
+#[must_use]
+pub fn sandbox(name: &str) -> v1::PodSandboxConfig {
+    let security_context = v1::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces()),
+        ..Default::default()
+    };
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: name.to_owned(),
+            uid: unique("uid"),
+            namespace: "test".to_owned(),
+            attempt: 0,
+        }),
+        hostname: name.to_owned(),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            security_context: Some(security_context),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// The namespaces of [`sandbox`] and [`container`].
+#[must_use]
+pub fn namespaces() -> v1::NamespaceOption {
+    v1::NamespaceOption {
+        network: v1::NamespaceMode::Pod.into(),
+        ipc: v1::NamespaceMode::Pod.into(),
+        pid: v1::NamespaceMode::Container.into(),
+        ..Default::default()
+    }
+}
+
+/// A container that runs `command` and logs to `NAME.log` in the pod's log directory.
+#[must_use]
+pub fn container<S: Into<String>>(
+    name: &str,
+    command: impl IntoIterator<Item = S>,
+) -> v1::ContainerConfig {
+    let security_context = v1::LinuxContainerSecurityContext {
+        namespace_options: Some(namespaces()),
+        ..Default::default()
+    };
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: name.to_owned(),
+            attempt: 0,
+        }),
+        image: Some(v1::ImageSpec {
+            image: image(),
+            ..Default::default()
+        }),
+        command: command.into_iter().map(Into::into).collect(),
+        log_path: format!("{name}.log"),
+        linux: Some(v1::LinuxContainerConfig {
+            security_context: Some(security_context),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// A [`container`] that runs a script of the shell.
+#[must_use]
+pub fn script(name: &str, text: &str) -> v1::ContainerConfig {
+    container(name, ["/bin/sh", "-c", text])
+}
+
+/// A [`container`] that runs until it is stopped, and goes at once on SIGTERM.
+#[must_use]
+pub fn forever(name: &str) -> v1::ContainerConfig {
+    // The first process of a process namespace ignores signals that it has no handler for.
+    script(
+        name,
+        "trap 'exit 143' TERM; while :; do sleep 1000 & wait $!; done",
+    )
+}
+
+/// The security context of a container, to be changed.
+pub fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
+    config
+        .linux
+        .get_or_insert_default()
+        .security_context
+        .get_or_insert_default()
+}
+
+/// The namespaces of a pod, to be changed.
+pub fn pod_namespaces(config: &mut v1::PodSandboxConfig) -> &mut v1::NamespaceOption {
+    config
+        .linux
+        .get_or_insert_default()
+        .security_context
+        .get_or_insert_default()
+        .namespace_options
+        .get_or_insert_default()
+}

@@ -1,0 +1,263 @@
+//! What is left of a test: processes, mounts, network links, files.
+//!
+//! Tests run at the same time, so only what can be told to belong to one test is looked at. All that a test starts is told
+//! of its own directory, whose name no other test has: a process that has it in its arguments, environment, working
+//! directory, root, open files or mounts belongs to the test, and so do its descendants; a network namespace that is
+//! left is one that such a process holds. The runtime's bridge has a name that is made of the state directory's.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::witness::{self, Witness};
+
+/// Something that should be gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leak {
+    /// A process.
+    Process {
+        /// It.
+        process: Witness,
+        /// What it runs.
+        command: String,
+        /// Why it belongs to the test.
+        because: String,
+    },
+    /// A mount in the test's own mount namespace.
+    Mount(PathBuf),
+    /// A network link in the test's own network namespace.
+    Link(String),
+    /// A file or directory.
+    File(PathBuf),
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process {
+                process,
+                command,
+                because,
+            } => write!(f, "process {} ({command}): {because}", process.pid),
+            Self::Mount(path) => write!(f, "mount at {}", path.display()),
+            Self::Link(name) => write!(f, "network link {name}"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+        }
+    }
+}
+
+/// Looks for what belongs to one test.
+#[derive(Debug, Clone)]
+pub struct Leaks {
+    root: PathBuf,
+    state_dirs: Vec<PathBuf>,
+}
+
+impl Leaks {
+    /// Of the test whose directory is `root`. Its last part should be a name that nothing else on the box has.
+    #[must_use]
+    pub fn below(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            state_dirs: Vec::new(),
+        }
+    }
+
+    /// Also the bridge of the runtime with this state directory.
+    #[must_use]
+    pub fn with_state_dir(mut self, state_dir: &Path) -> Self {
+        self.state_dirs.push(state_dir.to_owned());
+        self
+    }
+
+    /// The test's processes, the test's own not among them.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Leak> {
+        let own = witness::own();
+        let own_mounts = own.link("ns/mnt");
+        let all: Vec<Witness> = witness::processes()
+            .into_iter()
+            .filter(|process| *process != own)
+            .collect();
+        let mut found: Vec<(Witness, String)> = Vec::new();
+        for process in &all {
+            if let Some(because) = self.names_root(*process, own_mounts.as_deref()) {
+                found.push((*process, because));
+            }
+        }
+        let mut known: BTreeSet<i32> = found.iter().map(|(process, _)| process.pid).collect();
+        loop {
+            let descendants: Vec<Witness> = all
+                .iter()
+                .copied()
+                .filter(|process| {
+                    !known.contains(&process.pid) && known.contains(&process.parent())
+                })
+                .collect();
+            if descendants.is_empty() {
+                break;
+            }
+            known.extend(descendants.iter().map(|process| process.pid));
+            found.extend(descendants.into_iter().map(|process| {
+                let because = format!("it is a child of process {}", process.parent());
+                (process, because)
+            }));
+        }
+        found
+            .into_iter()
+            .map(|(process, because)| Leak::Process {
+                command: process.command_line(),
+                process,
+                because,
+            })
+            .collect()
+    }
+
+    /// Why a process belongs to the test, if it does.
+    fn names_root(&self, process: Witness, own_mounts: Option<&Path>) -> Option<String> {
+        let root = self.root.as_os_str().as_bytes();
+        let below = |path: PathBuf| path.starts_with(&self.root);
+        for file in ["cmdline", "environ"] {
+            if contains(&process.bytes(file), root) {
+                return Some(format!("its {file} names the test's directory"));
+            }
+        }
+        for link in ["cwd", "root", "exe"] {
+            if process.link(link).is_some_and(below) {
+                return Some(format!("its {link} is in the test's directory"));
+            }
+        }
+        if let Some(open) = process
+            .descriptors()
+            .into_iter()
+            .find(|path| path.starts_with(&self.root))
+        {
+            return Some(format!("it has {} open", open.display()));
+        }
+        // Paths in mounts may be relative to another root: the name alone has to do.
+        let name = self
+            .root
+            .file_name()
+            .unwrap_or(self.root.as_os_str())
+            .as_bytes();
+        let mounts = process.link("ns/mnt")?;
+        (Some(mounts.as_path()) != own_mounts && contains(&process.bytes("mountinfo"), name))
+            .then(|| "it has files of the test mounted".to_owned())
+    }
+
+    /// The test's mounts in the namespace of the test's own process.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<Leak> {
+        let table = witness::own().text("mountinfo");
+        table
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .map(PathBuf::from)
+            .filter(|at| at.starts_with(&self.root) && *at != self.root)
+            .map(Leak::Mount)
+            .collect()
+    }
+
+    /// The bridges of the test's runtimes, and what is connected to them.
+    #[must_use]
+    pub fn links(&self) -> Vec<Leak> {
+        let bridges: Vec<String> = self
+            .state_dirs
+            .iter()
+            .map(|dir| runtime_fake::net::bridge_name(dir))
+            .collect();
+        let master = |link: &str| {
+            let path = Path::new("/sys/class/net").join(link).join("master");
+            let master = std::fs::read_link(path).ok()?;
+            Some(master.file_name()?.to_string_lossy().into_owned())
+        };
+        witness::links()
+            .into_iter()
+            .filter(|link| {
+                bridges.contains(link)
+                    || master(link).is_some_and(|master| bridges.contains(&master))
+            })
+            .map(Leak::Link)
+            .collect()
+    }
+
+    /// Everything that is left, the test's directory among it.
+    #[must_use]
+    pub fn check(&self) -> Vec<Leak> {
+        let mut left = self.running();
+        if self.root.exists() {
+            left.push(Leak::File(self.root.clone()));
+        }
+        left
+    }
+
+    /// Everything that is left apart from files.
+    #[must_use]
+    pub fn running(&self) -> Vec<Leak> {
+        [self.processes(), self.mounts(), self.links()].concat()
+    }
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    !needle.is_empty()
+        && haystack
+            .windows(needle.len())
+            .any(|window| window == needle)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::process::Process;
+
+    fn pids(leaks: &Leaks) -> Vec<i32> {
+        let found = leaks.processes().into_iter();
+        found
+            .filter_map(|leak| match leak {
+                Leak::Process { process, .. } => Some(process.pid),
+                Leak::Mount(_) | Leak::Link(_) | Leak::File(_) => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_process_is_found_by_whatever_it_has_of_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let leaks = Leaks::below(dir.path());
+        let mut in_directory = Command::new("sleep");
+        in_directory.arg("1000").current_dir(dir.path());
+        let mut in_environment = Command::new("sleep");
+        in_environment
+            .arg("1000")
+            .env("PLACE", dir.path().join("x"));
+        let mut in_files = Command::new("sleep");
+        in_files
+            .arg("1000")
+            .stderr(std::fs::File::create(dir.path().join("log")).unwrap());
+        let mut by_parent = Command::new("sh");
+        by_parent.args([
+            "-c",
+            "cd /; (sleep 1000) & wait",
+            dir.path().to_str().unwrap(),
+        ]);
+        for mut command in [in_directory, in_environment, in_files] {
+            let process = Process::spawn(command.stdin(Stdio::null())).unwrap();
+            assert_eq!(pids(&leaks), [process.pid()], "{command:?}");
+            drop(process);
+            assert_eq!(leaks.processes(), []);
+        }
+    }
+
+    #[test]
+    fn the_directory_itself_is_a_leak() {
+        let dir = tempfile::tempdir().unwrap();
+        let leaks = Leaks::below(dir.path());
+        assert_eq!(leaks.check(), [Leak::File(dir.path().to_owned())]);
+        dir.close().unwrap();
+        assert_eq!(leaks.check(), []);
+    }
+}

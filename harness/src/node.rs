@@ -1,0 +1,148 @@
+//! A node of a test's own: a runtime, and an agent that keeps the pods of a directory of manifests running on it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::binary;
+use crate::process::Process;
+use crate::runtime::{Options, Runtime, StartError};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A runtime with an agent. Dropping it ends the agent first, then everything else.
+#[derive(Debug)]
+pub struct Node {
+    // The order matters: fields are dropped from the first to the last.
+    agent: Option<Process>,
+    /// The runtime.
+    pub runtime: Runtime,
+}
+
+impl Node {
+    /// A node with an empty directory of manifests.
+    ///
+    /// # Errors
+    /// See [`Options::start`].
+    pub async fn start() -> Result<Self, StartError> {
+        Self::start_with(Options::default()).await
+    }
+
+    /// A node whose runtime is started as `options` say.
+    ///
+    /// # Errors
+    /// See [`Options::start`].
+    pub async fn start_with(options: Options) -> Result<Self, StartError> {
+        let runtime = options.start().await?;
+        let mut node = Self {
+            agent: None,
+            runtime,
+        };
+        fs::create_dir_all(node.manifests()).map_err(io("make the directory of manifests"))?;
+        node.start_agent()?;
+        Ok(node)
+    }
+
+    /// The directory of manifests.
+    #[must_use]
+    pub fn manifests(&self) -> PathBuf {
+        self.runtime.root().join("manifests")
+    }
+
+    /// Where the agent keeps volumes.
+    #[must_use]
+    pub fn agent_root(&self) -> PathBuf {
+        self.runtime.root().join("agent")
+    }
+
+    /// Puts a manifest into the directory, all at once.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn apply(&self, name: &str, manifest: &str) -> io::Result<()> {
+        let draft = self.runtime.root().join("draft");
+        fs::write(&draft, manifest)?;
+        fs::rename(draft, self.manifests().join(name))
+    }
+
+    /// Takes a manifest out of the directory.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.manifests().join(name))
+    }
+
+    /// The agent's process, while it runs.
+    #[must_use]
+    pub fn agent_pid(&self) -> Option<i32> {
+        self.agent.as_ref().map(Process::pid)
+    }
+
+    /// What the agent has logged.
+    #[must_use]
+    pub fn agent_log(&self) -> String {
+        fs::read_to_string(self.runtime.root().join("agent.log")).unwrap_or_default()
+    }
+
+    /// Kills the agent with SIGKILL. Its pods go on.
+    pub async fn kill9_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            agent.signal(Signal::SIGKILL);
+            agent.wait(PATIENCE).await;
+        }
+    }
+
+    /// Ends the agent in order. Its pods go on. `None` when it does not end, or has ended before.
+    pub async fn stop_agent(&mut self) -> Option<ExitStatus> {
+        let mut agent = self.agent.take()?;
+        agent.signal(Signal::SIGTERM);
+        agent.wait(PATIENCE).await
+    }
+
+    /// Starts the agent; one that runs is killed.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_agent(&mut self) -> Result<(), StartError> {
+        let root = self.runtime.root();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(root.join("agent.log"))
+            .map_err(io("open the agent's log"))?;
+        let mut command = Command::new(binary::crib()?);
+        command.arg("agent");
+        command
+            .arg("--runtime-endpoint")
+            .arg(format!("unix://{}", self.runtime.socket().display()));
+        command.arg("--manifests").arg(self.manifests());
+        command.arg("--root-dir").arg(self.agent_root());
+        command.arg("--pod-logs-dir").arg(root.join("logs"));
+        command
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.agent = None;
+        self.agent = Some(Process::spawn(&mut command).map_err(io("start the agent"))?);
+        Ok(())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let text = format!("the agent's log:\n{}\n", self.agent_log());
+            let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+        }
+    }
+}
+
+fn io(doing: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::Io { doing, source }
+}

@@ -1,0 +1,121 @@
+//! A running pod sandbox as a test holds it: its id, its client, and the configuration it was made from.
+
+use std::path::PathBuf;
+
+use cri::v1;
+use cri::v1::ContainerState;
+
+use crate::client::{Answer, Client};
+use crate::cri_log;
+use crate::eventually::{PATIENCE, eventually};
+use crate::fixture;
+
+/// A pod that was run. Dropping it does nothing: the pod ends with its runtime, or by the calls for it.
+#[derive(Debug, Clone)]
+pub struct Pod {
+    /// The sandbox's id.
+    pub id: String,
+    /// What it was made from.
+    pub config: v1::PodSandboxConfig,
+    /// The runtime that it runs on.
+    pub client: Client,
+}
+
+impl Pod {
+    /// Runs a sandbox.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn run(client: &Client, config: v1::PodSandboxConfig) -> Answer<Self> {
+        Ok(Self {
+            id: client.run_pod(config.clone()).await?,
+            config,
+            client: client.clone(),
+        })
+    }
+
+    /// What runs a script of the shell in this pod: a configuration, nothing runs yet.
+    #[must_use]
+    pub fn script(&self, name: &str, text: &str) -> v1::ContainerConfig {
+        fixture::script(name, text)
+    }
+
+    /// Creates a container.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn create(&self, config: v1::ContainerConfig) -> Answer<String> {
+        self.client
+            .create(&self.id, config, self.config.clone())
+            .await
+    }
+
+    /// Creates and starts a container.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn start(&self, config: v1::ContainerConfig) -> Answer<String> {
+        let id = self.create(config).await?;
+        self.client.start(&id).await?;
+        Ok(id)
+    }
+
+    /// Waits until a container has ended.
+    ///
+    /// # Errors
+    /// The runtime's.
+    ///
+    /// # Panics
+    /// When it runs for longer than [`PATIENCE`].
+    pub async fn ended(&self, id: &str) -> Answer<v1::ContainerStatus> {
+        eventually(
+            PATIENCE,
+            &format!("the end of container {id}"),
+            async || match self.client.container(id).await {
+                Ok(status) if status.state() != ContainerState::ContainerExited => Err(status),
+                result => Ok(result),
+            },
+        )
+        .await
+    }
+
+    /// Runs a container to its end, which has to be a good one, and returns what it wrote to its standard output.
+    ///
+    /// # Errors
+    /// The runtime's; or what went wrong in the container.
+    pub async fn output(&self, config: v1::ContainerConfig) -> Answer<String> {
+        let id = self.start(config).await?;
+        let status = self.ended(&id).await?;
+        let text = |stream| {
+            let lines = self
+                .log(&status)
+                .into_iter()
+                .filter(|line| line.stream == stream);
+            lines.map(|line| line.text + "\n").collect::<String>()
+        };
+        if status.exit_code != 0 {
+            let wrote = text(cri_log::Stream::Stderr);
+            return Err(tonic::Status::unknown(format!(
+                "container {id} ended with {} ({} {}): {wrote}",
+                status.exit_code, status.reason, status.message
+            )));
+        }
+        Ok(text(cri_log::Stream::Stdout))
+    }
+
+    /// The lines of a container's log file as they are now; none where there is no file.
+    #[must_use]
+    pub fn log(&self, status: &v1::ContainerStatus) -> Vec<cri_log::Line> {
+        let bytes = std::fs::read(&status.log_path).unwrap_or_default();
+        let (mut joiner, mut lines) = (cri_log::Joiner::default(), Vec::new());
+        joiner.push(&bytes, &mut lines);
+        joiner.finish(&mut lines);
+        lines
+    }
+
+    /// The directory of the pod's log files.
+    #[must_use]
+    pub fn log_directory(&self) -> PathBuf {
+        PathBuf::from(&self.config.log_directory)
+    }
+}

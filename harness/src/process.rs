@@ -1,0 +1,125 @@
+//! A process that a test started: waited for by an event, never left behind.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open};
+
+/// A running process. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// Readable when the process has ended.
+    pidfd: OwnedFd,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts `command`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn spawn(command: &mut Command) -> io::Result<Self> {
+        let mut child = command.spawn()?;
+        let pid = i32::try_from(child.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
+        let opened = match pid {
+            Some(pid) => pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from),
+            None => Err(io::Error::other("the process has no id")),
+        };
+        match opened {
+            Ok(pidfd) => Ok(Self {
+                child,
+                pidfd,
+                ended: None,
+            }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap_or(i32::MAX)
+    }
+
+    /// The writing end of its standard input, if that is a pipe and was not taken.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// The reading end of its standard output, if that is a pipe and was not taken.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Sends it a signal; one that has ended gets none.
+    pub fn signal(&mut self, signal: Signal) {
+        if self.try_wait().is_none() {
+            let _ = kill(Pid::from_raw(self.pid()), signal);
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn try_wait(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    /// Waits for its end, at most `limit`.
+    pub async fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        if self.try_wait().is_none() {
+            let pidfd = self.pidfd.try_clone().ok()?;
+            // Whether it came to an end or to the limit is seen below.
+            let _ = tokio::task::spawn_blocking(move || wait_for_end(&pidfd, limit)).await;
+        }
+        self.try_wait()
+    }
+
+    /// Waits for its end, at most `limit`, where nothing may be awaited.
+    pub fn wait_blocking(&mut self, limit: Duration) -> Option<ExitStatus> {
+        if self.try_wait().is_none() {
+            wait_for_end(&self.pidfd, limit);
+        }
+        self.try_wait()
+    }
+}
+
+/// Waits until the process of `pidfd` has ended, at most `limit`.
+fn wait_for_end(pidfd: &OwnedFd, limit: Duration) {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        // An interrupted wait begins anew with what is left.
+        if poll(
+            &mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        ) != Err(Errno::EINTR)
+        {
+            return;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.try_wait().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! A runtime of a test's own: `crib runtime` in a directory of its own, and its end.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use cri::v1;
+use nix::sys::signal::Signal;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::unix::pipe;
+
+use crate::binary::{self, NoBinary};
+use crate::client::{Answer, Client};
+use crate::fixture;
+use crate::leak::{Leak, Leaks};
+use crate::pod::Pod;
+use crate::process::Process;
+
+/// How long a runtime may take to start or to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why there is no runtime for the test.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Nothing to start.
+    #[error(transparent)]
+    NoBinary(#[from] NoBinary),
+    /// The kernel refused something.
+    #[error("failed to {doing}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// It ended, or said something else than that it listens.
+    #[error("the runtime did not start ({status}): {log}")]
+    Ended {
+        /// How it ended.
+        status: String,
+        /// What it wrote.
+        log: String,
+    },
+    /// The image that tests run could not be pulled.
+    #[error(
+        "the runtime at {endpoint} does not give the image {}: is it running, and is CRI_IMAGE an image that it can pull?",
+        fixture::image()
+    )]
+    NoImage {
+        /// The endpoint.
+        endpoint: String,
+        /// What it answered.
+        source: Box<tonic::Status>,
+    },
+}
+
+fn io(doing: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::Io { doing, source }
+}
+
+/// How a runtime is started.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    durable: bool,
+    isolation: Option<String>,
+    user: Option<(u32, u32)>,
+    archives: Vec<PathBuf>,
+}
+
+impl Options {
+    /// Pods outlive the daemon, so that it can be killed and started again. Otherwise they end with it.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// `--isolation`: auto, root, rootless or process.
+    #[must_use]
+    pub fn isolation(mut self, isolation: &str) -> Self {
+        self.isolation = Some(isolation.to_owned());
+        self
+    }
+
+    /// Runs as another user and group, which only root can do.
+    #[must_use]
+    pub fn user(mut self, uid: u32, gid: u32) -> Self {
+        self.user = Some((uid, gid));
+        self
+    }
+
+    /// An image archive or a directory of them, for PullImage.
+    #[must_use]
+    pub fn archive(mut self, path: &Path) -> Self {
+        self.archives.push(path.to_owned());
+        self
+    }
+
+    /// Starts it, and waits until it serves.
+    ///
+    /// # Errors
+    /// With everything that the runtime wrote, when it does not.
+    pub async fn start(self) -> Result<Runtime, StartError> {
+        let root = tempfile::Builder::new()
+            .prefix("crib-t")
+            .tempdir()
+            .map_err(io("make a directory for the test"))?
+            .keep();
+        let mut runtime = Runtime {
+            client: Client::new(&root.join("r.sock")),
+            root: Some(root),
+            daemon: None,
+            options: self,
+        };
+        runtime.open_to_user()?;
+        runtime.launch().await?;
+        let endpoint = runtime.socket().display().to_string();
+        match runtime.client.pull(&fixture::image()).await {
+            Ok(_) => Ok(runtime),
+            Err(source) => Err(StartError::NoImage {
+                endpoint,
+                source: Box::new(source),
+            }),
+        }
+    }
+}
+
+/// A runtime. Dropping it ends it with everything it runs, removes its directory, and panics when anything is left.
+#[derive(Debug)]
+pub struct Runtime {
+    /// The way to speak to it.
+    pub client: Client,
+    /// The test's directory; none with somebody else's runtime.
+    root: Option<PathBuf>,
+    daemon: Option<Daemon>,
+    options: Options,
+}
+
+#[derive(Debug)]
+struct Daemon {
+    process: Process,
+    /// An ephemeral runtime ends when this is closed: also with a test that is killed.
+    stdin: Option<ChildStdin>,
+}
+
+impl Runtime {
+    /// A runtime whose pods end with it; or the one that `CRI_ENDPOINT` names, if that is set.
+    ///
+    /// # Errors
+    /// See [`Options::start`].
+    pub async fn start() -> Result<Self, StartError> {
+        let Ok(endpoint) = std::env::var("CRI_ENDPOINT") else {
+            return Options::default().start().await;
+        };
+        let client = Client::new(Path::new(endpoint.trim_start_matches("unix://")));
+        match client.pull(&fixture::image()).await {
+            Ok(_) => Ok(Self {
+                client,
+                root: None,
+                daemon: None,
+                options: Options::default(),
+            }),
+            Err(source) => Err(StartError::NoImage {
+                endpoint,
+                source: Box::new(source),
+            }),
+        }
+    }
+
+    /// A runtime that is not started as usual. It is always a new one of crib's.
+    #[must_use]
+    pub fn with() -> Options {
+        Options::default()
+    }
+
+    /// Whether the test may kill it: it is not one that `CRI_ENDPOINT` names.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// The test's directory: everything is below it. The system's directory of temporary files with somebody else's
+    /// runtime.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.root.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.root().join("r.sock")
+    }
+
+    /// Its state directory.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.root().join("state")
+    }
+
+    /// The process of the daemon, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.daemon.as_ref().map(|daemon| daemon.process.pid())
+    }
+
+    /// What looks for its leaks.
+    #[must_use]
+    pub fn leaks(&self) -> Leaks {
+        Leaks::below(&self.root()).with_state_dir(&self.state_dir())
+    }
+
+    /// What the daemon has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.root().join("runtime.log")).unwrap_or_default()
+    }
+
+    /// The isolation that Status tells of (`root`, `rootless (65536 ids)`, `process`); empty when it tells nothing.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn isolation(&self) -> Answer<String> {
+        Ok(self
+            .client
+            .status()
+            .await?
+            .info
+            .remove("isolation")
+            .unwrap_or_default())
+    }
+
+    /// The configuration of a pod with a log directory below the test's.
+    #[must_use]
+    pub fn sandbox(&self, name: &str) -> v1::PodSandboxConfig {
+        let mut config = fixture::sandbox(name);
+        let directory = self.root().join("logs").join(fixture::unique("pod"));
+        config.log_directory = directory.display().to_string();
+        config
+    }
+
+    /// Runs a pod.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn pod(&self, name: &str) -> Answer<Pod> {
+        Pod::run(&self.client, self.sandbox(name)).await
+    }
+
+    /// Kills the daemon with SIGKILL and waits for its end. Pods of a durable one go on.
+    pub async fn kill9(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.process.signal(Signal::SIGKILL);
+            daemon.process.wait(PATIENCE).await;
+        }
+    }
+
+    /// Ends the daemon in order. Pods of a durable one go on. `None` when it does not end, or has ended before.
+    pub async fn stop(&mut self) -> Option<ExitStatus> {
+        let mut daemon = self.daemon.take()?;
+        daemon.ask_to_end();
+        daemon.process.wait(PATIENCE).await
+    }
+
+    /// Starts the daemon again, ending it in order before if it runs.
+    ///
+    /// # Errors
+    /// See [`Options::start`].
+    pub async fn restart(&mut self) -> Result<(), StartError> {
+        self.stop().await;
+        self.launch().await
+    }
+
+    async fn launch(&mut self) -> Result<(), StartError> {
+        let mut command = self.command("r.sock")?;
+        command.stdout(Stdio::piped());
+        command.stdin(if self.options.durable {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        });
+        if !self.options.durable {
+            command.arg("--until-stdin-closes");
+        }
+        let mut process = Process::spawn(&mut command).map_err(io("start the runtime"))?;
+        let stdin = process.take_stdin();
+        let stdout = process.take_stdout();
+        self.daemon = Some(Daemon { process, stdin });
+        let stdout = stdout
+            .ok_or_else(|| io("read what the runtime says")(io::ErrorKind::BrokenPipe.into()))?;
+        let stdout = pipe::Receiver::from_owned_fd(stdout.into())
+            .map_err(io("read what the runtime says"))?;
+        let mut line = String::new();
+        let read =
+            tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line)).await;
+        if !matches!(read, Ok(Ok(_))) || !line.starts_with("listening on unix://") {
+            let ended = match &mut self.daemon {
+                Some(daemon) => daemon.process.wait(Duration::from_secs(1)).await,
+                None => None,
+            };
+            return Err(StartError::Ended {
+                status: ended.map_or_else(|| "it runs".to_owned(), |status| status.to_string()),
+                log: line + &self.log(),
+            });
+        }
+        self.client = Client::new(&self.socket());
+        Ok(())
+    }
+
+    fn command(&self, socket: &str) -> Result<Command, StartError> {
+        let root = self.root();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(root.join("runtime.log"))
+            .map_err(io("open the runtime's log"))?;
+        let mut command = Command::new(binary::crib()?);
+        command.arg("runtime");
+        command
+            .arg("--listen")
+            .arg(format!("unix://{}", root.join(socket).display()));
+        command.arg("--state-dir").arg(self.state_dir());
+        for archive in &self.options.archives {
+            command.arg("--image-archive").arg(archive);
+        }
+        if let Some(isolation) = &self.options.isolation {
+            command.args(["--isolation", isolation]);
+        }
+        if let Some((uid, gid)) = self.options.user {
+            command.uid(uid).gid(gid);
+        }
+        command.current_dir("/").stderr(log);
+        Ok(command)
+    }
+
+    fn open_to_user(&self) -> Result<(), StartError> {
+        let root = self.root();
+        let doing = "give the test's directory to its user";
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).map_err(io(doing))?;
+        if let Some((uid, gid)) = self.options.user {
+            chown(&root, Some(uid), Some(gid)).map_err(io(doing))?;
+        }
+        Ok(())
+    }
+
+    /// Ends everything, and says what did not go as it should.
+    fn end(&mut self) -> Vec<String> {
+        let Some(root) = self.root.clone() else {
+            return Vec::new();
+        };
+        let mut problems = Vec::new();
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.ask_to_end();
+            if daemon.process.wait_blocking(PATIENCE).is_none() {
+                problems.push("the runtime did not end when it was asked to".to_owned());
+            }
+        }
+        if let Err(problem) = self.sweep(&root) {
+            problems.push(problem);
+        }
+        let leaks = self.leaks().check();
+        problems.extend(leaks.iter().map(|leak| format!("left: {leak}")));
+        // The box is to be clean for the next test even so.
+        for leak in leaks {
+            if let Leak::Process { process, .. } = leak {
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(process.pid),
+                    Signal::SIGKILL,
+                );
+            }
+        }
+        let _ = fs::remove_dir_all(&root);
+        problems
+    }
+
+    /// Lets a last runtime take over what there is and remove it: only it can, where files belong to subordinate ids.
+    fn sweep(&self, root: &Path) -> Result<(), String> {
+        let mut command = self.command("s.sock").map_err(|error| error.to_string())?;
+        command
+            .arg("--until-stdin-closes")
+            .arg("--remove-at-end")
+            .arg(root);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut sweeper = Process::spawn(&mut command).map_err(|error| error.to_string())?;
+        match sweeper.wait_blocking(PATIENCE) {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!(
+                "removing everything failed ({status}): {}",
+                self.log()
+            )),
+            None => Err("removing everything did not come to an end".to_owned()),
+        }
+    }
+}
+
+impl Daemon {
+    fn ask_to_end(&mut self) {
+        if self.stdin.take().is_none() {
+            self.process.signal(Signal::SIGTERM);
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let failed = std::thread::panicking();
+        let log = self.log();
+        let problems = self.end();
+        if failed {
+            let text = format!("the runtime's log:\n{log}\n{}\n", problems.join("\n"));
+            let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+        } else {
+            assert!(
+                problems.is_empty(),
+                "{}\nthe runtime's log:\n{log}",
+                problems.join("\n")
+            );
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What the kernel says about processes, files and links: from outside, past the runtime that is tested.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A process of the box, by its id in the test's own process namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Witness {
+    /// The process id.
+    pub pid: i32,
+}
+
+/// The process that asks.
+#[must_use]
+pub fn own() -> Witness {
+    Witness {
+        pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
+    }
+}
+
+/// Every process there is.
+#[must_use]
+pub fn processes() -> Vec<Witness> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .map(|pid| Witness { pid })
+        .collect()
+}
+
+/// The processes that have `mark` (`NAME=VALUE`) in their environment, in the order of their ids.
+#[must_use]
+pub fn marked(mark: &str) -> Vec<Witness> {
+    let mut found: Vec<Witness> = processes()
+        .into_iter()
+        .filter(|process| {
+            process
+                .bytes("environ")
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == mark.as_bytes())
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+impl Witness {
+    /// A path below `/proc/PID`.
+    #[must_use]
+    pub fn path(self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.pid.to_string()).join(name)
+    }
+
+    /// A file of `/proc/PID`; empty when it cannot be read.
+    #[must_use]
+    pub fn bytes(self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap_or_default()
+    }
+
+    /// A text file of `/proc/PID`; empty when it cannot be read.
+    #[must_use]
+    pub fn text(self, name: &str) -> String {
+        String::from_utf8_lossy(&self.bytes(name)).into_owned()
+    }
+
+    /// Its namespaces: from the name (`net`, `pid`, …) to what identifies it (`net:[4026531840]`).
+    #[must_use]
+    pub fn namespaces(self) -> BTreeMap<String, String> {
+        let entries = fs::read_dir(self.path("ns"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|entry| {
+                let namespace = fs::read_link(entry.path()).ok()?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                Some((name, namespace.to_string_lossy().into_owned()))
+            })
+            .collect()
+    }
+
+    /// A field of `/proc/PID/status` (proc_pid_status(5)), without the space around it.
+    #[must_use]
+    pub fn status(self, field: &str) -> Option<String> {
+        let status = self.text("status");
+        let mut lines = status.lines().filter_map(|line| line.split_once(':'));
+        lines
+            .find(|(name, _)| *name == field)
+            .map(|(_, value)| value.trim().to_owned())
+    }
+
+    /// The set of capabilities in a field like `CapEff`, one bit each.
+    #[must_use]
+    pub fn capabilities(self, field: &str) -> Option<u64> {
+        u64::from_str_radix(&self.status(field)?, 16).ok()
+    }
+
+    /// Its arguments, with spaces between them; empty for one that has ended and was not waited for.
+    #[must_use]
+    pub fn command_line(self) -> String {
+        self.text("cmdline")
+            .replace('\0', " ")
+            .trim_end()
+            .to_owned()
+    }
+
+    /// Its parent; 0 for one that has none here.
+    #[must_use]
+    pub fn parent(self) -> i32 {
+        self.status("PPid")
+            .and_then(|pid| pid.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Where a link of `/proc/PID` leads (`cwd`, `root`, `exe`, `fd/3`).
+    #[must_use]
+    pub fn link(self, name: &str) -> Option<PathBuf> {
+        fs::read_link(self.path(name)).ok()
+    }
+
+    /// Where its open descriptors lead.
+    #[must_use]
+    pub fn descriptors(self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|entry| fs::read_link(entry.path()).ok())
+            .collect()
+    }
+
+    /// Whether it is there and has not ended.
+    #[must_use]
+    pub fn runs(self) -> bool {
+        self.status("State")
+            .is_some_and(|state| !state.starts_with(['Z', 'X']))
+    }
+}
+
+/// The network links of the namespace that the test is in.
+#[must_use]
+pub fn links() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/net")
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_sees_itself() {
+        let own = own();
+        assert!(own.runs());
+        assert!(processes().contains(&own));
+        assert!(own.namespaces()["net"].starts_with("net:["));
+        assert_eq!(own.status("Pid"), Some(own.pid.to_string()));
+        assert!(own.link("exe").is_some_and(|path| path.is_absolute()));
+        assert!(links().contains(&"lo".to_owned()));
+    }
+}

@@ -1,0 +1,13 @@
+//! What a Container Runtime Interface server promises, checked through its socket: one file for each family of calls.
+//!
+//! Each test has a runtime of its own, so they run at the same time; each is a leak test too, because a runtime that is
+//! dropped looks for what is left of it. `CRI_ENDPOINT=unix:///…` checks another runtime instead (with `CRI_IMAGE`, an
+//! image that it can pull, with the usual commands); what kills, restarts or configures the runtime still uses crib.
+#![allow(clippy::unwrap_used)]
+
+mod create;
+mod namespaces;
+mod network;
+mod sandbox;
+mod stop;
+mod support;

@@ -1,0 +1,275 @@
+//! What of the host and of each other containers see, by the kernel's own names for namespaces.
+
+use std::collections::BTreeMap;
+
+use cri::v1::{ContainerConfig, KeyValue, NamespaceMode, PodSandboxConfig};
+use harness::witness::{self, Witness};
+use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, skip_if, trimmed};
+
+/// Starts a container that runs until it is stopped, and finds its first process from outside.
+async fn witnessed(pod: &Pod, mut config: ContainerConfig) -> Witness {
+    let mark = fixture::unique("mark");
+    config.envs.push(KeyValue {
+        key: "CRIB_TEST_MARK".to_owned(),
+        value: mark.clone().into(),
+    });
+    let id = pod.start(config).await.unwrap();
+    // The shell's own children have the same environment and come later.
+    eventually(
+        PATIENCE,
+        &format!("the process of container {id}"),
+        || async {
+            witness::marked(&format!("CRIB_TEST_MARK={mark}"))
+                .first()
+                .copied()
+                .ok_or("no such process")
+        },
+    )
+    .await
+}
+
+fn differing(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<String> {
+    ["ipc", "mnt", "net", "pid", "uts"]
+        .into_iter()
+        .filter(|name| {
+            assert!(
+                a.contains_key(*name) && b.contains_key(*name),
+                "{a:?} {b:?}"
+            );
+            a[*name] != b[*name]
+        })
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+#[tokio::test]
+async fn containers_share_the_pods_namespaces_and_nothing_else() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "containers_share_the_pods_namespaces",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let other_pod = runtime.pod("q").await.unwrap();
+    let first = witnessed(&pod, fixture::forever("a")).await.namespaces();
+    let second = witnessed(&pod, fixture::forever("b")).await.namespaces();
+    let third = witnessed(&other_pod, fixture::forever("a"))
+        .await
+        .namespaces();
+    let host = witness::own().namespaces();
+    let all = ["ipc", "mnt", "net", "pid", "uts"];
+    assert_eq!(differing(&first, &host), all);
+    assert_eq!(differing(&first, &third), all);
+    assert_eq!(differing(&first, &second), ["mnt", "pid"]);
+}
+
+#[tokio::test]
+async fn a_pod_may_live_in_the_hosts_namespaces() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_pod_may_live_in_the_hosts_namespaces",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let mut config = runtime.sandbox("p");
+    let options = fixture::pod_namespaces(&mut config);
+    options.network = NamespaceMode::Node.into();
+    options.ipc = NamespaceMode::Node.into();
+    options.pid = NamespaceMode::Node.into();
+    let options = options.clone();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let mut container = fixture::forever("c");
+    fixture::security(&mut container).namespace_options = Some(options);
+    let inside = witnessed(&pod, container).await;
+    assert_eq!(
+        differing(&inside.namespaces(), &witness::own().namespaces()),
+        ["mnt"]
+    );
+    let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    assert_eq!(status.network.unwrap().ip, "");
+}
+
+#[tokio::test]
+async fn process_namespaces() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "process_namespaces",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("own").await.unwrap();
+    assert_eq!(pod.output(pod.script("a", "echo $$")).await.unwrap(), "1\n");
+
+    let mut config = runtime.sandbox("shared");
+    fixture::pod_namespaces(&mut config).pid = NamespaceMode::Pod.into();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let shared = |mut config: ContainerConfig| {
+        let options = fixture::security(&mut config)
+            .namespace_options
+            .get_or_insert_default();
+        options.pid = NamespaceMode::Pod.into();
+        config
+    };
+    let neighbour = fixture::container("neighbour", ["sleep", "86399"]);
+    let id = pod.start(shared(neighbour)).await.unwrap();
+    let out = pod
+        .output(shared(pod.script(
+            "a",
+            "echo $$; grep -c 86399 /proc/[0-9]*/cmdline | grep -c ':1$'",
+        )))
+        .await
+        .unwrap();
+    let (pid, seen) = out.split_once('\n').unwrap();
+    assert_ne!(pid, "1");
+    // The neighbour, and maybe the shell and grep that look for it.
+    assert!(trimmed(seen).parse::<u32>().unwrap() >= 2, "{out:?}");
+    let ours = runtime.client.sh(&id, "cat /proc/1/comm").await.unwrap();
+    assert_ne!(ours, "sleep\n");
+    runtime.client.stop(&id, 0).await.unwrap();
+    assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
+}
+
+#[tokio::test]
+async fn shared_memory_is_the_pods() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "shared_memory_is_the_pods",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let other = runtime.pod("q").await.unwrap();
+    let file = format!("/dev/shm/{}", fixture::unique("crib-test"));
+    pod.output(pod.script("writer", &format!("echo shared > {file}")))
+        .await
+        .unwrap();
+    let read = format!("cat {file} || echo none");
+    assert_eq!(
+        pod.output(pod.script("reader", &read)).await.unwrap(),
+        "shared\n"
+    );
+    assert_eq!(
+        other.output(other.script("reader", &read)).await.unwrap(),
+        "none\n"
+    );
+    assert!(!std::path::Path::new(&file).exists());
+}
+
+#[tokio::test]
+async fn names_and_addresses_files() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "names_and_addresses_files",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let mut config = runtime.sandbox("web-0");
+    config.hostname = "front".to_owned();
+    config.dns_config = Some(cri::v1::DnsConfig {
+        servers: vec!["192.0.2.53".to_owned()],
+        searches: vec!["svc.example".to_owned(), "example".to_owned()],
+        options: vec!["ndots:5".to_owned()],
+    });
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let out = pod
+        .output(pod.script("a", "hostname; cat /etc/hostname; cat /etc/resolv.conf"))
+        .await
+        .unwrap();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[..2], ["front", "front"]);
+    for line in [
+        "nameserver 192.0.2.53",
+        "search svc.example example",
+        "options ndots:5",
+    ] {
+        assert!(lines.contains(&line), "{out}");
+    }
+    let hosts = pod.output(pod.script("b", "cat /etc/hosts")).await.unwrap();
+    let names = |name: &str| {
+        hosts
+            .lines()
+            .any(|line| line.split_whitespace().skip(1).any(|word| word == name))
+    };
+    assert!(names("localhost") && names("front"), "{hosts}");
+}
+
+#[rstest]
+#[case::shared_memory("kernel.shm_rmid_forced", "1")]
+#[case::network("net.ipv4.ip_unprivileged_port_start", "80")]
+#[tokio::test]
+async fn a_sysctl_of_the_pod(#[case] name: &str, #[case] value: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_sysctl_of_the_pod",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let mut config = runtime.sandbox("p");
+    config
+        .linux
+        .as_mut()
+        .unwrap()
+        .sysctls
+        .insert(name.to_owned(), value.to_owned());
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    let inside = pod
+        .output(pod.script("a", &format!("cat {path}")))
+        .await
+        .unwrap();
+    assert_eq!(trimmed(&inside), value);
+    let other = runtime.pod("q").await.unwrap();
+    let outside = other
+        .output(other.script("a", &format!("cat {path}")))
+        .await
+        .unwrap();
+    assert_ne!(trimmed(&outside), value);
+}
+
+#[rstest]
+#[case::of_the_host("vm.swappiness")]
+#[case::of_the_host_with_a_likely_name("kernel.hostname")]
+#[case::that_climbs("net/../kernel/hostname")]
+#[case::that_climbs_with_dots("net....kernel.hostname")]
+#[case::unknown("net.no.such.thing")]
+#[tokio::test]
+async fn a_sysctl_is_refused(#[case] name: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    config
+        .linux
+        .as_mut()
+        .unwrap()
+        .sysctls
+        .insert(name.to_owned(), "1".to_owned());
+    assert_eq!(
+        code(runtime.client.run_pod(config).await),
+        Code::InvalidArgument
+    );
+}
+
+#[tokio::test]
+async fn a_sysctl_of_the_network_is_refused_in_the_hosts() {
+    let runtime = Runtime::start().await.unwrap();
+    let mut config: PodSandboxConfig = runtime.sandbox("p");
+    fixture::pod_namespaces(&mut config).network = NamespaceMode::Node.into();
+    let sysctls = &mut config.linux.as_mut().unwrap().sysctls;
+    sysctls.insert("net.ipv4.ip_forward".to_owned(), "1".to_owned());
+    assert_eq!(
+        code(runtime.client.run_pod(config).await),
+        Code::InvalidArgument
+    );
+}
+
+#[tokio::test]
+async fn user_namespaces_are_refused_rather_than_left_out() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    fixture::pod_namespaces(&mut config).userns_options = Some(cri::v1::UserNamespace {
+        mode: NamespaceMode::Pod.into(),
+        ..Default::default()
+    });
+    assert_eq!(
+        code(runtime.client.run_pod(config).await),
+        Code::InvalidArgument
+    );
+}

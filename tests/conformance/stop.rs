@@ -1,0 +1,238 @@
+//! How containers end: by themselves, by a signal, by force.
+
+use std::time::Duration;
+
+use cri::v1::{ContainerState, Signal, StopContainerRequest};
+use harness::{Runtime, fixture, witness};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, logged, skip_if};
+
+/// Longer than any test waits: what ends within it was not ended by its running out.
+const LONG: i64 = 3600;
+
+#[rstest]
+#[case::well("exit 0", 0, "Completed")]
+#[case::badly("exit 1", 1, "Error")]
+#[case::with_a_number("exit 77", 77, "Error")]
+#[case::by_a_signal("(kill -KILL $$) & wait; sleep 1000", 137, "Error")]
+#[case::by_another_signal(
+    "exec perl -e '$SIG{ALRM} = sub { exit 142 }; alarm 1; sleep 1000'",
+    142,
+    "Error"
+)]
+#[tokio::test]
+async fn a_container_ends(#[case] script: &str, #[case] exit_code: i32, #[case] reason: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    let mut sandbox = runtime.sandbox("p");
+    // Not as process 1, which no signal from inside can kill.
+    fixture::pod_namespaces(&mut sandbox).pid = cri::v1::NamespaceMode::Pod.into();
+    let pod = harness::Pod::run(&runtime.client, sandbox).await.unwrap();
+    let mut config = pod.script("c", script);
+    fixture::security(&mut config)
+        .namespace_options
+        .as_mut()
+        .unwrap()
+        .pid = cri::v1::NamespaceMode::Pod.into();
+    let id = pod.start(config).await.unwrap();
+    let status = pod.ended(&id).await.unwrap();
+    assert_eq!(
+        (status.exit_code, status.reason.as_str()),
+        (exit_code, reason),
+        "{status:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_polite_container_ends_on_sigterm() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    runtime.client.stop(&id, LONG).await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.state(), ContainerState::ContainerExited);
+    assert_eq!((status.exit_code, status.reason.as_str()), (3, "Error"));
+    assert_eq!(pod.log(&status).last().unwrap().text, "bye");
+    runtime.client.stop(&id, LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stubborn_container_is_killed_after_its_grace() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    runtime.client.stop(&id, 1).await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!((status.exit_code, status.reason.as_str()), (137, "Error"));
+    // It was asked before.
+    assert_eq!(pod.log(&status).last().unwrap().text, "no");
+}
+
+#[tokio::test]
+async fn a_stop_without_grace_kills() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    runtime.client.stop(&id, 0).await.unwrap();
+    assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
+
+    let created = pod.create(fixture::forever("created")).await.unwrap();
+    runtime.client.stop(&created, LONG).await.unwrap();
+    let status = runtime.client.container(&created).await.unwrap();
+    assert_eq!(status.state(), ContainerState::ContainerExited);
+    assert_ne!(status.exit_code, 0);
+    assert_eq!(
+        code(runtime.client.start(&created).await),
+        Code::FailedPrecondition
+    );
+}
+
+#[tokio::test]
+async fn the_signal_that_a_container_asked_for() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo term' TERM; trap 'exit 10' USR1; echo ready; while :; do sleep 1000 & wait $!; done";
+    let mut config = pod.script("c", script);
+    config.stop_signal = Signal::Sigusr1.into();
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    assert_eq!(
+        runtime.client.container(&id).await.unwrap().stop_signal(),
+        Signal::Sigusr1
+    );
+    runtime.client.stop(&id, LONG).await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.exit_code, 10);
+    assert!(pod.log(&status).iter().all(|line| line.text != "term"));
+}
+
+#[tokio::test]
+async fn of_two_stops_the_shorter_wins() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    let (client, long) = (runtime.client.clone(), id.clone());
+    let long = tokio::spawn(async move { client.stop(&long, LONG).await });
+    logged(&pod, &id, "no").await;
+    runtime.client.stop(&id, 0).await.unwrap();
+    long.await.unwrap().unwrap();
+    assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
+}
+
+#[tokio::test]
+async fn a_stop_whose_client_goes_away_kills_nothing() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    // It counts seconds from the signal on, by its own clock.
+    let script = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
+        while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    let request = StopContainerRequest {
+        container_id: id.clone(),
+        timeout: 1,
+    };
+    let mut calls = runtime.client.runtime.clone();
+    let stop = tokio::spawn(async move { calls.stop_container(request).await });
+    logged(&pod, &id, "asked").await;
+    stop.abort();
+    assert!(stop.await.unwrap_err().is_cancelled());
+    // Well past the grace it goes on.
+    logged(&pod, &id, "6").await;
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.state(), ContainerState::ContainerRunning);
+}
+
+#[tokio::test]
+async fn a_negative_grace_is_a_mistake() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    assert_eq!(
+        code(runtime.client.stop(&id, -1).await),
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        runtime.client.container(&id).await.unwrap().state(),
+        ContainerState::ContainerRunning
+    );
+}
+
+#[tokio::test]
+async fn many_stops_and_removals_at_once_all_succeed() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..150 {
+        let (client, id) = (runtime.client.clone(), id.clone());
+        calls.spawn(async move {
+            match number % 3 {
+                0 => client.remove(&id).await,
+                1 => client.stop(&id, 10).await,
+                _ => client.stop(&id, 0).await,
+            }
+        });
+    }
+    while let Some(result) = calls.join_next().await {
+        result.unwrap().unwrap();
+    }
+    assert_eq!(code(runtime.client.container(&id).await), Code::NotFound);
+    for _ in 0..20 {
+        let (client, id) = (runtime.client.clone(), pod.id.clone());
+        calls.spawn(async move { client.remove_pod(&id).await });
+    }
+    while let Some(result) = calls.join_next().await {
+        result.unwrap().unwrap();
+    }
+    assert_eq!(code(runtime.client.pod(&pod.id).await), Code::NotFound);
+}
+
+#[tokio::test]
+async fn all_of_a_container_ends_with_its_first_process() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "all_of_a_container_ends",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let mark = fixture::unique("mark");
+    let script = format!(
+        "export CRIB_TEST_MARK={mark}; (setsid sleep 1000 &); setsid sh -c 'sleep 1000 & sleep 1000' & echo ready; sleep 1000"
+    );
+    let id = pod.start(pod.script("c", &script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    let mark = format!("CRIB_TEST_MARK={mark}");
+    harness::eventually(harness::PATIENCE, "the children to run", || async {
+        let found = witness::marked(&mark);
+        if found.len() >= 4 { Ok(()) } else { Err(found) }
+    })
+    .await;
+    runtime.client.stop(&id, 0).await.unwrap();
+    assert_eq!(witness::marked(&mark), []);
+}
+
+/// Not even a grace of for ever keeps a pod from being stopped.
+#[tokio::test]
+async fn a_pod_is_stopped_while_its_container_is_being_asked() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    let (client, long) = (runtime.client.clone(), id.clone());
+    let long = tokio::spawn(async move { client.stop(&long, LONG).await });
+    logged(&pod, &id, "no").await;
+    let stopped =
+        tokio::time::timeout(Duration::from_secs(30), runtime.client.stop_pod(&pod.id)).await;
+    stopped.unwrap().unwrap();
+    long.await.unwrap().unwrap();
+    assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
+}

@@ -1,0 +1,85 @@
+//! What several families of tests need.
+
+use std::fmt::Debug;
+
+use harness::{PATIENCE, Pod, Runtime, eventually};
+use tonic::{Code, Status};
+
+/// The code of an error that has to be one, with a message.
+#[track_caller]
+pub(crate) fn code<T: Debug>(result: Result<T, Status>) -> Code {
+    let error = result.unwrap_err();
+    assert!(!error.message().is_empty(), "{error:?} says nothing");
+    error.code()
+}
+
+/// What the box and the runtime's isolation allow.
+#[derive(Debug)]
+pub(crate) struct Means {
+    isolation: String,
+}
+
+impl Means {
+    pub(crate) async fn of(runtime: &Runtime) -> Self {
+        Self {
+            isolation: runtime.isolation().await.unwrap(),
+        }
+    }
+
+    /// Why there are no namespaces, if there are none.
+    pub(crate) fn no_namespaces(&self) -> Option<&str> {
+        (self.isolation == "process").then_some("isolation is `process`: there are no namespaces")
+    }
+
+    /// Why containers cannot run as other users than root, if they cannot.
+    pub(crate) fn no_users(&self) -> Option<&str> {
+        self.no_namespaces().or_else(|| {
+            self.isolation
+                .contains("single id")
+                .then_some("there is a single user id: this user has no subordinate ones")
+        })
+    }
+
+    /// Why nothing can be mounted on the host, if so.
+    pub(crate) fn no_host_mounts(&self) -> Option<&'static str> {
+        (self.isolation != "root").then_some("only root can mount on the host")
+    }
+
+    /// Why pods have no address, if they have none.
+    pub(crate) fn no_network(&self) -> Option<&str> {
+        self.no_namespaces()
+    }
+}
+
+/// Ends the test when there is a reason to: `skip_if!(NAME, OPTION_OF_REASON)`.
+macro_rules! skip_if {
+    ($name:expr, $reason:expr) => {
+        if let Some(reason) = $reason {
+            harness::skip!($name, "{reason}");
+        }
+    };
+}
+pub(crate) use skip_if;
+
+/// Waits until a container has logged a line, and returns all its lines then.
+pub(crate) async fn logged(pod: &Pod, id: &str, line: &str) -> Vec<String> {
+    eventually(
+        PATIENCE,
+        &format!("the line {line:?} of container {id}"),
+        || async {
+            let status = pod.client.container(id).await.unwrap();
+            let lines: Vec<String> = pod.log(&status).into_iter().map(|line| line.text).collect();
+            if lines.iter().any(|have| have == line) {
+                Ok(lines)
+            } else {
+                Err((status, lines))
+            }
+        },
+    )
+    .await
+}
+
+/// `text` without the line end.
+pub(crate) fn trimmed(text: &str) -> &str {
+    text.trim_end_matches('\n')
+}
