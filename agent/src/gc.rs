@@ -1,4 +1,4 @@
-//! Which ended containers and sandboxes of a living pod are of no more use.
+//! ◆ Which ended containers and sandboxes of a living pod are of no more use.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go and pod_container_deletor.go: one ended container a
 //! name is kept, and the newest sandbox.

@@ -1,4 +1,4 @@
-//! Which workers are to be told what, decided from what the sources want, the workers there are, and what the runtime has.
+//! ◆ Which workers are to be told what, decided from what the sources want, the workers there are, and what the runtime has.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Why a plan was carried out, as one phrase for the log lines of what comes of it.
+//! ◆ Why a plan was carried out, as one phrase for the log lines of what comes of it.
 
 use crate::plan::{PodPlan, SandboxStep, When};
 

@@ -1,4 +1,4 @@
-//! Where a worker is in its pod's life. It only ever goes forward:
+//! ◆ Where a worker is in its pod's life. It only ever goes forward:
 //!
 //! ```text
 //! Syncing --Unwanted--> Terminating --NothingRuns--> Terminated --Unwanted--> Removing --NothingLeft--> Gone
