@@ -1,4 +1,4 @@
-//! Volumes.
+//! Volumes: their names, that each has one source, and what each kind of source asks for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
