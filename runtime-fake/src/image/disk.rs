@@ -18,6 +18,14 @@ pub(crate) fn write(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<(
     sync_parent(path)
 }
 
+/// Like [`write`], for what need not survive the machine.
+pub(crate) fn replace(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(temporary)?;
+    file.write_all(bytes)?;
+    file.persist(path).map_err(|e| e.error)?;
+    Ok(())
+}
+
 /// Makes renames and removals in the directory of `path` durable.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {

@@ -306,10 +306,15 @@ impl Shelf {
         holder: &str,
         chains: BTreeSet<Digest>,
     ) -> Result<(), ImageError> {
-        if self.holds.get(holder) != Some(&chains) {
-            self.write(&self.places.hold(holder), &chains)?;
-            self.holds.insert(holder.to_owned(), chains);
+        // Nothing to keep, as with the host's image.
+        if chains.is_empty() || self.holds.get(holder) == Some(&chains) {
+            return Ok(());
         }
+        // Not forced to the disk: a hold is for a container, which a power cut ends too.
+        let path = self.places.hold(holder);
+        let bytes = serde_json::to_vec(&chains).map_err(|e| store("write", &path)(e.into()))?;
+        disk::replace(&path, &bytes, &self.places.tmp()).map_err(store("write", &path))?;
+        self.holds.insert(holder.to_owned(), chains);
         Ok(())
     }
 
@@ -325,6 +330,9 @@ impl Shelf {
             .filter(|holder| !stays(holder))
             .cloned()
             .collect();
+        if leaving.is_empty() {
+            return Ok(Vec::new());
+        }
         for holder in leaving {
             let path = self.places.hold(&holder);
             disk::remove_file(&path).map_err(store("remove", &path))?;

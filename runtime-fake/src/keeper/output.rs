@@ -12,8 +12,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::log::{Encoder, Stream};
 
-/// As much as a pipe holds.
-const CHUNK: usize = 64 << 10;
+/// A quarter of what a pipe holds: it is on the stack of every keeper.
+const CHUNK: usize = 16 << 10;
 
 /// A pipe whose reading end does not block here and whose writing end does there.
 pub(super) fn pipe_from_child() -> io::Result<(OwnedFd, OwnedFd)> {
