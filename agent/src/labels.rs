@@ -65,10 +65,17 @@ pub fn of_container(pod: &Pod, container: &Container) -> BTreeMap<String, String
 /// Another hash than the one a container was made with means that the container has to be replaced.
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
-    let json = format!("{{\"image\":{},\"name\":{}}}", go_json_string(image), go_json_string(&container.name));
+    let json = format!(
+        "{{\"image\":{},\"name\":{}}}",
+        go_json_string(image),
+        go_json_string(&container.name)
+    );
     // The kubelet hashes how Go prints the bytes of the JSON, not the bytes themselves.
     let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
-    format!("{:x}", fnv32a(format!("([]uint8)[{}]", bytes.join(" ")).as_bytes()))
+    format!(
+        "{:x}",
+        fnv32a(format!("([]uint8)[{}]", bytes.join(" ")).as_bytes())
+    )
 }
 
 /// A JSON string as Go's encoder writes it, with the characters that HTML minds escaped.
