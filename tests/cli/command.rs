@@ -116,18 +116,23 @@ impl Place {
 
     /// Nothing is left, soon. For what ends after the command that started it was killed.
     pub(crate) async fn wait_until_clean(&self) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
-            let left = self.left();
-            if left.is_empty() {
-                return;
-            }
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "still there: {left:#?}"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        eventually("nothing is left", || self.left()).await;
+    }
+}
+
+/// Waits until `missing` says nothing; fails with what it said last.
+pub(crate) async fn eventually(what: &str, missing: impl Fn() -> Vec<String>) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let now = missing();
+        if now.is_empty() {
+            return;
         }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "waited for: {what}; last seen: {now:#?}"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 
 use nix::sys::signal::Signal;
 
-use super::command::{Ended, Place};
+use super::command::{Ended, Place, eventually};
 
 /// It could not start, and said so in one line.
 fn assert_refused(ended: &Ended, words: &[&str]) {
@@ -160,4 +160,93 @@ async fn a_runtime_says_where_it_listens_and_takes_its_socket_away() {
     next.signal(Signal::SIGTERM);
     assert_eq!(next.end().await.code, Some(0));
     place.wait_until_clean().await;
+}
+
+#[tokio::test]
+async fn an_agent_runs_what_is_in_its_directory_and_leaves_it_running() {
+    let place = Place::new();
+    let [socket, state, manifests, root] = ["s", "state", "manifests", "agent"]
+        .map(|name| place.path(name).to_str().unwrap().to_owned());
+    std::fs::create_dir(&manifests).unwrap();
+    let mut runtime = place.start(&[
+        "runtime",
+        "--listen",
+        &socket,
+        "--state-dir",
+        &state,
+        "--ephemeral",
+    ]);
+    runtime.line_with("listening").await;
+    let endpoint = format!("unix://{socket}");
+    let args = [
+        "agent",
+        "--runtime-endpoint",
+        &endpoint,
+        "--manifests",
+        &manifests,
+        "--root-dir",
+        &root,
+    ];
+
+    let manifest = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../examples/forever.yaml"
+    ))
+    .unwrap();
+    place.file("manifests/forever.yaml", &manifest);
+    let logs = || {
+        let files = walk(&place.path("agent/logs"));
+        files
+            .iter()
+            .filter_map(|file| std::fs::read_to_string(file).ok())
+            .collect::<String>()
+    };
+    let agent = place.start(&args);
+    eventually("the first line", || {
+        if logs().is_empty() {
+            vec!["no log".to_owned()]
+        } else {
+            vec![]
+        }
+    })
+    .await;
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.end().await.code, Some(0));
+    let before = logs();
+    assert!(!before.contains("goodbye"), "{before}");
+    let longer = || {
+        if logs().len() > before.len() {
+            vec![]
+        } else {
+            vec![logs()]
+        }
+    };
+    eventually("another line while there is no agent", longer).await;
+
+    std::fs::remove_file(place.path("manifests/forever.yaml")).unwrap();
+    let agent = place.start(&args);
+    eventually("the pod is gone", || walk(&place.path("agent/pods"))).await;
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.end().await.code, Some(0));
+    runtime.signal(Signal::SIGTERM);
+    let ended = runtime.end().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    place.assert_clean();
+}
+
+/// Everything below a directory that is no directory; nothing when there is none.
+fn walk(dir: &std::path::Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    paths
+        .flat_map(|path| {
+            if path.is_dir() {
+                walk(&path)
+            } else {
+                vec![path.display().to_string()]
+            }
+        })
+        .collect()
 }
