@@ -286,6 +286,9 @@ impl Runtime {
         if !self.options.durable {
             command.arg("--until-stdin-closes");
         }
+        for archive in &self.options.archives {
+            command.arg("--image-archive").arg(archive);
+        }
         let mut process = Process::spawn(&mut command).map_err(io("start the runtime"))?;
         let stdin = process.take_stdin();
         let stdout = process.take_stdout();
@@ -324,9 +327,6 @@ impl Runtime {
             .arg("--listen")
             .arg(format!("unix://{}", root.join(socket).display()));
         command.arg("--state-dir").arg(self.state_dir());
-        for archive in &self.options.archives {
-            command.arg("--image-archive").arg(archive);
-        }
         if let Some(isolation) = &self.options.isolation {
             command.args(["--isolation", isolation]);
         }

@@ -6,6 +6,7 @@ mod state;
 
 use std::{path::Path, sync::Arc};
 
+use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::{container::Told, id::SandboxId};
@@ -25,6 +26,8 @@ pub(crate) struct News {
     /// The sandbox that it belongs to.
     pub(crate) sandbox: SandboxId,
     pub(crate) told: Told,
+    /// When it was taken in: the same for every subscriber.
+    pub(crate) at: Timestamp,
     pub(crate) state: Arc<State>,
 }
 
@@ -107,6 +110,7 @@ async fn own(
                     about,
                     sandbox,
                     told,
+                    at: Timestamp::now(),
                     state: now.clone(),
                 });
             }

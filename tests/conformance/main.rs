@@ -6,8 +6,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod create;
+mod events;
+mod exec;
+mod hostile;
+mod image;
+mod logs;
+mod mounts;
 mod namespaces;
 mod network;
+mod recovery;
 mod sandbox;
+mod security;
 mod stop;
 mod support;

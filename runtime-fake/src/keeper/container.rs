@@ -178,9 +178,14 @@ impl Container {
                 ));
             }
         }
-        self.output
-            .open()
-            .doing(format_args!("open the log file {}", self.output.path()))?;
+        let opened = self.output.open();
+        if let Err(failure) = opened.doing(format_args!("open the log file {}", self.output.path()))
+        {
+            // It will never run: whoever reads the error finds it ended, with the reason.
+            self.start_error = Some(failure.clone());
+            self.signal(libc::SIGKILL);
+            return Err(failure);
+        }
         let Some(mut barrier) = self.barrier.take() else {
             return Err(Failure::new(
                 FailureKind::WrongState,

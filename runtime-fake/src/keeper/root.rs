@@ -95,6 +95,12 @@ fn open_source(mount: &MountPlan) -> Step<OwnedFd> {
         mount.source.display(),
         mount.target.display()
     ))?;
+    if !mount.follow_host {
+        sys::set_private(tree.as_fd()).doing(format_args!(
+            "separate the mount at {} from the host",
+            mount.target.display()
+        ))?;
+    }
     if mount.read_only {
         sys::set_read_only(tree.as_fd(), mount.recursive_read_only).doing(format_args!(
             "make the mount at {} read-only",

@@ -38,14 +38,24 @@ pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
 
 /// Makes the mount that `mount` is the root of read-only; with `recursive` those below it too.
 pub(super) fn set_read_only(mount: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
-    set_attributes(mount, libc::MOUNT_ATTR_RDONLY, recursive)
+    set_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, recursive)
 }
 
-fn set_attributes(mount: BorrowedFd<'_>, set: u64, recursive: bool) -> io::Result<()> {
+/// Lets no mount or unmount elsewhere show through a mount, nor through those below it.
+pub(super) fn set_private(mount: BorrowedFd<'_>) -> io::Result<()> {
+    set_attributes(mount, 0, libc::MS_PRIVATE, true)
+}
+
+fn set_attributes(
+    mount: BorrowedFd<'_>,
+    set: u64,
+    propagation: libc::c_ulong,
+    recursive: bool,
+) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: set,
         attr_clr: 0,
-        propagation: 0,
+        propagation,
         userns_fd: 0,
     };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };

@@ -1,6 +1,6 @@
 //! What of the host a container sees, and where: pure.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use cri::v1::{ContainerConfig, Mount, MountPropagation};
 
@@ -40,7 +40,7 @@ fn mount(mount: &Mount) -> Result<MountPlan, Invalid> {
             "mounts: container_path {target:?} is not an absolute path"
         ));
     }
-    if Path::new(target) == Path::new("/") {
+    if is_root(Path::new(target)) {
         return invalid("mounts: container_path / would hide the image");
     }
     if mount.image.is_some() {
@@ -59,14 +59,19 @@ fn mount(mount: &Mount) -> Result<MountPlan, Invalid> {
             "mounts: id mappings (for {target}) are not supported yet"
         ));
     }
-    let propagation = MountPropagation::try_from(mount.propagation);
-    if propagation == Ok(MountPropagation::PropagationBidirectional) {
+    let Ok(propagation) = MountPropagation::try_from(mount.propagation) else {
+        return invalid(format!(
+            "mounts: unknown propagation {} (for {target})",
+            mount.propagation
+        ));
+    };
+    if propagation == MountPropagation::PropagationBidirectional {
         return invalid(format!(
             "mounts: bidirectional propagation (for {target}) is not supported yet"
         ));
     }
     if mount.recursive_read_only
-        && (!mount.readonly || propagation != Ok(MountPropagation::PropagationPrivate))
+        && (!mount.readonly || propagation != MountPropagation::PropagationPrivate)
     {
         return invalid(format!(
             "mounts: recursive_read_only (for {target}) needs readonly and private propagation"
@@ -77,8 +82,21 @@ fn mount(mount: &Mount) -> Result<MountPlan, Invalid> {
         target: PathBuf::from(target),
         read_only: mount.readonly,
         recursive_read_only: mount.recursive_read_only,
-        follow_host: propagation == Ok(MountPropagation::PropagationHostToContainer),
+        follow_host: propagation == MountPropagation::PropagationHostToContainer,
     })
+}
+
+/// Whether an absolute path is the root in other words, whatever links there are: `/a/..` may be.
+fn is_root(path: &Path) -> bool {
+    let mut depth = 0_usize;
+    for component in path.components() {
+        match component {
+            Component::Normal(_) => depth += 1,
+            Component::ParentDir => depth = depth.saturating_sub(1),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => {}
+        }
+    }
+    depth == 0
 }
 
 /// Without a mount namespace a file cannot be at another place. What a kubelet always mounts is left out; its absence

@@ -119,6 +119,15 @@ pub(crate) fn pod(
             ));
         }
     }
+    if !matches!(
+        NamespaceMode::try_from(wished.pid),
+        Ok(NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Node)
+    ) {
+        return invalid(format!(
+            "namespace_options.pid of a sandbox is POD, CONTAINER or NODE, not {}",
+            wished.pid
+        ));
+    }
     let linux = config.linux.as_ref();
     let sysctls: BTreeMap<String, String> = linux
         .map(|l| l.sysctls.clone().into_iter().collect())
@@ -422,12 +431,17 @@ fn user(
         .iter()
         .map(|g| id("supplemental_groups", *g))
         .collect::<Result<_, _>>()?;
-    let strict = context.supplemental_groups_policy == SupplementalGroupsPolicy::Strict as i32;
+    let Ok(policy) = SupplementalGroupsPolicy::try_from(context.supplemental_groups_policy) else {
+        return invalid(format!(
+            "supplemental_groups_policy is Merge or Strict, not {}",
+            context.supplemental_groups_policy
+        ));
+    };
     Ok(UserPlan {
         user,
         group: own_group.map(|g| g.to_string()).or(group),
         groups,
-        merge_groups: !strict,
+        merge_groups: policy == SupplementalGroupsPolicy::Merge,
     })
 }
 

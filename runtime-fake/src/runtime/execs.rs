@@ -8,8 +8,9 @@ use tokio::{io::AsyncReadExt as _, net::unix::pipe};
 use super::{Error, Runtime, containers::wrong_state, io};
 use crate::{container::ContainerState, keeper::protocol::Call, launch};
 
-/// What is kept of each of an exec's two outputs (CRI v1, ExecSync; containerd and CRI-O cut at the same length).
-const MAX_OUTPUT: usize = 16 << 20;
+/// What is kept of an exec's two outputs together: as much as fits into the longest message that a kubelet's client
+/// takes (16 MiB, Kubernetes 1.36, cri-client). containerd and CRI-O cut each output at 16 MiB, and then the answer is lost.
+const MAX_OUTPUT: usize = (16 << 20) - (4 << 10);
 
 /// How an exec went.
 pub(crate) struct ExecResult {
@@ -69,11 +70,14 @@ impl Runtime {
             tokio::time::timeout(timeout, work).await
         };
         match code {
-            Ok(exit_code) => Ok(ExecResult {
-                stdout: out,
-                stderr: err,
-                exit_code,
-            }),
+            Ok(exit_code) => {
+                fit(&mut out, &mut err);
+                Ok(ExecResult {
+                    stdout: out,
+                    stderr: err,
+                    exit_code,
+                })
+            }
             Err(_) => {
                 pod.keeper.call(Call::KillExec { pid: exec.pid }).await?;
                 Err(Error::Timeout {
@@ -116,4 +120,34 @@ fn drain(from: &pipe::Receiver, into: &mut Vec<u8>) {
 fn keep(into: &mut Vec<u8>, bytes: &[u8]) {
     let room = MAX_OUTPUT.saturating_sub(into.len());
     into.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+/// Cuts both outputs so that they fit together. Neither has to go below its half of the room for the other.
+fn fit(out: &mut Vec<u8>, err: &mut Vec<u8>) {
+    err.truncate(MAX_OUTPUT - out.len().min(MAX_OUTPUT / 2));
+    out.truncate(MAX_OUTPUT - err.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::both_fit(3, 5, 3, 5)]
+    #[case::one_is_all(MAX_OUTPUT, 0, MAX_OUTPUT, 0)]
+    #[case::a_word_beside_it(MAX_OUTPUT, 4, MAX_OUTPUT - 4, 4)]
+    #[case::a_word_before_it(4, MAX_OUTPUT, 4, MAX_OUTPUT - 4)]
+    #[case::both_are_long(MAX_OUTPUT, MAX_OUTPUT, MAX_OUTPUT / 2, MAX_OUTPUT / 2)]
+    fn outputs_fit_together(
+        #[case] out: usize,
+        #[case] err: usize,
+        #[case] kept_out: usize,
+        #[case] kept_err: usize,
+    ) {
+        let (mut out, mut err) = (vec![b'o'; out], vec![b'e'; err]);
+        fit(&mut out, &mut err);
+        assert_eq!((out.len(), err.len()), (kept_out, kept_err));
+    }
 }

@@ -27,14 +27,27 @@ impl From<Error> for Status {
             Error::Io { source, .. } => system(source),
             Error::Net { .. } => Code::Internal,
         };
-        Self::new(code, crate::chain(&error))
+        Self::new(code, message(&error))
     }
 }
 
 impl From<ImageError> for Status {
     fn from(error: ImageError) -> Self {
-        Self::new(image(&error), crate::chain(&error))
+        Self::new(image(&error), message(&error))
     }
+}
+
+/// The longest message: it travels in a header, and clients refuse long ones (16 KiB with Go's and hyper's defaults).
+const LONGEST: usize = 2048;
+
+/// An error with its causes. Whatever a client sent that was too long to be repeated is cut.
+fn message(error: &dyn std::error::Error) -> String {
+    let mut text = crate::chain(error);
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text += " … (cut)";
+    }
+    text
 }
 
 fn refusal(refused: &Refused) -> Code {

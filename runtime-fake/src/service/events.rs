@@ -1,7 +1,6 @@
 //! `GetContainerEvents`: the store's news, one subscriber each.
 
 use cri::v1::ContainerEventResponse;
-use jiff::Timestamp;
 use tokio::sync::{
     broadcast::{Receiver, error::RecvError},
     mpsc,
@@ -27,7 +26,7 @@ pub(super) fn forward(
         let pass_on = async {
             loop {
                 let event = match news.recv().await {
-                    Ok(news) => Ok(wire::event(&news, Timestamp::now())),
+                    Ok(news) => Ok(wire::event(&news)),
                     Err(RecvError::Lagged(missed)) => Err(Status::data_loss(format!(
                         "{missed} events were missed: they were not read in time; list everything and subscribe again"
                     ))),

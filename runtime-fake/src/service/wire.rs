@@ -145,7 +145,7 @@ pub(super) fn statuses_of(state: &State, sandbox: &SandboxId) -> Vec<v1::Contain
 }
 
 /// A piece of news. A deleted sandbox has no status (CRI v1, ContainerEventResponse).
-pub(super) fn event(news: &crate::store::News, now: Timestamp) -> v1::ContainerEventResponse {
+pub(super) fn event(news: &crate::store::News) -> v1::ContainerEventResponse {
     let kind = match news.told {
         Told::Created => v1::ContainerEventType::ContainerCreatedEvent,
         Told::Started => v1::ContainerEventType::ContainerStartedEvent,
@@ -155,7 +155,7 @@ pub(super) fn event(news: &crate::store::News, now: Timestamp) -> v1::ContainerE
     v1::ContainerEventResponse {
         container_id: news.about.clone(),
         container_event_type: kind.into(),
-        created_at: nanoseconds(Some(now)),
+        created_at: nanoseconds(Some(news.at)),
         pod_sandbox_status: news
             .state
             .sandboxes

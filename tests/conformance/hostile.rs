@@ -1,0 +1,249 @@
+//! Nonsense and malice: always an answer, and the runtime is as good as before.
+
+use cri::v1::{ContainerConfig, NamespaceMode, PodSandboxConfig};
+use harness::{Pod, Runtime, fixture};
+use rstest::rstest;
+use tonic::{Code, Status};
+
+/// It answered in words, and runs a pod as if nothing had happened.
+async fn assert_alive(runtime: &Runtime) {
+    let pod = runtime.pod(&fixture::unique("alive")).await.unwrap();
+    assert_eq!(
+        pod.output(pod.script("c", "echo fine")).await.unwrap(),
+        "fine\n"
+    );
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
+/// An answer of the runtime's, not of a connection that broke.
+#[track_caller]
+fn assert_answered<T>(result: Result<T, Status>) {
+    if let Err(error) = result {
+        assert!(
+            !matches!(
+                error.code(),
+                Code::Unknown | Code::Unavailable | Code::Cancelled
+            ),
+            "{error:?}"
+        );
+        assert!(
+            error.message().len() < 4096,
+            "a message of {} bytes",
+            error.message().len()
+        );
+    }
+}
+
+fn long() -> String {
+    "x".repeat(1 << 20)
+}
+
+#[rstest]
+#[case::empty("")]
+#[case::slashes("../../../etc/passwd")]
+#[case::the_root("/")]
+#[case::nul("a\0b")]
+#[case::newline("a\nb")]
+#[case::not_ascii("é🦀")]
+#[case::a_dot(".")]
+#[case::two_dots("..")]
+#[case::a_percent("%s%n%x")]
+#[tokio::test]
+async fn ids(#[case] id: &str) {
+    let runtime = Runtime::with().start().await.unwrap();
+    let client = &runtime.client;
+    let pod = runtime.pod("p").await.unwrap();
+    for id in [id, &long()] {
+        assert_eq!(client.pod(id).await.unwrap_err().code(), Code::NotFound);
+        assert_eq!(
+            client.container(id).await.unwrap_err().code(),
+            Code::NotFound
+        );
+        assert_eq!(client.start(id).await.unwrap_err().code(), Code::NotFound);
+        assert_eq!(
+            client.exec(id, ["true"], 0).await.unwrap_err().code(),
+            Code::NotFound
+        );
+        assert_eq!(
+            client.reopen_log(id).await.unwrap_err().code(),
+            Code::NotFound
+        );
+        assert_answered(
+            client
+                .create(id, fixture::forever("c"), pod.config.clone())
+                .await,
+        );
+        client.stop(id, 0).await.unwrap();
+        client.remove(id).await.unwrap();
+        client.stop_pod(id).await.unwrap();
+        client.remove_pod(id).await.unwrap();
+        assert_answered(client.image(id).await);
+        assert_answered(client.remove_image(id).await);
+        assert_answered(client.pull(id).await);
+    }
+    assert!(client.pod_is_ready(&pod.id).await.unwrap());
+    assert_alive(&runtime).await;
+}
+
+#[rstest]
+#[case::name(|c: &mut PodSandboxConfig, s: String| c.metadata.as_mut().unwrap().name = s)]
+#[case::namespace(|c: &mut PodSandboxConfig, s: String| c.metadata.as_mut().unwrap().namespace = s)]
+#[case::uid(|c: &mut PodSandboxConfig, s: String| c.metadata.as_mut().unwrap().uid = s)]
+#[case::hostname(|c: &mut PodSandboxConfig, s: String| c.hostname = s)]
+#[case::log_directory(|c: &mut PodSandboxConfig, s: String| c.log_directory = s)]
+#[case::label(|c: &mut PodSandboxConfig, s: String| drop(c.labels.insert(s.clone(), s)))]
+#[case::annotation(|c: &mut PodSandboxConfig, s: String| drop(c.annotations.insert(s.clone(), s)))]
+#[case::nameserver(|c: &mut PodSandboxConfig, s: String| c.dns_config.get_or_insert_default().servers = vec![s])]
+#[case::search(|c: &mut PodSandboxConfig, s: String| c.dns_config.get_or_insert_default().searches = vec![s])]
+#[case::cgroup(|c: &mut PodSandboxConfig, s: String| c.linux.as_mut().unwrap().cgroup_parent = s)]
+#[case::sysctl(|c: &mut PodSandboxConfig, s: String| drop(c.linux.as_mut().unwrap().sysctls.insert(s, "1".into())))]
+#[case::sysctl_value(|c: &mut PodSandboxConfig, s: String| drop(c.linux.as_mut().unwrap().sysctls.insert("kernel.msgmax".into(), s)))]
+#[tokio::test]
+async fn words_of_a_pod(#[case] set: fn(&mut PodSandboxConfig, String)) {
+    let runtime = Runtime::with().start().await.unwrap();
+    for word in [
+        "../../escape",
+        "/",
+        "nul\0nul",
+        "two\nlines",
+        "é🦀",
+        &long(),
+    ] {
+        let mut config = runtime.sandbox("p");
+        set(&mut config, word.to_owned());
+        match Pod::run(&runtime.client, config).await {
+            Ok(pod) => {
+                // What was taken has to work.
+                match pod.create(fixture::script("c", "true")).await {
+                    Ok(id) => assert_answered(runtime.client.start(&id).await),
+                    error => assert_answered(error),
+                }
+                runtime.client.remove_pod(&pod.id).await.unwrap();
+            }
+            error => assert_answered(error),
+        }
+    }
+    assert_alive(&runtime).await;
+}
+
+#[rstest]
+#[case::name(|c: &mut ContainerConfig, s: String| c.metadata.as_mut().unwrap().name = s)]
+#[case::image(|c: &mut ContainerConfig, s: String| c.image.as_mut().unwrap().image = s)]
+#[case::command(|c: &mut ContainerConfig, s: String| c.command = vec![s])]
+#[case::argument(|c: &mut ContainerConfig, s: String| c.args = vec![s])]
+#[case::directory(|c: &mut ContainerConfig, s: String| c.working_dir = s)]
+#[case::variable(|c: &mut ContainerConfig, s: String| c.envs.push(cri::v1::KeyValue { key: s.clone(), value: s.into() }))]
+#[case::log_path(|c: &mut ContainerConfig, s: String| c.log_path = s)]
+#[case::label(|c: &mut ContainerConfig, s: String| drop(c.labels.insert(s.clone(), s)))]
+#[case::user(|c: &mut ContainerConfig, s: String| fixture::security(c).run_as_username = s)]
+#[case::capability(|c: &mut ContainerConfig, s: String| fixture::security(c).capabilities.get_or_insert_default().add_capabilities = vec![s])]
+#[case::masked_path(|c: &mut ContainerConfig, s: String| fixture::security(c).masked_paths = vec![s])]
+#[case::read_only_path(|c: &mut ContainerConfig, s: String| fixture::security(c).readonly_paths = vec![s])]
+#[case::mount_source(|c: &mut ContainerConfig, s: String| c.mounts.push(cri::v1::Mount { host_path: s, container_path: "/mnt".into(), ..Default::default() }))]
+#[case::mount_target(|c: &mut ContainerConfig, s: String| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: s, ..Default::default() }))]
+#[tokio::test]
+async fn words_of_a_container(#[case] set: fn(&mut ContainerConfig, String)) {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    for word in [
+        "",
+        "../../../escape",
+        "/",
+        "/proc",
+        "nul\0nul",
+        "two\nlines",
+        "é🦀",
+        "/proc/self/exe",
+        &long(),
+    ] {
+        let mut config = fixture::script(&fixture::unique("c"), "true");
+        set(&mut config, word.to_owned());
+        match pod.create(config).await {
+            Ok(id) => {
+                assert_answered(runtime.client.start(&id).await);
+                runtime.client.remove(&id).await.unwrap();
+            }
+            error => assert_answered(error),
+        }
+    }
+    assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
+    assert_eq!(
+        pod.output(pod.script("fine", "echo fine")).await.unwrap(),
+        "fine\n"
+    );
+}
+
+/// Values that no version of the contract has.
+#[rstest]
+#[case::sandbox_network(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).network = 77)]
+#[case::sandbox_pid(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).pid = -1)]
+#[case::sandbox_ipc(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).ipc = i32::MAX)]
+#[case::sandbox_ipc_of_a_container(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).ipc = NamespaceMode::Container.into())]
+#[case::container_pid(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| fixture::security(c).namespace_options.as_mut().unwrap().pid = 77)]
+#[case::stop_signal(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| c.stop_signal = 7777)]
+#[case::propagation(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: "/mnt".into(), propagation: 9, ..Default::default() }))]
+#[case::groups_policy(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| fixture::security(c).supplemental_groups_policy = 9)]
+#[tokio::test]
+async fn values_that_mean_nothing(#[case] set: fn(&mut PodSandboxConfig, &mut ContainerConfig)) {
+    let runtime = Runtime::with().start().await.unwrap();
+    let (mut sandbox, mut container) = (runtime.sandbox("p"), fixture::script("c", "true"));
+    set(&mut sandbox, &mut container);
+    // Somewhere on the way it is refused: nothing runs that is not what was asked for.
+    let refused = async {
+        let pod = Pod::run(&runtime.client, sandbox).await?;
+        pod.start(container).await
+    };
+    assert_eq!(refused.await.unwrap_err().code(), Code::InvalidArgument);
+    assert_alive(&runtime).await;
+}
+
+/// A message may be 16 MiB long; a record of ten has to be kept, listed and told of.
+#[tokio::test]
+async fn ten_megabytes_of_labels() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    for number in 0..100 {
+        config
+            .labels
+            .insert(format!("label-{number}"), "x".repeat(100_000));
+    }
+    let labels = config.labels.clone();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    assert_eq!(status.labels, labels);
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert_alive(&runtime).await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    config
+        .annotations
+        .insert("long".to_owned(), "x".repeat(20 << 20));
+    let error = runtime.client.run_pod(config).await.unwrap_err();
+    assert!(
+        matches!(error.code(), Code::OutOfRange | Code::ResourceExhausted),
+        "{error:?}"
+    );
+    assert_alive(&runtime).await;
+}
+
+#[tokio::test]
+async fn what_is_no_grpc() {
+    use tokio::io::AsyncWriteExt as _;
+    let runtime = Runtime::with().start().await.unwrap();
+    for bytes in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0; 4096],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff".to_vec(),
+    ] {
+        let mut stream = tokio::net::UnixStream::connect(runtime.socket())
+            .await
+            .unwrap();
+        // It may hang up before all is written.
+        let _ = stream.write_all(&bytes).await;
+        assert_alive(&runtime).await;
+    }
+}

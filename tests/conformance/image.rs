@@ -1,0 +1,287 @@
+//! Images: pulled, listed, run, removed.
+
+use cri::v1::{ContainerState, ImageFsInfoRequest, NamespaceMode};
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::{Runtime, fixture};
+use tonic::Code;
+
+use crate::support::{Means, code, logged, skip_if};
+
+const SMALL: &str = "example.com/small:1";
+
+/// A runtime that can pull [`SMALL`] from an archive.
+async fn with_small(
+    change: impl FnOnce(ImageBuilder) -> ImageBuilder,
+) -> (Runtime, tempfile::TempDir) {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("small.tar");
+    let mut layer = Layer::new()
+        .file("etc/motd", 0o644, "from the image\n")
+        .directory("tmp", 0o1777);
+    for program in ["/bin/sh", "/bin/cat", "/bin/sleep"] {
+        layer = layer.host_program(program).unwrap();
+    }
+    change(ImageBuilder::new(SMALL).layer(layer))
+        .write_docker(&archive)
+        .unwrap();
+    // Ordinary users read it too.
+    (
+        Runtime::with().archive(&archive).start().await.unwrap(),
+        place,
+    )
+}
+
+#[tokio::test]
+async fn an_image_has_the_same_id_everywhere() {
+    let (runtime, _place) = with_small(|image| image).await;
+    let client = &runtime.client;
+    assert_eq!(client.image(SMALL).await.unwrap(), None);
+    let id = client.pull(SMALL).await.unwrap();
+    assert_eq!(client.pull(SMALL).await.unwrap(), id);
+    let image = client.image(SMALL).await.unwrap().unwrap();
+    assert_eq!(image.id, id);
+    assert!(image.size > 0);
+    assert_eq!(image.repo_tags, [SMALL]);
+    for name in [&id, &image.repo_tags[0]]
+        .into_iter()
+        .chain(&image.repo_digests)
+    {
+        assert_eq!(
+            client.image(name).await.unwrap().as_ref(),
+            Some(&image),
+            "{name}"
+        );
+    }
+    assert!(client.list_images().await.unwrap().contains(&image));
+
+    skip_if!(
+        "an_image_has_the_same_id_everywhere",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::script("c", "cat /etc/motd");
+    config.image.as_mut().unwrap().image = id.clone();
+    let container = pod.start(config).await.unwrap();
+    let status = pod.ended(&container).await.unwrap();
+    assert_eq!(
+        (status.exit_code, &status.image_ref, &status.image_id),
+        (0, &id, &id)
+    );
+    assert_eq!(pod.log(&status)[0].text, "from the image");
+}
+
+#[tokio::test]
+async fn a_removed_image_is_gone_under_all_its_names() {
+    let (runtime, _place) = with_small(|image| image).await;
+    let client = &runtime.client;
+    let id = client.pull(SMALL).await.unwrap();
+    let before = client.image(SMALL).await.unwrap().unwrap();
+    client.remove_image(SMALL).await.unwrap();
+    for name in [SMALL, &id]
+        .into_iter()
+        .chain(before.repo_digests.iter().map(String::as_str))
+    {
+        assert_eq!(client.image(name).await.unwrap(), None, "{name}");
+    }
+    assert!(
+        client
+            .list_images()
+            .await
+            .unwrap()
+            .iter()
+            .all(|image| image.id != id)
+    );
+    // CRI v1, RemoveImage: no error when there is nothing to do.
+    client.remove_image(SMALL).await.unwrap();
+    client
+        .remove_image("example.com/never/was:1")
+        .await
+        .unwrap();
+    assert_eq!(client.pull(SMALL).await.unwrap(), id);
+
+    let mut removals = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let (client, id) = (client.clone(), id.clone());
+        removals.spawn(async move { client.remove_image(&id).await });
+    }
+    while let Some(result) = removals.join_next().await {
+        result.unwrap().unwrap();
+    }
+    assert_eq!(client.image(&id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn many_pulls_at_once_are_one_image() {
+    let (runtime, _place) = with_small(|image| image).await;
+    let mut pulls = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let client = runtime.client.clone();
+        pulls.spawn(async move { client.pull(SMALL).await.unwrap() });
+    }
+    let ids: std::collections::BTreeSet<String> = pulls.join_all().await.into_iter().collect();
+    assert_eq!(ids.len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_image_says_is_what_runs() {
+    let (runtime, _place) = with_small(|image| {
+        image
+            .entrypoint(["/bin/sh", "-c"])
+            .cmd(["echo $GREETING from $PWD"])
+            .env(["GREETING=hello", "PATH=/bin:/usr/bin"])
+            .working_dir("/etc")
+    })
+    .await;
+    skip_if!(
+        "what_the_image_says",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    runtime.client.pull(SMALL).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = |name: &str| {
+        let mut config = fixture::container::<String>(name, []);
+        config.image.as_mut().unwrap().image = SMALL.to_owned();
+        config
+    };
+    assert_eq!(
+        pod.output(config("as-it-is")).await.unwrap(),
+        "hello from /etc\n"
+    );
+    let mut other_args = config("other-args");
+    other_args.args = vec!["echo other".to_owned()];
+    assert_eq!(pod.output(other_args).await.unwrap(), "other\n");
+    // A command takes the image's arguments away too (CRI v1, ContainerConfig.command).
+    let mut other_command = config("other-command");
+    other_command.command = vec!["/bin/cat".to_owned()];
+    assert_eq!(pod.output(other_command).await.unwrap(), "");
+    let mut other_env = config("other-env");
+    other_env.envs = vec![cri::v1::KeyValue {
+        key: "GREETING".to_owned(),
+        value: "good day".into(),
+    }];
+    other_env.working_dir = "/tmp".to_owned();
+    assert_eq!(pod.output(other_env).await.unwrap(), "good day from /tmp\n");
+}
+
+#[tokio::test]
+async fn the_signal_and_the_user_of_an_image() {
+    let (runtime, _place) = with_small(|image| image.stop_signal("SIGUSR1").user("0:0")).await;
+    let id = runtime.client.pull(SMALL).await.unwrap();
+    let image = runtime.client.image(&id).await.unwrap().unwrap();
+    assert_eq!(image.uid.map(|uid| uid.value), Some(0));
+    skip_if!(
+        "the_signal_and_the_user_of_an_image",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::script(
+        "c",
+        "trap 'exit 10' USR1; echo ready; while :; do sleep 1000 & wait $!; done",
+    );
+    config.image.as_mut().unwrap().image = id;
+    let container = pod.start(config).await.unwrap();
+    logged(&pod, &container, "ready").await;
+    runtime.client.stop(&container, 3600).await.unwrap();
+    assert_eq!(
+        runtime
+            .client
+            .container(&container)
+            .await
+            .unwrap()
+            .exit_code,
+        10
+    );
+}
+
+#[tokio::test]
+async fn an_image_without_a_command() {
+    let (runtime, _place) = with_small(|image| image).await;
+    runtime.client.pull(SMALL).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::container::<String>("c", []);
+    config.image.as_mut().unwrap().image = SMALL.to_owned();
+    let failed = match pod.create(config).await {
+        Ok(id) => runtime.client.start(&id).await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(failed.message().contains("command"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_container_outlives_the_name_of_its_image() {
+    let (runtime, _place) = with_small(|image| image).await;
+    skip_if!(
+        "a_container_outlives_the_name_of_its_image",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let client = &runtime.client;
+    let id = client.pull(SMALL).await.unwrap();
+    let mut sandbox = runtime.sandbox("p");
+    fixture::pod_namespaces(&mut sandbox).pid = NamespaceMode::Container.into();
+    let pod = harness::Pod::run(client, sandbox).await.unwrap();
+    let mut config = fixture::forever("c");
+    config.image.as_mut().unwrap().image = id.clone();
+    let container = pod.start(config).await.unwrap();
+    // A runtime may refuse to remove what is in use: containerd does not.
+    if client.remove_image(SMALL).await.is_ok() {
+        assert_eq!(client.image(SMALL).await.unwrap(), None);
+    }
+    assert_eq!(
+        client.sh(&container, "cat /etc/motd").await.unwrap(),
+        "from the image\n"
+    );
+    let status = client.container(&container).await.unwrap();
+    assert_eq!(
+        (status.state(), status.image_ref),
+        (ContainerState::ContainerRunning, id)
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_pulled() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let error = runtime
+        .client
+        .pull("example.com/not/here:1")
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Code::NotFound, "{error:?}");
+    assert!(
+        error.message().contains("example.com/not/here:1"),
+        "{error:?}"
+    );
+    for nonsense in ["", "UPPER CASE", "a//b", "example.com/x:tag:tag"] {
+        assert_eq!(
+            code(runtime.client.pull(nonsense).await),
+            Code::InvalidArgument,
+            "{nonsense:?}"
+        );
+    }
+    assert_eq!(
+        runtime
+            .client
+            .image("example.com/not/here:1")
+            .await
+            .unwrap(),
+        None
+    );
+}
+
+#[tokio::test]
+async fn where_images_are_kept() {
+    let (runtime, _place) = with_small(|image| image).await;
+    runtime.client.pull(SMALL).await.unwrap();
+    let answer = runtime
+        .client
+        .images
+        .clone()
+        .image_fs_info(ImageFsInfoRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let usage = &answer.image_filesystems[0];
+    assert!(usage.timestamp > 0);
+    assert!(usage.used_bytes.as_ref().unwrap().value > 0);
+    let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
+    assert!(std::path::Path::new(mountpoint).is_dir(), "{mountpoint}");
+}

@@ -1,0 +1,301 @@
+//! Log files: `TIME STREAM TAGS TEXT`, as every client reads them (Kubernetes 1.36, cri-client logs).
+
+use std::path::Path;
+
+use cri::v1::ContainerStatus;
+use harness::cri_log::{self, Stream};
+use harness::{Pod, Runtime, fixture};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{code, logged};
+
+/// The longest text of one entry (containerd and CRI-O cut at the same length).
+const LONGEST: usize = 16 << 10;
+
+/// An entry without its time.
+#[derive(Debug, PartialEq)]
+struct Entry {
+    stream: Stream,
+    partial: bool,
+    text: Vec<u8>,
+}
+
+fn entries(path: impl AsRef<Path>) -> Vec<Entry> {
+    let bytes = std::fs::read(path).unwrap();
+    assert!(
+        bytes.is_empty() || bytes.ends_with(b"\n"),
+        "the last entry has no end"
+    );
+    let mut times = Vec::new();
+    let entries = bytes.split_inclusive(|byte| *byte == b'\n').map(|line| {
+        let line = line.strip_suffix(b"\n").unwrap();
+        let entry = cri_log::parse(line)
+            .unwrap_or_else(|| panic!("no entry: {:?}", String::from_utf8_lossy(line)));
+        times.push(entry.time.parse::<jiff::Timestamp>().unwrap());
+        Entry {
+            stream: entry.stream,
+            partial: entry.partial,
+            text: entry.text.to_vec(),
+        }
+    });
+    let entries: Vec<Entry> = entries.collect();
+    assert!(times.is_sorted(), "times run backwards: {times:?}");
+    entries
+}
+
+fn full(text: &str) -> Entry {
+    Entry {
+        stream: Stream::Stdout,
+        partial: false,
+        text: text.into(),
+    }
+}
+
+fn partial(text: &str) -> Entry {
+    Entry {
+        partial: true,
+        ..full(text)
+    }
+}
+
+async fn run(pod: &Pod, script: &str) -> ContainerStatus {
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    pod.ended(&id).await.unwrap()
+}
+
+#[tokio::test]
+async fn lines_of_both_outputs() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let status = run(
+        &pod,
+        "echo one; echo; echo ' two  words '; printf 'a\\rb\\tc\\n'",
+    )
+    .await;
+    assert_eq!(
+        status.log_path,
+        pod.log_directory().join("c.log").display().to_string()
+    );
+    assert_eq!(
+        entries(&status.log_path),
+        [full("one"), full(""), full(" two  words "), full("a\rb\tc")]
+    );
+
+    let id = pod
+        .start(pod.script("d", "echo out; echo err >&2"))
+        .await
+        .unwrap();
+    let status = pod.ended(&id).await.unwrap();
+    let mut both = entries(&status.log_path);
+    both.sort_by_key(|entry| entry.stream == Stream::Stderr);
+    let err = Entry {
+        stream: Stream::Stderr,
+        ..full("err")
+    };
+    assert_eq!(both, [full("out"), err]);
+}
+
+#[rstest]
+#[case::no_line_end("printf abc", vec![partial("abc")])]
+#[case::nothing("true", vec![])]
+#[case::a_line_and_a_piece("printf 'one\\ntwo'", vec![full("one"), partial("two")])]
+#[tokio::test]
+async fn what_has_no_line_end(#[case] script: &str, #[case] expected: Vec<Entry>) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let status = run(&pod, script).await;
+    assert_eq!(entries(&status.log_path), expected);
+}
+
+#[tokio::test]
+async fn long_lines_come_in_pieces() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let status = run(
+        &pod,
+        "head -c 50000 /dev/zero | tr '\\0' x; echo; echo short",
+    )
+    .await;
+    let entries = entries(&status.log_path);
+    let (short, long) = entries.split_last().unwrap();
+    assert_eq!(*short, full("short"));
+    let (last, pieces) = long.split_last().unwrap();
+    assert!(!last.partial);
+    assert!(pieces.len() >= 3 && pieces.iter().all(|piece| piece.partial));
+    assert!(long.iter().all(|piece| piece.text.len() <= LONGEST));
+    let joined: Vec<u8> = long.iter().flat_map(|piece| piece.text.clone()).collect();
+    assert_eq!(joined, vec![b'x'; 50_000]);
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let status = run(&pod, "printf '\\377\\376\\000\\001\\n'").await;
+    let entry = Entry {
+        text: vec![0xff, 0xfe, 0, 1],
+        ..full("")
+    };
+    assert_eq!(entries(&status.log_path), [entry]);
+}
+
+/// The reader of a log is done when the container has ended: nothing may come later.
+#[tokio::test]
+async fn all_is_in_the_log_when_the_container_has_ended() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let status = run(&pod, "seq 100000").await;
+    let lines = entries(&status.log_path);
+    assert_eq!(lines.len(), 100_000);
+    assert_eq!(lines.last().unwrap(), &full("100000"));
+}
+
+#[tokio::test]
+async fn a_log_that_was_renamed_is_opened_again() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo hup' HUP; echo begin; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    logged(&pod, &id, "begin").await;
+    let path = runtime.client.container(&id).await.unwrap().log_path;
+    let old = format!("{path}.1");
+    std::fs::rename(&path, &old).unwrap();
+    runtime.client.reopen_log(&id).await.unwrap();
+    assert!(
+        Path::new(&path).exists(),
+        "the new file is there when the call returns"
+    );
+    runtime.client.sh(&id, "kill -HUP 1").await.unwrap();
+    logged(&pod, &id, "hup").await;
+    assert_eq!(entries(&path), [full("hup")]);
+    assert_eq!(entries(&old), [full("begin")]);
+    // Again, with nothing renamed.
+    runtime.client.reopen_log(&id).await.unwrap();
+    assert_eq!(entries(&path), [full("hup")]);
+}
+
+#[tokio::test]
+async fn no_line_is_lost_when_logs_are_rotated() {
+    const LINES: usize = 300_000;
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    // It waits in the end, because only the log of a running container can be opened again.
+    let id = pod
+        .start(pod.script("c", &format!("seq {LINES}; sleep 1000")))
+        .await
+        .unwrap();
+    let path = runtime.client.container(&id).await.unwrap().log_path;
+    let mut rotated = Vec::new();
+    for number in 0..10 {
+        let old = format!("{path}.{number}");
+        std::fs::rename(&path, &old).unwrap();
+        runtime.client.reopen_log(&id).await.unwrap();
+        rotated.push(old);
+    }
+    let expected: Vec<Entry> = (1..=LINES)
+        .map(|number| full(&number.to_string()))
+        .collect();
+    harness::eventually(harness::PATIENCE, "the last line", || async {
+        let last = rotated.iter().chain([&path]).any(|path| {
+            String::from_utf8_lossy(&std::fs::read(path).unwrap()).ends_with(&format!(" {LINES}\n"))
+        });
+        if last {
+            Ok(())
+        } else {
+            Err("it is in none of the files")
+        }
+    })
+    .await;
+    let all: Vec<Entry> = rotated.iter().chain([&path]).flat_map(entries).collect();
+    assert!(all == expected, "{} lines instead of {LINES}", all.len());
+}
+
+#[tokio::test]
+async fn the_log_of_what_does_not_run_is_not_opened() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let status = run(&pod, "echo done").await;
+    let old = format!("{}.1", status.log_path);
+    std::fs::rename(&status.log_path, &old).unwrap();
+    assert_eq!(
+        code(runtime.client.reopen_log(&status.id).await),
+        Code::FailedPrecondition
+    );
+    assert!(!Path::new(&status.log_path).exists());
+    assert_eq!(
+        code(runtime.client.reopen_log("nothing").await),
+        Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn a_log_can_be_opened_again_during_a_stop() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    let (client, same) = (runtime.client.clone(), id.clone());
+    let stop = tokio::spawn(async move { client.stop(&same, 3600).await });
+    logged(&pod, &id, "asked").await;
+    tokio::time::timeout(harness::PATIENCE, runtime.client.reopen_log(&id))
+        .await
+        .unwrap()
+        .unwrap();
+    runtime.client.stop(&id, 0).await.unwrap();
+    stop.await.unwrap().unwrap();
+}
+
+#[rstest]
+#[case::no_path("", true)]
+#[case::no_directory("c.log", false)]
+#[tokio::test]
+async fn nobody_wants_a_log(#[case] log_path: &str, #[case] directory: bool) {
+    let runtime = Runtime::start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    if !directory {
+        config.log_directory.clear();
+    }
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let mut config = pod.script("c", "seq 100000");
+    config.log_path = log_path.to_owned();
+    let id = pod.start(config).await.unwrap();
+    let status = pod.ended(&id).await.unwrap();
+    assert_eq!((status.exit_code, status.log_path.as_str()), (0, ""));
+}
+
+#[rstest]
+#[case::up("../escaped.log")]
+#[case::up_later("a/../../escaped.log")]
+#[case::from_the_root("/tmp/escaped.log")]
+#[tokio::test]
+async fn a_log_path_that_leads_out(#[case] log_path: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", "echo escaped");
+    config.log_path = log_path.to_owned();
+    assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+    assert!(!pod.log_directory().join(log_path).exists());
+}
+
+/// Whoever reads logs later finds them: a runtime never removes them.
+#[tokio::test]
+async fn logs_outlive_their_containers() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let status = run(&pod, "echo kept").await;
+    runtime.client.remove(&status.id).await.unwrap();
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert_eq!(entries(&status.log_path), [full("kept")]);
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_be_created_has_no_log() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", "true");
+    fixture::security(&mut config).run_as_username = "no-such-user".to_owned();
+    code(pod.create(config).await);
+    assert!(!pod.log_directory().join("c.log").exists());
+}

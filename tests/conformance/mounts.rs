@@ -1,0 +1,319 @@
+//! Files and directories of the host in a container.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use cri::v1::{Mount, MountPropagation};
+use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, logged, skip_if};
+
+fn of(host_path: &Path, container_path: &str) -> Mount {
+    Mount {
+        host_path: host_path.display().to_string(),
+        container_path: container_path.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn directory(runtime: &Runtime, name: &str) -> PathBuf {
+    let path = runtime.root().join(name);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+async fn output(pod: &Pod, mounts: impl IntoIterator<Item = Mount>, script: &str) -> String {
+    let mut config = pod.script(&fixture::unique("c"), script);
+    config.mounts = mounts.into_iter().collect();
+    pod.output(config).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_directory_is_the_same_on_both_sides() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_directory_is_the_same",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = directory(&runtime, "volume");
+    fs::write(volume.join("from-host"), "hello\n").unwrap();
+    let at = "/a/mount/point/that/is/made";
+    let script = format!("cat {at}/from-host; echo hi > {at}/from-container");
+    assert_eq!(output(&pod, [of(&volume, at)], &script).await, "hello\n");
+    assert_eq!(
+        fs::read_to_string(volume.join("from-container")).unwrap(),
+        "hi\n"
+    );
+    // Another container of another pod sees it too, at another place.
+    let other = runtime.pod("q").await.unwrap();
+    assert_eq!(
+        output(&other, [of(&volume, "/mnt")], "cat /mnt/from-container").await,
+        "hi\n"
+    );
+}
+
+#[tokio::test]
+async fn a_file_over_a_file_and_where_there_was_none() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_file_over_a_file",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let file = directory(&runtime, "volume").join("file");
+    fs::write(&file, "mine\n").unwrap();
+    let mounts = [
+        of(&file, "/etc/passwd"),
+        of(&file, "/etc/hosts"),
+        of(&file, "/new/file"),
+    ];
+    let out = output(
+        &pod,
+        mounts,
+        "cat /etc/passwd /etc/hosts /new/file; echo yours > /new/file",
+    )
+    .await;
+    assert_eq!(out, "mine\nmine\nmine\n");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "yours\n");
+}
+
+#[tokio::test]
+async fn through_links_of_the_host_and_of_the_image() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("through_links", Means::of(&runtime).await.no_namespaces());
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = directory(&runtime, "volume");
+    fs::write(volume.join("file"), "real\n").unwrap();
+    let link = runtime.root().join("link");
+    symlink(&volume, &link).unwrap();
+    assert_eq!(
+        output(&pod, [of(&link, "/mnt")], "cat /mnt/file").await,
+        "real\n"
+    );
+    // /var/run leads to /run in every image of Debian's: the mount is where the program looks for it.
+    let out = output(
+        &pod,
+        [of(&volume, "/var/run/volume")],
+        "cat /var/run/volume/file",
+    )
+    .await;
+    assert_eq!(out, "real\n");
+}
+
+#[tokio::test]
+async fn read_only_is_read_only() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "read_only_is_read_only",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = directory(&runtime, "volume");
+    let read_only = Mount {
+        readonly: true,
+        ..of(&volume, "/mnt")
+    };
+    let script = "(echo x > /mnt/x) 2>&1 | grep -o 'Read-only file system'";
+    assert_eq!(
+        output(&pod, [read_only], script).await,
+        "Read-only file system\n"
+    );
+    assert_eq!(fs::read_dir(&volume).unwrap().count(), 0);
+}
+
+/// The host's /dev has a file system that everybody may write to mounted at /dev/shm.
+#[rstest]
+#[case::alone(false, "written\n")]
+#[case::with_all_below(true, "Read-only file system\n")]
+#[tokio::test]
+async fn read_only_and_what_is_mounted_below(
+    #[case] recursive_read_only: bool,
+    #[case] expected: &str,
+) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "read_only_and_below",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    if !table
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some("/dev/shm"))
+    {
+        harness::skip!("read_only_and_below", "nothing is mounted at /dev/shm");
+    }
+    let pod = runtime.pod("p").await.unwrap();
+    let mount = Mount {
+        readonly: true,
+        recursive_read_only,
+        ..of(Path::new("/dev"), "/mnt")
+    };
+    let file = fixture::unique("/mnt/shm/crib-test");
+    let script = format!(
+        "(echo x > {file} && echo written; rm -f {file}) 2>&1 | grep -oE 'written|Read-only file system' | head -1"
+    );
+    assert_eq!(output(&pod, [mount], &script).await, expected);
+}
+
+#[rstest]
+#[case::not_read_only(|mount: &mut Mount| mount.readonly = false)]
+#[case::host_to_container(|mount: &mut Mount| mount.set_propagation(MountPropagation::PropagationHostToContainer))]
+#[case::bidirectional(|mount: &mut Mount| mount.set_propagation(MountPropagation::PropagationBidirectional))]
+#[tokio::test]
+async fn recursive_read_only_needs_more(#[case] change: fn(&mut Mount)) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut mount = Mount {
+        readonly: true,
+        recursive_read_only: true,
+        ..of(Path::new("/usr"), "/usr")
+    };
+    change(&mut mount);
+    let mut config = fixture::forever("c");
+    config.mounts = vec![mount];
+    assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+}
+
+#[rstest]
+#[case::source_that_is_not_there("/no/such/directory", "/mnt")]
+#[case::source_that_is_relative("usr", "/mnt")]
+#[case::source_with_a_nul("/usr\0", "/mnt")]
+#[case::no_source("", "/mnt")]
+#[case::target_that_is_relative("/usr", "mnt")]
+#[case::target_with_a_nul("/usr", "/mnt\0")]
+#[case::target_that_hides_all("/usr", "/")]
+#[case::target_that_hides_all_in_other_words("/usr", "/mnt/..")]
+#[case::target_that_is_no_directory("/usr", "/etc/passwd/mnt")]
+#[case::no_target("/usr", "")]
+#[tokio::test]
+async fn it_is_refused(#[case] host_path: &str, #[case] container_path: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::script("c", "echo fine");
+    config.mounts = vec![of(Path::new(host_path), container_path)];
+    code(pod.create(config).await);
+    // The pod is as good as before.
+    assert_eq!(
+        pod.output(fixture::script("c", "echo fine")).await.unwrap(),
+        "fine\n"
+    );
+}
+
+#[tokio::test]
+async fn mounts_are_echoed() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "mounts_are_echoed",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.mounts = vec![Mount {
+        readonly: true,
+        ..of(Path::new("/usr"), "/mnt")
+    }];
+    let id = pod.create(config.clone()).await.unwrap();
+    assert_eq!(
+        runtime.client.container(&id).await.unwrap().mounts,
+        config.mounts
+    );
+}
+
+/// A mount of the test's on the host, taken away whatever happens.
+struct OnHost(PathBuf);
+
+impl OnHost {
+    fn tmpfs(at: PathBuf) -> Self {
+        fs::create_dir_all(&at).unwrap();
+        mount(
+            Some("tmpfs"),
+            &at,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            None::<&str>,
+        )
+        .unwrap();
+        Self(at)
+    }
+}
+
+impl Drop for OnHost {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+#[rstest]
+#[case::private(MountPropagation::PropagationPrivate, false)]
+#[case::from_host_to_container(MountPropagation::PropagationHostToContainer, true)]
+#[tokio::test]
+async fn what_the_host_mounts_later(#[case] propagation: MountPropagation, #[case] seen: bool) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "what_the_host_mounts_later",
+        Means::of(&runtime).await.no_host_mounts()
+    );
+    let volume = OnHost::tmpfs(runtime.root().join("volume"));
+    mount(
+        None::<&str>,
+        &volume.0,
+        None::<&str>,
+        MsFlags::MS_SHARED,
+        None::<&str>,
+    )
+    .unwrap();
+    fs::create_dir(volume.0.join("later")).unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    let mut wanted = of(&volume.0, "/mnt");
+    wanted.set_propagation(propagation);
+    config.mounts = vec![wanted];
+    let id = pod.start(config).await.unwrap();
+
+    let later = OnHost::tmpfs(volume.0.join("later"));
+    fs::write(later.0.join("file"), "late\n").unwrap();
+    let inside = runtime
+        .client
+        .sh(&id, "cat /mnt/later/file 2>/dev/null || echo nothing")
+        .await
+        .unwrap();
+    assert_eq!(inside, if seen { "late\n" } else { "nothing\n" });
+    // What the container mounts never reaches the host (nothing may be mounted in there, so an exec tries in vain).
+    runtime.client.remove(&id).await.unwrap();
+    drop(later);
+    drop(volume);
+}
+
+/// Emptying a directory on the host reaches a container that runs, as with a volume that is updated.
+#[tokio::test]
+async fn later_changes_are_seen() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "later_changes_are_seen",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = directory(&runtime, "volume");
+    let mut config = pod.script(
+        "c",
+        "echo ready; until [ -e /mnt/go ]; do sleep 0.05; done; echo gone; rm /mnt/go",
+    );
+    config.mounts = vec![of(&volume, "/mnt")];
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    fs::write(volume.join("go"), "").unwrap();
+    assert_eq!(pod.ended(&id).await.unwrap().exit_code, 0);
+    eventually(PATIENCE, "the file to go", || async {
+        if volume.join("go").exists() {
+            Err("it is there")
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+}

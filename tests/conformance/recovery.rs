@@ -1,0 +1,491 @@
+//! What survives whom: the daemon is killed, a keeper is killed, in the middle of things, and everything is right after.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cri::v1::{ContainerFilter, ContainerState, ContainerStatus, PodSandboxFilter};
+use harness::leak::Leak;
+use harness::witness::{self, Witness};
+use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonic::Code;
+
+use crate::support::{code, logged};
+
+/// The pod as the runtime that was started again sees it.
+fn again(pod: &Pod, runtime: &Runtime) -> Pod {
+    Pod {
+        client: runtime.client.clone(),
+        ..pod.clone()
+    }
+}
+
+/// The keepers of a runtime, found by their log files.
+fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
+    let sandboxes = runtime.state_dir().join("sandboxes");
+    witness::processes()
+        .into_iter()
+        .filter(|process| process.status("Name").as_deref() == Some("crib-keeper"))
+        .filter_map(|process| {
+            let log = process
+                .descriptors()
+                .into_iter()
+                .find(|path| path.starts_with(&sandboxes))?;
+            Some((log, process))
+        })
+        .collect()
+}
+
+/// What runs of a test apart from the daemon.
+fn others(runtime: &Runtime) -> Vec<String> {
+    let daemon = runtime.pid();
+    let running = runtime.leaks().running().into_iter();
+    running
+        .filter(|leak| match leak {
+            Leak::Process { process, .. } => Some(process.pid) != daemon,
+            // A daemon that runs has its bridge.
+            Leak::Link(_) => daemon.is_none(),
+            Leak::Mount(_) | Leak::File(_) => true,
+        })
+        .map(|leak| leak.to_string())
+        .collect()
+}
+
+async fn nothing_runs(runtime: &Runtime) {
+    eventually(PATIENCE, "everything to be gone", || async {
+        let left = others(runtime);
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
+/// The parts of a status that never change while a container runs.
+fn lasting(status: &ContainerStatus) -> ContainerStatus {
+    ContainerStatus {
+        state: 0,
+        finished_at: 0,
+        exit_code: 0,
+        reason: String::new(),
+        ..status.clone()
+    }
+}
+
+#[tokio::test]
+async fn containers_outlive_a_killed_daemon() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let stopped = runtime.pod("stopped").await.unwrap();
+    runtime.client.stop_pod(&stopped.id).await.unwrap();
+    let volume = runtime.root().join("volume");
+    fs::create_dir(&volume).unwrap();
+    let mount = cri::v1::Mount {
+        host_path: volume.display().to_string(),
+        container_path: volume.display().to_string(),
+        ..Default::default()
+    };
+    let with_volume = |name: &str, script: String| {
+        let mut config = fixture::script(name, &script);
+        config.mounts = vec![mount.clone()];
+        config
+    };
+    let at = volume.display();
+    let runs = pod.start(fixture::forever("runs")).await.unwrap();
+    let created = pod
+        .create(pod.script("created", "echo late"))
+        .await
+        .unwrap();
+    let ended_before = pod
+        .start(pod.script("ended-before", "exit 4"))
+        .await
+        .unwrap();
+    pod.ended(&ended_before).await.unwrap();
+    // One ends while nobody looks, when the test says so; another writes meanwhile.
+    let wait = format!("until [ -e {at}/go ]; do sleep 0.02; done");
+    let ends = pod
+        .start(with_volume("ends", format!("{wait}; echo going; exit 5")))
+        .await
+        .unwrap();
+    let writes = with_volume(
+        "writes",
+        format!("{wait}; seq 1000; touch {at}/written; while :; do sleep 1000; done"),
+    );
+    let writes = pod.start(writes).await.unwrap();
+    let ids = [&runs, &created, &ended_before, &ends, &writes];
+    let mut before = Vec::new();
+    for id in ids {
+        before.push(runtime.client.container(id).await.unwrap());
+    }
+    let pod_before = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+
+    runtime.kill9().await;
+    fs::write(volume.join("go"), "").unwrap();
+    eventually(PATIENCE, "the containers to go on", || async {
+        let written = fs::exists(volume.join("written")).unwrap();
+        let record = fs::read_dir(runtime.state_dir().join("sandboxes").join(&pod.id))
+            .unwrap()
+            .count();
+        if written { Ok(()) } else { Err(record) }
+    })
+    .await;
+
+    runtime.restart().await.unwrap();
+    let client = &runtime.client;
+    let pod = again(&pod, &runtime);
+    assert_eq!(
+        client.pod(&pod.id).await.unwrap().status.unwrap(),
+        pod_before
+    );
+    assert!(!client.pod_is_ready(&stopped.id).await.unwrap());
+    let ended = pod.ended(&ends).await.unwrap();
+    assert_eq!((ended.exit_code, ended.reason.as_str()), (5, "Error"));
+    assert!(ended.finished_at >= ended.started_at && ended.started_at > 0);
+    assert_eq!(pod.log(&ended)[0].text, "going");
+    let mut states = Vec::new();
+    for (id, before) in ids.into_iter().zip(&before) {
+        let after = client.container(id).await.unwrap();
+        assert_eq!(lasting(&after), lasting(before));
+        states.push((after.state(), after.exit_code));
+    }
+    use ContainerState::{
+        ContainerCreated as Created, ContainerExited as Exited, ContainerRunning as Running,
+    };
+    assert_eq!(
+        states,
+        [
+            (Running, 0),
+            (Created, 0),
+            (Exited, 4),
+            (Exited, 5),
+            (Running, 0)
+        ]
+    );
+    let lines = logged(&pod, &writes, "1000").await;
+    assert_eq!(
+        lines,
+        (1..=1000)
+            .map(|number| number.to_string())
+            .collect::<Vec<_>>()
+    );
+
+    // Everything works as before.
+    assert_eq!(client.sh(&runs, "echo fine").await.unwrap(), "fine\n");
+    client.start(&created).await.unwrap();
+    assert_eq!(pod.ended(&created).await.unwrap().exit_code, 0);
+    logged(&pod, &created, "late").await;
+    client.reopen_log(&runs).await.unwrap();
+    client.stop(&runs, 3600).await.unwrap();
+    assert_eq!(client.container(&runs).await.unwrap().exit_code, 143);
+    assert_eq!(
+        pod.output(pod.script("new", "echo new")).await.unwrap(),
+        "new\n"
+    );
+    assert_eq!(
+        code(client.run_pod(pod.config.clone()).await),
+        Code::AlreadyExists
+    );
+    client.remove(&writes).await.unwrap();
+    for id in [&pod.id, &stopped.id] {
+        client.stop_pod(id).await.unwrap();
+        client.remove_pod(id).await.unwrap();
+    }
+    nothing_runs(&runtime).await;
+}
+
+#[tokio::test]
+async fn containers_outlive_a_daemon_that_ends_in_order() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    assert!(runtime.stop().await.unwrap().success());
+    assert!(!others(&runtime).is_empty());
+    runtime.restart().await.unwrap();
+    assert_eq!(runtime.client.sh(&id, "echo fine").await.unwrap(), "fine\n");
+    // Again and again.
+    for _ in 0..3 {
+        runtime.kill9().await;
+        runtime.restart().await.unwrap();
+    }
+    assert_eq!(
+        runtime.client.container(&id).await.unwrap().state(),
+        ContainerState::ContainerRunning
+    );
+    assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_new_pod_reaches_an_old_one() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    if runtime.isolation().await.unwrap() == "process" {
+        harness::skip!(
+            "a_new_pod_reaches_an_old_one",
+            "isolation is `process`: pods have no network of their own"
+        );
+    }
+    let old = runtime.pod("old").await.unwrap();
+    let server = r#"exec perl -MIO::Socket::INET -e '
+        $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die "listen: $!";
+        $| = 1; print "ready\n"; while ($client = $server->accept) { print $client "old\n"; close $client }'"#;
+    let id = old.start(old.script("server", server)).await.unwrap();
+    logged(&old, &id, "ready").await;
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    let ip = runtime
+        .client
+        .pod(&old.id)
+        .await
+        .unwrap()
+        .status
+        .unwrap()
+        .network
+        .unwrap()
+        .ip;
+    let new = runtime.pod("new").await.unwrap();
+    let new_ip = runtime
+        .client
+        .pod(&new.id)
+        .await
+        .unwrap()
+        .status
+        .unwrap()
+        .network
+        .unwrap()
+        .ip;
+    assert_ne!(ip, new_ip);
+    let script = format!("exec timeout 20 bash -c 'exec 3<>/dev/tcp/{ip}/8080 && cat <&3'");
+    assert_eq!(
+        new.output(new.script("client", &script)).await.unwrap(),
+        "old\n"
+    );
+}
+
+#[tokio::test]
+async fn a_pod_whose_keeper_is_killed() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let other = runtime.pod("other").await.unwrap();
+    let running = pod.start(fixture::forever("running")).await.unwrap();
+    let created = pod.create(fixture::forever("created")).await.unwrap();
+    let ended = pod.start(pod.script("ended", "exit 6")).await.unwrap();
+    pod.ended(&ended).await.unwrap();
+    let neighbour = other.start(fixture::forever("neighbour")).await.unwrap();
+
+    let kill_keeper = |runtime: &Runtime, id: &str| {
+        let keeper = keepers(runtime)
+            .into_iter()
+            .find(|(log, _)| log.components().any(|part| part.as_os_str() == id));
+        kill(Pid::from_raw(keeper.unwrap().1.pid), Signal::SIGKILL).unwrap();
+    };
+    kill_keeper(&runtime, &pod.id);
+    eventually(PATIENCE, "the pod not to be ready", || async {
+        if runtime.client.pod_is_ready(&pod.id).await.unwrap() {
+            Err("it is ready")
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    for id in [&running, &created] {
+        let status = runtime.client.container(id).await.unwrap();
+        assert_eq!(status.state(), ContainerState::ContainerExited);
+        assert_ne!(status.exit_code, 0);
+    }
+    assert_eq!(runtime.client.container(&ended).await.unwrap().exit_code, 6);
+    assert_eq!(
+        code(pod.create(fixture::forever("late")).await),
+        Code::FailedPrecondition
+    );
+    assert_eq!(
+        runtime.client.container(&neighbour).await.unwrap().state(),
+        ContainerState::ContainerRunning
+    );
+
+    // And while the daemon is away.
+    runtime.kill9().await;
+    kill_keeper(&runtime, &other.id);
+    runtime.restart().await.unwrap();
+    assert!(!runtime.client.pod_is_ready(&other.id).await.unwrap());
+    let status = runtime.client.container(&neighbour).await.unwrap();
+    assert_eq!(status.state(), ContainerState::ContainerExited);
+    assert_eq!(runtime.client.container(&ended).await.unwrap().exit_code, 6);
+
+    for id in [&pod.id, &other.id] {
+        runtime.client.stop_pod(id).await.unwrap();
+        runtime.client.remove_pod(id).await.unwrap();
+    }
+    nothing_runs(&runtime).await;
+}
+
+/// Killed at any instant of a pod's making: after a restart each pod that is listed works, and what is not listed is gone.
+#[tokio::test]
+async fn a_daemon_that_is_killed_in_the_middle() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let whole = runtime.pod("whole").await.unwrap();
+    let began = std::time::Instant::now();
+    let id = whole.start(fixture::forever("c")).await.unwrap();
+    runtime.client.remove(&id).await.unwrap();
+    let one_life = began.elapsed() * 3;
+    for round in 0..16_u32 {
+        let (client, config) = (
+            runtime.client.clone(),
+            runtime.sandbox(&format!("pod-{round}")),
+        );
+        let life = tokio::spawn(async move {
+            let pod = Pod::run(&client, config).await?;
+            let id = pod.start(fixture::forever("c")).await?;
+            client.stop(&id, 0).await?;
+            client.remove_pod(&pod.id).await
+        });
+        // At another instant each time: how far it comes is not for the test to know.
+        tokio::time::sleep(one_life * round / 16).await;
+        runtime.kill9().await;
+        life.abort();
+        let _ = life.await;
+        runtime.restart().await.unwrap();
+
+        let pods = runtime
+            .client
+            .pods(PodSandboxFilter::default())
+            .await
+            .unwrap();
+        for listed in pods.iter().filter(|listed| listed.id != whole.id) {
+            let status = runtime.client.pod(&listed.id).await.unwrap();
+            for container in &status.containers_statuses {
+                runtime.client.stop(&container.id, 0).await.unwrap();
+                let stopped = runtime.client.container(&container.id).await.unwrap();
+                assert_eq!(
+                    stopped.state(),
+                    ContainerState::ContainerExited,
+                    "round {round}"
+                );
+            }
+            if runtime.client.pod_is_ready(&listed.id).await.unwrap() {
+                let mut config = runtime.sandbox("unused");
+                config.log_directory.clear();
+                let pod = Pod {
+                    id: listed.id.clone(),
+                    config,
+                    client: runtime.client.clone(),
+                };
+                let late = pod.start(pod.script("late", "exit 7")).await.unwrap();
+                assert_eq!(
+                    pod.ended(&late).await.unwrap().exit_code,
+                    7,
+                    "round {round}"
+                );
+            }
+            runtime.client.stop_pod(&listed.id).await.unwrap();
+            runtime.client.remove_pod(&listed.id).await.unwrap();
+        }
+        // The one pod that was there from the beginning is all there is.
+        assert!(runtime.client.pod_is_ready(&whole.id).await.unwrap());
+        eventually(PATIENCE, "the other keepers to go", || async {
+            let left = keepers(&runtime);
+            if left.len() == 1 {
+                Ok(())
+            } else {
+                Err((round, left))
+            }
+        })
+        .await;
+        let directories: Vec<String> = fs::read_dir(runtime.state_dir().join("sandboxes"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(directories, [whole.id.as_str()], "round {round}");
+        assert_eq!(
+            runtime
+                .client
+                .containers(ContainerFilter::default())
+                .await
+                .unwrap(),
+            [],
+            "round {round}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nothing_survives_an_ephemeral_daemon() {
+    let mut runtime = Runtime::with().start().await.unwrap();
+    for name in ["a", "b", "c"] {
+        let pod = runtime.pod(name).await.unwrap();
+        pod.start(pod.script("c", "trap '' TERM; setsid sleep 1000 & sleep 1000"))
+            .await
+            .unwrap();
+        pod.create(fixture::forever("d")).await.unwrap();
+    }
+    assert_eq!(keepers(&runtime).len(), 3);
+    runtime.kill9().await;
+    // Its bridge alone has nobody left to remove it, where it is the host's.
+    eventually(PATIENCE, "every process to end", || async {
+        let left = runtime.leaks().processes();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+    assert_eq!(runtime.leaks().mounts(), []);
+}
+
+#[tokio::test]
+async fn two_daemons_on_one_state_directory() {
+    let runtime = Runtime::with().durable().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let second = std::process::Command::new(harness::binary::crib().unwrap())
+        .arg("runtime")
+        .arg("--listen")
+        .arg(format!(
+            "unix://{}",
+            runtime.root().join("second.sock").display()
+        ))
+        .arg("--state-dir")
+        .arg(runtime.state_dir())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert!(
+        !second.status.success() && second.stdout.is_empty(),
+        "{second:?}"
+    );
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(
+        said.contains("in use") && said.contains(&runtime.state_dir().display().to_string()),
+        "{said}"
+    );
+    // The first one has not noticed.
+    assert_eq!(
+        pod.output(pod.script("c", "echo fine")).await.unwrap(),
+        "fine\n"
+    );
+}
+
+/// A record that was being written when the power went, say, does not keep the others from being found.
+#[tokio::test]
+async fn a_record_that_was_being_written() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    runtime.kill9().await;
+    // As a keeper or daemon that is killed between two steps leaves it: a directory without a record.
+    fs::create_dir_all(
+        runtime
+            .state_dir()
+            .join("sandboxes")
+            .join("0".repeat(64))
+            .join("containers"),
+    )
+    .unwrap();
+    runtime.restart().await.unwrap();
+    assert_eq!(runtime.client.sh(&id, "echo fine").await.unwrap(), "fine\n");
+    let listed = runtime
+        .client
+        .pods(PodSandboxFilter::default())
+        .await
+        .unwrap();
+    assert_eq!(listed.len(), 1);
+    tokio::time::timeout(Duration::from_secs(30), runtime.client.remove_pod(&pod.id))
+        .await
+        .unwrap()
+        .unwrap();
+    nothing_runs(&runtime).await;
+}
