@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 
 use nix::sys::signal::Signal;
 
-use super::command::{Ended, Place, eventually};
+use super::command::{Ended, PATIENCE, Place, eventually};
 
 /// It could not start, and said so in one line.
 fn assert_refused(ended: &Ended, words: &[&str]) {
@@ -76,9 +76,40 @@ async fn a_run_whose_socket_would_have_too_long_a_path() {
     let output = command.env("TMPDIR", &far).output().await.unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{err}");
-    assert!(err.contains("at most 107"), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(
+        err.contains("at most 107") && err.contains("set TMPDIR"),
+        "{err}"
+    );
     std::fs::remove_dir(&far).unwrap();
     place.assert_clean();
+}
+
+#[tokio::test]
+async fn a_runtime_whose_log_cannot_be_written_serves_all_the_same() {
+    let place = Place::new();
+    let socket = place.path("s");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut command = place.command(&[
+        "runtime",
+        "--until-stdin-closes",
+        "--listen",
+        socket.to_str().unwrap(),
+        "--state-dir",
+        place.path("state").to_str().unwrap(),
+    ]);
+    command.stderr(full);
+    // Standard input is at its end from the start: it serves, says so, and ends.
+    let ended = tokio::time::timeout(PATIENCE, command.output())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(!socket.exists());
+    place.wait_until_clean().await;
 }
 
 #[tokio::test]

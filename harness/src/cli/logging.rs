@@ -53,6 +53,8 @@ pub(crate) fn to_stderr(args: LogArgs) {
     let builder = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::from(args.log_level))
         .with_target(false)
+        // It would be told on standard error, and panic when that cannot be written: a full disk must not end a task.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     match args.log_format {
         LogFormat::Text => builder
@@ -68,6 +70,7 @@ pub(crate) fn to_file(file: File) {
         .with_max_level(LevelFilter::INFO)
         .with_target(false)
         .with_ansi(false)
+        .log_internal_errors(false)
         .with_writer(Mutex::new(file))
         .init();
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::cli::args::LONGEST_SOCKET_PATH;
+
 /// Why the directory could not be made or removed.
 #[derive(Debug, Error)]
 pub(crate) enum RootError {
@@ -19,6 +21,15 @@ pub(crate) enum RootError {
         parent: PathBuf,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// Its socket would have too long a path.
+    #[error(
+        "the runtime's socket would be {socket}, which has {} bytes and a unix socket can have at most {LONGEST_SOCKET_PATH}; set TMPDIR to a directory with a shorter path",
+        .socket.as_os_str().len()
+    )]
+    TooLong {
+        /// Where the socket should have been.
+        socket: PathBuf,
     },
     /// A file in it could not be made.
     #[error("cannot make {path}")]
@@ -59,10 +70,16 @@ impl Root {
         let made = tempfile::Builder::new()
             .prefix("crib-run-")
             .tempdir_in(&parent);
-        match made {
-            Ok(dir) => Ok(Self { path: dir.keep() }),
-            Err(source) => Err(RootError::Make { parent, source }),
+        let dir = made.map_err(|source| RootError::Make { parent, source })?;
+        let root = Self {
+            path: dir.path().to_owned(),
+        };
+        let socket = root.socket();
+        if socket.as_os_str().len() > LONGEST_SOCKET_PATH {
+            return Err(RootError::TooLong { socket });
         }
+        let _ = dir.keep();
+        Ok(root)
     }
 
     /// The directory itself.
