@@ -36,7 +36,8 @@ pub(crate) fn living_keepers(state_dir: &Path) -> Vec<i32> {
         .collect()
 }
 
-fn living_keeper(sandbox_dir: &Path) -> Option<i32> {
+/// The process id of the keeper in a sandbox's directory, if it lives.
+pub(crate) fn living_keeper(sandbox_dir: &Path) -> Option<i32> {
     let pid = fs::read_to_string(sandbox_dir.join(KEEPER_PID))
         .ok()?
         .trim()

@@ -236,3 +236,33 @@ async fn a_pod_is_stopped_while_its_container_is_being_asked() {
     long.await.unwrap().unwrap();
     assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
 }
+
+#[tokio::test]
+async fn a_sandbox_stops_although_its_keeper_does_not_answer() {
+    let runtime = Runtime::start().await.unwrap();
+    let Some(daemon) = runtime.pid().filter(|_| runtime.is_ours()) else {
+        harness::skip!(
+            "a_sandbox_stops_although_its_keeper_does_not_answer",
+            "this runtime has no keepers"
+        );
+    };
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let keeper = witness::processes()
+        .into_iter()
+        .find(|process| process.parent() == daemon)
+        .unwrap();
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(keeper.pid),
+        nix::sys::signal::Signal::SIGSTOP,
+    )
+    .unwrap();
+    runtime.client.stop_pod(&pod.id).await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.state(), ContainerState::ContainerExited);
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    harness::eventually(harness::PATIENCE, "the keeper's end", || async {
+        if keeper.runs() { Err(keeper) } else { Ok(()) }
+    })
+    .await;
+}

@@ -1,9 +1,13 @@
 //! Pod sandboxes: run, stop, remove.
 
-use std::{fs, net::IpAddr, path::Path, sync::Arc};
+use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use cri::v1::PodSandboxConfig;
 use jiff::Timestamp;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use super::{Error, Runtime, blocking, io, pods::Pod};
 use crate::{
@@ -13,6 +17,7 @@ use crate::{
         protocol::{Call, Outcome},
     },
     launch::{self, Invalid, PodPlan, Rung},
+    recovery::living_keeper,
     resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState},
     store::{Change, Refused},
@@ -120,7 +125,7 @@ impl Runtime {
             None => None,
         };
         if let Some(pod) = &pod {
-            end_keeper(pod).await;
+            end_keeper(pod, &self.sandbox_dir(id)).await;
         }
         // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
         self.store
@@ -156,10 +161,27 @@ impl Runtime {
     }
 }
 
-/// Asks the keeper to end. That it is gone already is as well.
-async fn end_keeper(pod: &Arc<Pod>) {
-    if let Err(failure) = pod.keeper.call(Call::Shutdown).await {
-        tracing::debug!(%failure, "a keeper had ended before it was asked to");
+/// How long a keeper may take to kill its pod and end. It takes milliseconds, unless it was stopped or the box hangs.
+const KEEPER_ENDS: Duration = Duration::from_secs(5);
+
+/// Asks the keeper to end, and kills it when it does not: its pod goes with it. That it is gone already is as well.
+async fn end_keeper(pod: &Arc<Pod>, directory: &Path) {
+    match tokio::time::timeout(KEEPER_ENDS, pod.keeper.call(Call::Shutdown)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(failure)) => {
+            tracing::debug!(%failure, "a keeper had ended before it was asked to");
+        }
+        Err(_) => {
+            let pid = living_keeper(directory);
+            tracing::warn!(
+                pid,
+                "a keeper did not end when it was asked to: it is killed"
+            );
+            if let Some(pid) = pid {
+                // One that has ended in this moment needs no signal.
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
     }
 }
 
