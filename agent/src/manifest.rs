@@ -40,6 +40,9 @@ pub struct Parsed {
     pub warnings: Vec<Problem>,
 }
 
+/// The longest part of a line that a problem shows, in characters.
+const EXCERPT: usize = 120;
+
 /// One thing wrong with a manifest. `Display` writes `file:line:column: path: message`, then
 /// the line with a caret under the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,21 +72,44 @@ impl fmt::Display for Problem {
             return Ok(());
         }
         let number = self.line.to_string();
-        // Tabs stay tabs in the second line, so that the caret stands where the eye expects it.
-        let indent: String = self
-            .text
-            .chars()
-            .take(self.column.saturating_sub(1))
-            .map(|c| if c == '\t' { c } else { ' ' })
-            .collect();
+        let (text, indent) = excerpt(&self.text, self.column);
         write!(
             f,
-            "\n  {number} | {}\n  {:width$} | {indent}^",
-            self.text,
+            "\n  {number} | {text}\n  {:width$} | {indent}^",
             "",
             width = number.len()
         )
     }
+}
+
+/// What is shown of a line, and what stands before the caret below it: at most [`EXCERPT`] characters around `column`, and
+/// none that would steer a terminal.
+fn excerpt(line: &str, column: usize) -> (String, String) {
+    let at = column.saturating_sub(1);
+    let from = if line.chars().count() <= EXCERPT {
+        0
+    } else {
+        at.saturating_sub(EXCERPT / 2)
+    };
+    let head = if from == 0 { "" } else { "…" };
+    let shown = line.chars().skip(from);
+    let mut text: String = head.to_owned();
+    text.extend(shown.clone().take(EXCERPT).map(|c| match c {
+        '\t' => c,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    }));
+    if shown.clone().nth(EXCERPT).is_some() {
+        text.push('…');
+    }
+    // Tabs stay tabs in the second line, so that the caret stands where the eye expects it.
+    let mut indent = " ".repeat(head.chars().count());
+    indent.extend(
+        shown
+            .take(at - from)
+            .map(|c| if c == '\t' { c } else { ' ' }),
+    );
+    (text, indent)
 }
 
 /// Reads the pods of a manifest: YAML (1.1, as kubectl reads it) or JSON, one or several documents, kinds Pod, List and

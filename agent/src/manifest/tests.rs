@@ -268,3 +268,43 @@ proptest! {
         prop_assert_eq!(lines, 0);
     }
 }
+
+#[rstest]
+#[case::as_it_is("kind: Pot", 7, "kind: Pot", 6)]
+#[case::the_caret_after_the_end("kind:", 6, "kind:", 5)]
+#[case::nothing_steers_the_terminal("a: \x1b[2J", 4, "a: \u{fffd}[2J", 3)]
+fn an_excerpt(#[case] line: &str, #[case] column: usize, #[case] text: &str, #[case] caret: usize) {
+    assert_eq!(
+        super::excerpt(line, column),
+        (text.to_owned(), " ".repeat(caret))
+    );
+}
+
+#[test]
+fn an_excerpt_of_a_long_line_is_short_and_has_its_place() {
+    let line = format!("{}!{}", "x".repeat(100_000), "y".repeat(100_000));
+    let (text, indent) = super::excerpt(&line, 100_001);
+    assert_eq!(text.chars().nth(indent.chars().count()), Some('!'));
+    assert_eq!(text.chars().count(), super::EXCERPT + 2);
+    assert!(text.starts_with('…') && text.ends_with('…'), "{text}");
+}
+
+#[rstest]
+#[case(256 * 1024, true)]
+#[case(256 * 1024 + 1, false)]
+fn annotations_have_a_limit_together(#[case] bytes: usize, #[case] allowed: bool) {
+    let text = GOOD.replace(
+        "{name: web}",
+        &format!(
+            "{{name: web, annotations: {{a: b, cd: {}}}}}",
+            "x".repeat(bytes - 4)
+        ),
+    );
+    let expected = "must have at most 262144 bytes together";
+    assert_eq!(
+        problems(&strict(&text))
+            .iter()
+            .any(|problem| problem.contains(expected)),
+        !allowed
+    );
+}

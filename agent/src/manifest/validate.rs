@@ -204,6 +204,21 @@ fn metadata(check: &mut Check, metadata: &ObjectMeta) {
             check.invalid("metadata.annotations", key, expected);
         }
     }
+    // As many as the API server takes (Kubernetes 1.36, apimachinery, TotalAnnotationSizeLimitB).
+    const ANNOTATIONS: usize = 256 << 10;
+    let annotations = metadata.annotations.iter().flatten();
+    if annotations
+        .map(|(key, value)| key.len() + value.len())
+        .sum::<usize>()
+        > ANNOTATIONS
+    {
+        check.say(
+            Rule::TooLong,
+            "metadata.annotations",
+            "",
+            format!("must have at most {ANNOTATIONS} bytes together, keys and values"),
+        );
+    }
     for finalizer in metadata.finalizers.iter().flatten() {
         if let Some(expected) = names::qualified(finalizer) {
             check.invalid("metadata.finalizers", finalizer, expected);

@@ -110,8 +110,9 @@ pub(super) fn without_namespace(config: &ContainerConfig) -> Result<Vec<MountPla
     {
         None => Ok(Vec::new()),
         Some(mount) => invalid(format!(
-            "mounts: {} cannot be at {} without a mount namespace: isolation is `process` on this box",
-            mount.host_path, mount.container_path
+            "mounts: nothing can be mounted at {}, because isolation `process` has no mount namespaces: the pod needs \
+             isolation root, or rootless, which a box with user namespaces has",
+            mount.container_path
         )),
     }
 }

@@ -118,8 +118,13 @@ fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inpu
         warnings.extend(parsed.warnings.iter().map(ToString::to_string));
         for pod in parsed.pods {
             if let Some(other) = names.insert(pod.full_name(), file.clone()) {
+                let place = if other == file {
+                    "is in it twice".to_owned()
+                } else {
+                    format!("is also in {other}")
+                };
                 problems.push(format!(
-                    "{file}: pod {} is also in {other}: give one of them another name",
+                    "{file}: pod {} {place}: give one of them another name",
                     pod.full_name()
                 ));
             } else if let Some(other) = uids.insert(pod.uid().clone(), pod.full_name()) {
@@ -197,6 +202,15 @@ mod tests {
         assert_eq!(
             problems,
             ["y: pod default/a is also in x: give one of them another name"]
+        );
+    }
+
+    #[test]
+    fn one_name_twice_in_one_file_is_a_problem() {
+        let twice = file("x", vec![pod("a", "1"), pod("a", "2")]);
+        assert_eq!(
+            merge(vec![twice], vec![]).unwrap_err(),
+            ["x: pod default/a is in it twice: give one of them another name"]
         );
     }
 

@@ -22,19 +22,25 @@ pub(crate) fn is_trouble(reason: &str) -> bool {
 #[derive(Debug)]
 pub(crate) struct Notes {
     until: &'static str,
+    /// Pods that run each container once.
+    once: BTreeSet<PodUid>,
     said: BTreeSet<(PodUid, String, String)>,
 }
 
 impl Notes {
-    /// Nothing was said yet. `timeout` is what `--timeout` set.
-    pub(crate) fn new(timeout: Option<Duration>) -> Self {
+    /// Nothing was said yet of `pods`. `timeout` is what `--timeout` set.
+    pub(crate) fn new(timeout: Option<Duration>, pods: &[Pod]) -> Self {
         let until = if timeout.is_some() {
             "until --timeout or Ctrl-C"
         } else {
             "until Ctrl-C"
         };
+        let once = pods
+            .iter()
+            .filter(|pod| pod.restart_policy() == RestartPolicy::Never);
         Self {
             until,
+            once: once.map(|pod| pod.uid().clone()).collect(),
             said: BTreeSet::new(),
         }
     }
@@ -96,9 +102,16 @@ impl Notes {
         } else {
             format!(": {message}")
         };
+        // A container that could not be made is tried again under every policy, one that was made and could not be started
+        // is not (kubelet 1.36, computePodActions).
+        let next = if reason == "RunContainerError" && self.once.contains(&pod.uid) {
+            String::new()
+        } else {
+            format!("; as in Kubernetes, it is tried again {}", self.until)
+        };
         format!(
-            "pod {}/{}, container {container}: {reason}{message}; it is tried again {}",
-            pod.namespace, pod.name, self.until
+            "pod {}/{}, container {container}: {reason}{message}{next}",
+            pod.namespace, pod.name
         )
     }
 }

@@ -233,7 +233,7 @@ impl Loop {
         let printer = Printer::start(style, &labels, started, closed);
         let tail = Tail::start(printer.clone())
             .map_err(|error| format!("cannot watch log files: {error}"))?;
-        let notes = Notes::new(args.timeout);
+        let notes = Notes::new(args.timeout, &pods);
         if !args.quiet {
             notes
                 .at_start(&pods)

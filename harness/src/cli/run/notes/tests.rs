@@ -25,7 +25,7 @@ fn manifest(name: &str, policy: &str) -> Pod {
 
 #[test]
 fn endless_pods_are_announced() {
-    let notes = Notes::new(None);
+    let notes = Notes::new(None, &[]);
     assert_eq!(
         notes.at_start(&[manifest("a", "Never"), manifest("b", "OnFailure")]),
         Vec::<String>::new()
@@ -34,7 +34,7 @@ fn endless_pods_are_announced() {
         notes.at_start(&[manifest("a", "Always")]),
         ["pod a has restartPolicy Always and runs until Ctrl-C"]
     );
-    let notes = Notes::new(Some(Duration::from_secs(1)));
+    let notes = Notes::new(Some(Duration::from_secs(1)), &[]);
     assert_eq!(
         notes.at_start(&[
             manifest("a", "Never"),
@@ -56,7 +56,7 @@ fn each_trouble_is_told_once() {
         }];
         reports(vec![pod])
     };
-    let mut notes = Notes::new(None);
+    let mut notes = Notes::new(None, &[]);
     assert_eq!(
         notes.on_reports(&with("ContainerCreating", "")),
         Vec::<String>::new()
@@ -64,7 +64,7 @@ fn each_trouble_is_told_once() {
     assert_eq!(
         notes.on_reports(&with("ErrImagePull", "there is no\nsuch image")),
         [
-            "pod default/p, container main: ErrImagePull: there is no such image; it is tried again until Ctrl-C"
+            "pod default/p, container main: ErrImagePull: there is no such image; as in Kubernetes, it is tried again until Ctrl-C"
         ]
     );
     assert_eq!(
@@ -77,7 +77,41 @@ fn each_trouble_is_told_once() {
     );
     assert_eq!(
         notes.on_reports(&with("CrashLoopBackOff", "")),
-        ["pod default/p, container main: CrashLoopBackOff; it is tried again until Ctrl-C"]
+        [
+            "pod default/p, container main: CrashLoopBackOff; as in Kubernetes, it is tried again until Ctrl-C"
+        ]
+    );
+}
+
+#[rstest]
+#[case("Never", "RunContainerError", "")]
+#[case(
+    "OnFailure",
+    "RunContainerError",
+    "; as in Kubernetes, it is tried again until Ctrl-C"
+)]
+#[case(
+    "Never",
+    "CreateContainerError",
+    "; as in Kubernetes, it is tried again until Ctrl-C"
+)]
+fn what_comes_next_depends_on_the_restart_policy(
+    #[case] policy: &str,
+    #[case] reason: &str,
+    #[case] next: &str,
+) {
+    let manifest = manifest("p", policy);
+    let mut waiting = pod("p", "Pending");
+    waiting.uid = manifest.uid().clone();
+    waiting.containers = vec![container(
+        "main",
+        ContainerKind::App,
+        ContainerPhase::Waiting,
+        reason,
+    )];
+    assert_eq!(
+        Notes::new(None, &[manifest]).on_reports(&reports(vec![waiting])),
+        [format!("pod default/p, container main: {reason}{next}")]
     );
 }
 
@@ -91,7 +125,7 @@ fn a_pod_that_is_over_is_not_tried_again() {
         "CrashLoopBackOff",
     )];
     assert_eq!(
-        Notes::new(None).on_reports(&reports(vec![over])),
+        Notes::new(None, &[]).on_reports(&reports(vec![over])),
         Vec::<String>::new()
     );
 }
