@@ -29,16 +29,19 @@ pub fn processes() -> Vec<Witness> {
         .collect()
 }
 
-/// The processes that have `mark` (`NAME=VALUE`) in their environment, in the order of their ids.
+/// The processes that have `mark` (`NAME=VALUE`) in their environment or as an argument, in the order of their ids. An
+/// ordinary user reads the environment of its own processes only, and everybody's arguments.
 #[must_use]
 pub fn marked(mark: &str) -> Vec<Witness> {
     let mut found: Vec<Witness> = processes()
         .into_iter()
         .filter(|process| {
-            process
-                .bytes("environ")
-                .split(|byte| *byte == 0)
-                .any(|variable| variable == mark.as_bytes())
+            ["environ", "cmdline"].into_iter().any(|file| {
+                let bytes = process.bytes(file);
+                bytes
+                    .split(|byte| *byte == 0)
+                    .any(|word| word == mark.as_bytes())
+            })
         })
         .collect();
     found.sort();

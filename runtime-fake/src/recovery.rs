@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io::Read as _,
     net::IpAddr,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -24,6 +24,8 @@ use crate::{
 
 /// The file in a sandbox's directory that names its keeper's process.
 pub(crate) const KEEPER_PID: &str = "keeper.pid";
+/// The file in a sandbox's directory that is its keeper's standard error.
+pub(crate) const KEEPER_LOG: &str = "keeper.log";
 
 /// The processes of the keepers of an earlier daemon that still run.
 pub(crate) fn living_keepers(state_dir: &Path) -> Vec<i32> {
@@ -48,8 +50,12 @@ pub(crate) fn living_keeper(sandbox_dir: &Path) -> Option<i32> {
         .ok()?
         .read_to_string(&mut name)
         .ok()?;
-    // A number may have gone to another process, which listens on no socket in that directory.
-    (name.trim() == "crib-keeper" && connect(sandbox_dir).is_ok()).then_some(pid)
+    // A number may have gone to another keeper, which writes elsewhere. A connection would tell more, but a keeper takes
+    // the last one for its daemon's.
+    let log = |path: PathBuf| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let own = log(sandbox_dir.join(KEEPER_LOG))?;
+    (name.trim() == "crib-keeper" && log(format!("/proc/{pid}/fd/2").into()) == Some(own))
+        .then_some(pid)
 }
 
 /// What the network has to know of the sandboxes that are connected.

@@ -23,17 +23,15 @@ fn value(value: i64) -> Option<Int64Value> {
 
 /// Starts a container that runs until it is stopped, and finds its first process from outside.
 async fn witnessed(pod: &Pod, mut config: ContainerConfig) -> (String, Witness) {
-    let mark = fixture::unique("mark");
-    config.envs.push(cri::v1::KeyValue {
-        key: "CRIB_TEST_MARK".to_owned(),
-        value: mark.clone().into(),
-    });
+    // As an argument, which everybody can see whoever it runs as.
+    let mark = format!("CRIB_TEST_MARK={}", fixture::unique("mark"));
+    config.args.push(mark.clone());
     let id = pod.start(config).await.unwrap();
     let found = eventually(
         PATIENCE,
         &format!("the process of container {id}"),
         || async {
-            let found = witness::marked(&format!("CRIB_TEST_MARK={mark}"));
+            let found = witness::marked(&mark);
             found.first().copied().ok_or("no such process")
         },
     )
@@ -290,14 +288,16 @@ async fn a_single_id_says_why_others_cannot_be_had() {
 }
 
 #[rstest]
-#[case::writable(false, "written\n")]
-#[case::read_only(true, "Read-only file system\n")]
 #[tokio::test]
-async fn the_root(#[case] readonly_rootfs: bool, #[case] expected: &str) {
+async fn the_root(
+    #[values((false, "written\n"), (true, "Read-only file system\n"))] root: (bool, &str),
+    #[values("/", "/var/", "/tmp/", "/var/tmp/")] directory: &str,
+) {
+    let (readonly_rootfs, expected) = root;
     let runtime = Runtime::start().await.unwrap();
     skip_if!("the_root", Means::of(&runtime).await.no_namespaces());
     let pod = runtime.pod("p").await.unwrap();
-    let file = fixture::unique("/var/crib-test");
+    let file = fixture::unique(directory) + "-crib-test";
     let script = format!(
         "(echo text > {file} && echo written) 2>&1 | grep -oE 'written|Read-only file system'"
     );

@@ -52,7 +52,7 @@ pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>) -> Step {
         None => None,
     };
     let root_path = plan.directory.join("rootfs");
-    make_root(plan, &root_path)?;
+    let parts = make_root(plan, &root_path)?;
     let root = open_dir(&root_path).doing("open the container's root")?;
     let root = Root::new(root);
     system_mounts(plan, &root, shm)?;
@@ -63,7 +63,10 @@ pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>) -> Step {
         protect(plan, &root)?;
     }
     if plan.read_only_root {
-        sys::set_read_only(root.fd(), false).doing("make the container's root read-only")?;
+        // Just the mounts that the root is made of: what was mounted over them is as the client wants it.
+        for part in parts.iter().map(OwnedFd::as_fd).chain([root.fd()]) {
+            sys::set_read_only(part, false).doing("make the container's root read-only")?;
+        }
     }
     pivot(&root)
 }
@@ -133,10 +136,11 @@ fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
     move_mount(tree, "", target, "", flags)
 }
 
-fn make_root(plan: &LaunchPlan, at: &Path) -> Step {
+/// Returns the mounts below `at` that are part of the root.
+fn make_root(plan: &LaunchPlan, at: &Path) -> Step<Vec<OwnedFd>> {
     let layer = plan.directory.join("layer");
     match &plan.root {
-        RootPlan::Host => host::make(plan.rung, &layer, at),
+        RootPlan::Host => return host::make(plan.rung, &layer, at),
         RootPlan::Layers(lower) => overlay(plan.rung, lower, &layer, at).map_err(|error| {
             let count = lower.len();
             let reason = plain(&error.into());
@@ -150,7 +154,8 @@ fn make_root(plan: &LaunchPlan, at: &Path) -> Step {
             let tree = clone_tree(at, false).doing(what)?;
             attach(tree.as_fd(), open_dir(at).doing(what)?.as_fd()).doing(what)
         }
-    }
+    }?;
+    Ok(Vec::new())
 }
 
 /// Mounts `lower`, topmost first, below a writable layer at `at`.

@@ -64,7 +64,7 @@ impl Pods {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
-            .open(directory.join("keeper.log"))?;
+            .open(directory.join(crate::recovery::KEEPER_LOG))?;
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("crib-keeper")

@@ -3,7 +3,11 @@
 //! The layer is in memory because overlayfs refuses an upper directory that lies below its own lower one, and the host's
 //! root is above everything.
 
-use std::{fs, os::fd::AsFd as _, path::Path};
+use std::{
+    fs,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+};
 
 use rustix::{fs::Mode, io::Errno, mount::MountAttrFlags};
 
@@ -21,18 +25,18 @@ const OWN: [&str; 4] = ["proc", "sys", "dev", "lost+found"];
 /// Directories that start empty, with their modes: the host's files there are not the container's business.
 const EMPTY: [(&str, u32); 3] = [("tmp", 0o1777), ("run", 0o755), ("var/tmp", 0o1777)];
 
-/// Assembles it at `at`, with its writable layer at `layer`.
-pub(super) fn make(rung: Rung, layer: &Path, at: &Path) -> Step {
+/// Assembles it at `at`, with its writable layer at `layer`. Returns the mounts below `at` that are part of it.
+pub(super) fn make(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
     let what = "make the container's writable layer";
     let tmpfs = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
     attach(tmpfs.as_fd(), open_dir(layer).doing(what)?.as_fd()).doing(what)?;
     let whole = make_layer(layer).and_then(|()| overlay(rung, &["/".into()], layer, at));
-    match whole {
+    let mut parts = match whole {
         Ok(()) => graft_mounts(rung, layer, at)?,
         // Inside a user namespace the host's mounts are locked below its root, which overlayfs then does not take: one
         // overlay for each directory.
         Err(_) => by_directory(rung, layer, at)?,
-    }
+    };
     for (name, mode) in EMPTY {
         let options = format!("{mode:o}");
         let path = at.join(name);
@@ -46,8 +50,9 @@ pub(super) fn make(rung: Rung, layer: &Path, at: &Path) -> Step {
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
         );
         attach(empty.doing(&what)?.as_fd(), target.as_fd()).doing(&what)?;
+        parts.push(open_dir(&path).doing(&what)?);
     }
-    Ok(())
+    Ok(parts)
 }
 
 fn make_layer(layer: &Path) -> Result<(), Errno> {
@@ -58,20 +63,22 @@ fn make_layer(layer: &Path) -> Result<(), Errno> {
 }
 
 /// Directories of the root that are other file systems, `/usr` or `/home`, say: an overlay does not look below mounts.
-fn graft_mounts(rung: Rung, layer: &Path, at: &Path) -> Step {
+fn graft_mounts(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
     use std::os::unix::fs::MetadataExt as _;
+    let mut parts = Vec::new();
     let root = fs::metadata("/").doing("look at the host's root")?.dev();
     for entry in fs::read_dir("/").doing("list the host's root")?.flatten() {
         let name = entry.file_name();
         let Ok(meta) = entry.metadata() else { continue };
         if meta.is_dir() && meta.dev() != root && !not_shown(&name.to_string_lossy()) {
-            graft(rung, &name.to_string_lossy(), layer, at)?;
+            parts.push(graft(rung, &name.to_string_lossy(), layer, at)?);
         }
     }
-    Ok(())
+    Ok(parts)
 }
 
-fn by_directory(rung: Rung, layer: &Path, at: &Path) -> Step {
+fn by_directory(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
+    let mut parts = Vec::new();
     let what = "make the container's root";
     let skeleton = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
     attach(skeleton.as_fd(), open_dir(at).doing(what)?.as_fd()).doing(what)?;
@@ -89,11 +96,11 @@ fn by_directory(rung: Rung, layer: &Path, at: &Path) -> Step {
             fs::create_dir(&target).doing(what)?;
             // What this user may not read is an empty directory of the container's own.
             if !not_shown(&name) && fs::read_dir(&path).is_ok() {
-                graft(rung, &name, layer, at)?;
+                parts.push(graft(rung, &name, layer, at)?);
             }
         }
     }
-    Ok(())
+    Ok(parts)
 }
 
 fn not_shown(name: &str) -> bool {
@@ -101,16 +108,17 @@ fn not_shown(name: &str) -> bool {
 }
 
 /// Shows one directory of the host's root: with a writable layer if overlayfs takes it, else as it is, read-only.
-fn graft(rung: Rung, name: &str, layer: &Path, at: &Path) -> Step {
+fn graft(rung: Rung, name: &str, layer: &Path, at: &Path) -> Step<OwnedFd> {
     let what = format!("show the host's /{name}");
     let (own_layer, target) = (layer.join(format!("of-{name}")), at.join(name));
     rustix::fs::mkdir(&own_layer, Mode::from_raw_mode(0o755)).doing(&what)?;
     make_layer(&own_layer).doing(&what)?;
     let lower = Path::new("/").join(name);
     if overlay(rung, std::slice::from_ref(&lower), &own_layer, &target).is_ok() {
-        return Ok(());
+        return open_dir(&target).doing(&what);
     }
     let tree = clone_tree(&lower, true).doing(&what)?;
     sys::set_read_only(tree.as_fd(), true).doing(&what)?;
-    attach(tree.as_fd(), open_dir(&target).doing(&what)?.as_fd()).doing(&what)
+    attach(tree.as_fd(), open_dir(&target).doing(&what)?.as_fd()).doing(&what)?;
+    open_dir(&target).doing(&what)
 }
