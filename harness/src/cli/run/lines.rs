@@ -45,16 +45,49 @@ pub(crate) fn paint(coloured: bool, colour: Colour, text: &str) -> String {
     }
 }
 
+/// `text` for a terminal: colours stay, and what would move its cursor, clear it or write its title and clipboard is shown
+/// instead of done, as the pictures of control characters (Unicode, U+2400).
+pub(crate) fn tame(text: &str) -> String {
+    let mut rest = text.strip_suffix('\r').unwrap_or(text);
+    let mut tamed = String::with_capacity(rest.len());
+    while let Some(next) = rest.chars().next() {
+        let length = colour_sequence(rest);
+        let (taken, behind) = rest.split_at(length.unwrap_or(next.len_utf8()));
+        rest = behind;
+        match (length, u32::from(next)) {
+            (None, code @ 0..=0x1f) if next != '\t' && next != '\n' => {
+                tamed.extend(char::from_u32(0x2400 + code));
+            }
+            (None, 0x7f) => tamed.push('\u{2421}'),
+            (None, 0x80..=0x9f) => tamed.push(char::REPLACEMENT_CHARACTER),
+            _ => tamed.push_str(taken),
+        }
+    }
+    tamed
+}
+
+/// The length of the sequence for a colour or style (ECMA-48 SGR) that `text` begins with, in bytes.
+fn colour_sequence(text: &str) -> Option<usize> {
+    let parameters = text.strip_prefix("\x1b[")?;
+    let length = parameters.find(|c: char| !matches!(c, '0'..='9' | ';' | ':'))?;
+    parameters
+        .get(length..)?
+        .starts_with('m')
+        .then_some("\x1b[".len() + length + "m".len())
+}
+
 /// What stands before the lines of each container.
 #[derive(Debug)]
 pub(crate) struct Prefixes {
     of: BTreeMap<Label, String>,
     coloured: bool,
+    terminal: bool,
 }
 
 impl Prefixes {
     /// Prefixes of one width, with a colour for each container in the order given. Namespaces are shown when there are several.
-    pub(crate) fn new(labels: &[Label], coloured: bool) -> Self {
+    /// For a `terminal` the lines themselves are made harmless, see [`tame`].
+    pub(crate) fn new(labels: &[Label], coloured: bool, terminal: bool) -> Self {
         let namespace = |label: &Label| label.pod.split('/').next().unwrap_or_default().to_owned();
         let first = labels.first().map(namespace).unwrap_or_default();
         let several = labels.iter().any(|label| namespace(label) != first);
@@ -87,6 +120,7 @@ impl Prefixes {
                 .map(prefix)
                 .collect(),
             coloured,
+            terminal,
         }
     }
 
@@ -102,7 +136,11 @@ impl Prefixes {
         } else {
             ""
         };
-        format!("{prefix} {}{reset}\n", line.text)
+        if self.terminal && line.text.contains(char::is_control) {
+            format!("{prefix} {}{reset}\n", tame(&line.text))
+        } else {
+            format!("{prefix} {}{reset}\n", line.text)
+        }
     }
 }
 

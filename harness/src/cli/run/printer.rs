@@ -93,7 +93,7 @@ impl Printer {
         closed: tokio_mpsc::UnboundedSender<()>,
     ) -> Self {
         let (sender, inbox) = mpsc::channel();
-        let prefixes = lines::Prefixes::new(labels, style.colour_out);
+        let prefixes = lines::Prefixes::new(labels, style.colour_out, io::stdout().is_terminal());
         let gone = closed.clone();
         std::thread::spawn(move || wait_for_reader_to_leave(&gone));
         std::thread::spawn(move || {
@@ -276,7 +276,8 @@ impl Thread {
             colour: self.style.colour_err,
         };
         if let Some(live) = &mut self.live {
-            live.draw(view::render(&self.reports, frame));
+            let lines = view::render(&self.reports, frame);
+            live.draw(lines.iter().map(|line| lines::tame(line)).collect());
         }
     }
 
@@ -290,7 +291,7 @@ impl Thread {
             colour: self.style.colour_err,
         };
         for line in view::render(&self.reports, frame) {
-            let _ = writeln!(io::stderr(), "{line}");
+            let _ = writeln!(io::stderr(), "{}", lines::tame(&line));
         }
     }
 
@@ -320,6 +321,8 @@ impl Thread {
 
     /// Prints a line on standard error; when that is closed there is nobody to tell.
     fn err(&self, line: &str) {
+        // Messages have words of containers and images in them.
+        let line = lines::tame(line);
         let write = || writeln!(io::stderr(), "{line}");
         let _ = match &self.live {
             Some(live) => live.all.suspend(write),

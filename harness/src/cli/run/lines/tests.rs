@@ -27,7 +27,7 @@ fn line(text: &str) -> Line {
 #[test]
 fn prefixes_have_one_width_and_no_needless_namespace() {
     let (a, b) = (label("default/p", "main"), label("default/p", "sidecar"));
-    let prefixes = Prefixes::new(&[a.clone(), b.clone()], false);
+    let prefixes = Prefixes::new(&[a.clone(), b.clone()], false, false);
     assert_eq!(prefixes.line(&a, &line("x")), "p/main    | x\n");
     assert_eq!(prefixes.line(&b, &line("")), "p/sidecar | \n");
     assert_eq!(prefixes.line(&label("n/q", "c"), &line("x")), "n/q/c | x\n");
@@ -36,7 +36,7 @@ fn prefixes_have_one_width_and_no_needless_namespace() {
 #[test]
 fn namespaces_are_shown_when_there_are_several() {
     let (a, b) = (label("default/p", "main"), label("other/p", "main"));
-    let prefixes = Prefixes::new(&[a.clone(), b.clone()], false);
+    let prefixes = Prefixes::new(&[a.clone(), b.clone()], false, false);
     assert_eq!(prefixes.line(&a, &line("x")), "default/p/main | x\n");
     assert_eq!(prefixes.line(&b, &line("x")), "other/p/main   | x\n");
 }
@@ -44,7 +44,7 @@ fn namespaces_are_shown_when_there_are_several() {
 #[test]
 fn containers_have_different_colours_and_cannot_colour_what_follows() {
     let (a, b) = (label("default/p", "a"), label("default/p", "b"));
-    let prefixes = Prefixes::new(&[a.clone(), b.clone()], true);
+    let prefixes = Prefixes::new(&[a.clone(), b.clone()], true, false);
     assert_eq!(
         prefixes.line(&a, &line("x")),
         "\u{1b}[36mp/a |\u{1b}[0m x\n"
@@ -127,4 +127,30 @@ fn failed_pods_say_why_and_others_nothing() {
             "pod default/evicted failed: the deadline was over",
         ],
     );
+}
+
+#[rstest]
+#[case::plain("a\tb", "a\tb")]
+#[case::colours(
+    "\x1b[1;31mred\x1b[0m \x1b[38:5:9mx\x1b[m",
+    "\x1b[1;31mred\x1b[0m \x1b[38:5:9mx\x1b[m"
+)]
+#[case::clears("\x1b[2Jx", "\u{241b}[2Jx")]
+#[case::moves("\x1b[5;5Hx", "\u{241b}[5;5Hx")]
+#[case::title("\x1b]0;t\x07x", "\u{241b}]0;t\u{2407}x")]
+#[case::cut("x\x1b[3", "x\u{241b}[3")]
+#[case::returns("10 %\r20 %\r", "10 %\u{240d}20 %")]
+#[case::others("\x7f\u{9b}2J", "\u{2421}\u{fffd}2J")]
+#[case::not_ours("日本語 🦀", "日本語 🦀")]
+fn a_terminal_gets_colours_and_nothing_that_steers_it(#[case] text: &str, #[case] tamed: &str) {
+    assert_eq!(tame(text), tamed);
+}
+
+#[rstest]
+#[case(true, "p/c | \u{241b}[2J\n")]
+#[case(false, "p/c | \x1b[2J\n")]
+fn only_a_terminal_gets_tame_lines(#[case] terminal: bool, #[case] text: &str) {
+    let label = label("default/p", "c");
+    let prefixes = Prefixes::new(std::slice::from_ref(&label), false, terminal);
+    assert_eq!(prefixes.line(&label, &line("\x1b[2J")), text);
 }
