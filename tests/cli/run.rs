@@ -1,7 +1,7 @@
 //! `crib run` from manifest to the end: what is printed, the exit code, and that nothing is left, however it ends.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -308,6 +308,32 @@ async fn when_the_runtime_is_killed_it_is_3_and_nothing_stays() {
         "{}",
         ended.err
     );
+    place.wait_until_clean().await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_does_not_answer_is_killed_when_the_user_is_out_of_patience() {
+    let place = Place::new();
+    let mut running = place.start(&["run", &stubborn(&place)]);
+    running.line_with("ready").await;
+    let left = place.left();
+    let daemon = left.iter().find_map(|line| daemon(line)).unwrap();
+    kill(Pid::from_raw(daemon), Signal::SIGSTOP).unwrap();
+    // Two kinds, because the same one within a quarter of a second is an echo.
+    for signal in [Signal::SIGINT, Signal::SIGTERM].iter().cycle() {
+        running.signal(*signal);
+        let soon = Duration::from_millis(100);
+        if tokio::time::timeout(soon, running.child.wait())
+            .await
+            .is_ok()
+        {
+            break;
+        }
+    }
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    let said = "the runtime was killed before it had ended the pods";
+    assert!(ended.err.contains(said), "{}", ended.err);
     place.wait_until_clean().await;
 }
 

@@ -70,6 +70,9 @@ pub(crate) enum DaemonError {
         /// Its last lines.
         log: Vec<String>,
     },
+    /// It was not waited for any longer.
+    #[error("the runtime was killed before it had ended the pods")]
+    Impatient,
     /// It could not be waited for.
     #[error("cannot wait for the runtime")]
     Wait(#[source] io::Error),
@@ -162,8 +165,11 @@ impl Daemon {
         )
     }
 
-    /// Has it remove every pod and end; kills it when it does not.
-    pub(crate) async fn stop(mut self) -> Result<(), DaemonError> {
+    /// Has it remove every pod and end; kills it when it does not, and as soon as `out_of_patience` returns.
+    pub(crate) async fn stop(
+        mut self,
+        out_of_patience: impl Future<Output = ()>,
+    ) -> Result<(), DaemonError> {
         if let Some(stdin) = self.stdin.take() {
             drop(stdin);
         } else if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
@@ -171,7 +177,14 @@ impl Daemon {
             kill(Pid::from_raw(pid), Signal::SIGTERM)
                 .map_err(|errno| DaemonError::Wait(errno.into()))?;
         }
-        match tokio::time::timeout(STOP, self.child.wait()).await {
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(STOP, self.child.wait()) => ended,
+            () = out_of_patience => {
+                self.child.kill().await.map_err(DaemonError::Wait)?;
+                return Err(DaemonError::Impatient);
+            }
+        };
+        match ended {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => Err(DaemonError::Unclean {
                 status,

@@ -8,14 +8,10 @@ use agent::{ContainerPhase, PodReport};
 
 use super::view::Reports;
 
-/// Waiting for one of these means that a step failed and is tried again (reasons of the kubelet of Kubernetes 1.36).
+/// Waiting for anything but these means that a step failed and is tried again: `FailedMount`, `ErrImagePull`,
+/// `CrashLoopBackOff` (reasons of the kubelet of Kubernetes 1.36).
 pub(crate) fn is_trouble(reason: &str) -> bool {
-    reason.ends_with("BackOff")
-        || reason.ends_with("Error")
-        || matches!(
-            reason,
-            "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName" | "RegistryUnavailable"
-        )
+    !matches!(reason, "" | "ContainerCreating" | "PodInitializing")
 }
 
 /// What was said already.

@@ -105,7 +105,7 @@ async fn with_root(
             return (Exit::NoRuntime, false);
         },
         _ = signals.next() => {
-            stop(daemon, launch).await;
+            stop(daemon, launch, signals).await;
             return (Exit::Interrupted, false);
         }
     }
@@ -122,14 +122,17 @@ async fn with_root(
         }
         return (exit, true);
     }
-    stop(daemon, launch).await;
+    stop(daemon, launch, signals).await;
     (exit, false)
 }
 
-/// Ends a runtime that served, and what it left if it has ended already.
-async fn stop(daemon: Daemon, launch: &Launch) {
+/// Ends a runtime that served, and what it left if it has ended already. One more signal kills it.
+async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
     let mut orderly = daemon.pid().is_some();
-    if orderly && let Err(error) = daemon.stop().await {
+    let signal = async {
+        signals.next().await;
+    };
+    if orderly && let Err(error) = daemon.stop(signal).await {
         complain(&error);
         orderly = false;
     }
@@ -147,7 +150,10 @@ async fn clear(launch: &Launch) -> Result<(), String> {
         .map_err(|error| chain(&error))?;
     let mut daemon = Daemon::spawn(launch, log).map_err(|error| chain(&error))?;
     daemon.ready().await.map_err(|error| chain(&error))?;
-    daemon.stop().await.map_err(|error| chain(&error))?;
+    daemon
+        .stop(std::future::pending())
+        .await
+        .map_err(|error| chain(&error))?;
     orphans::end().await;
     Ok(())
 }

@@ -138,6 +138,8 @@ fn a_pod_that_is_over_is_not_tried_again() {
 #[case("InvalidImageName", true)]
 #[case("CreateContainerConfigError", true)]
 #[case("RunContainerError", true)]
+#[case("FailedMount", true)]
+#[case("FailedCreatePodSandBox", true)]
 #[case("PodInitializing", false)]
 #[case("ContainerCreating", false)]
 #[case("", false)]
