@@ -375,6 +375,9 @@ impl Runtime {
                 );
             }
         }
+        if root.exists() {
+            problems.push(format!("the end of the runtime's log: {}", self.log()));
+        }
         let _ = fs::remove_dir_all(&root);
         problems
     }

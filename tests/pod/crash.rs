@@ -1,0 +1,118 @@
+//! The agent is killed, the runtime is killed: pods go on, and who comes back takes them over.
+
+use cri::v1::ContainerState::ContainerRunning;
+use harness::{Node, PATIENCE, Runtime, eventually};
+
+use crate::support::{FOREVER, container_in, containers, line, manifest, no_pods};
+
+#[tokio::test]
+async fn a_new_agent_takes_over_what_the_killed_one_ran() {
+    let mut node = Node::start().await.unwrap();
+    let pod = manifest(
+        "p",
+        "Always",
+        &[("init", "echo once >> /shared/count"), ("app", FOREVER)],
+    );
+    node.apply("p.yaml", &pod).unwrap();
+    let before = container_in(&node, "p", "app", ContainerRunning).await;
+    line(&node, &before, "ready").await;
+    node.apply(
+        "goes.yaml",
+        &manifest("goes", "Always", &[("app", FOREVER)]),
+    )
+    .unwrap();
+    container_in(&node, "goes", "app", ContainerRunning).await;
+
+    node.kill9_agent().await;
+    assert_eq!(
+        node.runtime
+            .client
+            .sh(&before.id, "cat /shared/count")
+            .await
+            .unwrap(),
+        "once\n"
+    );
+    // While nobody looks, one manifest goes and another one comes.
+    node.delete("goes.yaml").unwrap();
+    node.apply(
+        "comes.yaml",
+        &manifest("comes", "Always", &[("app", FOREVER)]),
+    )
+    .unwrap();
+    node.start_agent().unwrap();
+
+    container_in(&node, "comes", "app", ContainerRunning).await;
+    eventually(PATIENCE, "the pod without a manifest to go", || async {
+        let left = containers(&node, "goes").await;
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err((left, node.agent_log()))
+        }
+    })
+    .await;
+    // The one that was there runs on as it was: not started again, not initialised again.
+    let after = container_in(&node, "p", "app", ContainerRunning).await;
+    assert_eq!(
+        (after.id.as_str(), after.created_at),
+        (before.id.as_str(), before.created_at)
+    );
+    assert_eq!(
+        node.runtime
+            .client
+            .sh(&after.id, "cat /shared/count")
+            .await
+            .unwrap(),
+        "once\n"
+    );
+
+    // It is the new one's in every way.
+    node.delete("p.yaml").unwrap();
+    node.delete("comes.yaml").unwrap();
+    no_pods(&node).await;
+}
+
+#[tokio::test]
+async fn an_agent_outlives_its_runtime() {
+    let mut node = Node::start_with(Runtime::with().durable()).await.unwrap();
+    node.apply("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
+        .unwrap();
+    let before = container_in(&node, "p", "app", ContainerRunning).await;
+    line(&node, &before, "ready").await;
+    node.runtime.kill9().await;
+    node.apply("q.yaml", &manifest("q", "Always", &[("app", FOREVER)]))
+        .unwrap();
+    node.runtime.restart().await.unwrap();
+    container_in(&node, "q", "app", ContainerRunning).await;
+    let after = container_in(&node, "p", "app", ContainerRunning).await;
+    assert_eq!(after.id, before.id);
+    node.delete("p.yaml").unwrap();
+    node.delete("q.yaml").unwrap();
+    no_pods(&node).await;
+}
+
+#[tokio::test]
+async fn both_are_killed() {
+    let mut node = Node::start_with(Runtime::with().durable()).await.unwrap();
+    for number in 0..5 {
+        let name = format!("pod-{number}");
+        node.apply(
+            &format!("{name}.yaml"),
+            &manifest(&name, "Always", &[("init", "sleep 0.2"), ("app", FOREVER)]),
+        )
+        .unwrap();
+    }
+    // In the middle of their making.
+    container_in(&node, "pod-0", "app", ContainerRunning).await;
+    node.runtime.kill9().await;
+    node.kill9_agent().await;
+    node.runtime.restart().await.unwrap();
+    node.start_agent().unwrap();
+    for number in 0..5 {
+        container_in(&node, &format!("pod-{number}"), "app", ContainerRunning).await;
+    }
+    for number in 0..5 {
+        node.delete(&format!("pod-{number}.yaml")).unwrap();
+    }
+    no_pods(&node).await;
+}

@@ -1,0 +1,227 @@
+//! From a manifest to processes, and away again.
+
+use cri::v1::ContainerState::{ContainerExited, ContainerRunning};
+use harness::{Node, PATIENCE, eventually};
+
+use crate::support::{FOREVER, container_in, containers, line, lines, manifest, no_pods};
+
+#[tokio::test]
+async fn init_containers_come_first_one_after_the_other() {
+    let node = Node::start().await.unwrap();
+    let pod = manifest(
+        "p",
+        "Always",
+        &[
+            ("init-a", "sleep 0.3; echo a >> /shared/order"),
+            ("init-b", "sleep 0.3; echo b >> /shared/order"),
+            ("app", &format!("cat /shared/order; {FOREVER}")),
+            ("other", &format!("cat /shared/order; {FOREVER}")),
+        ],
+    );
+    node.apply("p.yaml", &pod).unwrap();
+    for name in ["app", "other"] {
+        let container = container_in(&node, "p", name, ContainerRunning).await;
+        line(&node, &container, "ready").await;
+        assert_eq!(lines(&node, &container).await, ["a", "b", "ready"]);
+    }
+    let names: Vec<(String, u32)> = containers(&node, "p")
+        .await
+        .into_iter()
+        .map(|(name, attempt, _)| (name, attempt))
+        .collect();
+    assert_eq!(
+        names[..2],
+        [("init-a".to_owned(), 0), ("init-b".to_owned(), 0)]
+    );
+    assert_eq!(names.len(), 4, "{names:?}");
+}
+
+#[tokio::test]
+async fn a_manifest_that_goes_takes_everything_along_gracefully() {
+    let node = Node::start().await.unwrap();
+    // It tells a pod that stays that it was asked, because its own log goes too.
+    let told = node.runtime.root().join("told");
+    std::fs::create_dir(&told).unwrap();
+    let script = format!(
+        "trap 'touch /told/asked; exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done"
+    );
+    let pod = manifest("p", "Always", &[("app", &script)])
+        .replace(
+            "volumes: [",
+            &format!(
+                "volumes: [{{name: told, hostPath: {{path: {}}}}}, ",
+                told.display()
+            ),
+        )
+        .replace(
+            "volumeMounts: [",
+            "volumeMounts: [{name: told, mountPath: /told}, ",
+        );
+    node.apply("p.yaml", &pod).unwrap();
+    let container = container_in(&node, "p", "app", ContainerRunning).await;
+    line(&node, &container, "ready").await;
+    assert!(
+        node.agent_root()
+            .join("pods")
+            .read_dir()
+            .unwrap()
+            .next()
+            .is_some()
+    );
+    node.delete("p.yaml").unwrap();
+    no_pods(&node).await;
+    assert!(told.join("asked").exists(), "it was not asked to end");
+}
+
+#[tokio::test]
+async fn a_manifest_that_changes_is_run_anew() {
+    let node = Node::start().await.unwrap();
+    node.apply("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
+        .unwrap();
+    let before = container_in(&node, "p", "app", ContainerRunning).await;
+    line(&node, &before, "ready").await;
+    let changed = format!("echo changed; {FOREVER}");
+    node.apply("p.yaml", &manifest("p", "Always", &[("app", &changed)]))
+        .unwrap();
+    eventually(PATIENCE, "the new container", || async {
+        let all = containers(&node, "p").await;
+        let new = all
+            .iter()
+            .rev()
+            .find(|(_, _, c)| c.id != before.id && c.state() == ContainerRunning);
+        match new {
+            Some((_, _, container))
+                if lines(&node, container)
+                    .await
+                    .contains(&"changed".to_owned()) =>
+            {
+                Ok(())
+            }
+            _ => Err((all, node.agent_log())),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_bad_manifest_disturbs_no_good_one() {
+    let node = Node::start().await.unwrap();
+    node.apply(
+        "bad.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {containers: 7}\n",
+    )
+    .unwrap();
+    node.apply("worse.yaml", "{{{").unwrap();
+    node.apply(
+        "good.yaml",
+        &manifest("good", "Always", &[("app", FOREVER)]),
+    )
+    .unwrap();
+    container_in(&node, "good", "app", ContainerRunning).await;
+    eventually(PATIENCE, "the agent to name the bad one", || async {
+        let log = node.agent_log();
+        if log.contains("bad.yaml") && log.contains("worse.yaml") {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })
+    .await;
+    assert!(containers(&node, "bad").await.is_empty());
+}
+
+#[tokio::test]
+async fn what_fails_is_restarted_and_what_is_done_is_not() {
+    let node = Node::start().await.unwrap();
+    node.apply(
+        "done.yaml",
+        &manifest("done", "OnFailure", &[("app", "echo done")]),
+    )
+    .unwrap();
+    node.apply(
+        "fails.yaml",
+        &manifest(
+            "fails",
+            "OnFailure",
+            &[(
+                "app",
+                "n=$(cat /shared/n || echo 0); echo $((n + 1)) > /shared/n; [ $n -ge 1 ]",
+            )],
+        ),
+    )
+    .unwrap();
+    node.apply(
+        "never.yaml",
+        &manifest("never", "Never", &[("app", "exit 3")]),
+    )
+    .unwrap();
+    // The first restart comes at once, and is enough here.
+    eventually(PATIENCE, "the second attempt to succeed", || async {
+        let all = containers(&node, "fails").await;
+        let last = all.last().cloned();
+        match last {
+            Some((_, 1, container)) if container.state() == ContainerExited => {
+                let status = node.runtime.client.container(&container.id).await.unwrap();
+                assert_eq!(status.exit_code, 0);
+                Ok(())
+            }
+            _ => Err((all, node.agent_log())),
+        }
+    })
+    .await;
+    for pod in ["done", "never"] {
+        container_in(&node, pod, "app", ContainerExited).await;
+        assert_eq!(containers(&node, pod).await.len(), 1, "{pod}");
+    }
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_starts_nothing() {
+    let node = Node::start().await.unwrap();
+    let pod = manifest("p", "Always", &[("app", FOREVER), ("other", FOREVER)]);
+    let pod = pod.replacen("crib.local/host", "example.com/not/here:1", 1);
+    node.apply("p.yaml", &pod).unwrap();
+    container_in(&node, "p", "other", ContainerRunning).await;
+    eventually(PATIENCE, "the agent to name the image", || async {
+        let log = node.agent_log();
+        if log.contains("example.com/not/here:1") {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })
+    .await;
+    let names: Vec<String> = containers(&node, "p")
+        .await
+        .into_iter()
+        .map(|(name, _, _)| name)
+        .collect();
+    assert_eq!(names, ["other"]);
+    node.delete("p.yaml").unwrap();
+    no_pods(&node).await;
+}
+
+#[tokio::test]
+async fn twenty_pods_at_once() {
+    let node = Node::start().await.unwrap();
+    let names: Vec<String> = (0..20).map(|number| format!("pod-{number}")).collect();
+    for name in &names {
+        let pod = manifest(
+            name,
+            "Never",
+            &[
+                ("init", "hostname > /shared/name"),
+                ("app", "cat /shared/name"),
+            ],
+        );
+        node.apply(&format!("{name}.yaml"), &pod).unwrap();
+    }
+    for name in &names {
+        let app = container_in(&node, name, "app", ContainerExited).await;
+        assert_eq!(lines(&node, &app).await, [name.as_str()]);
+    }
+    for name in &names {
+        node.delete(&format!("{name}.yaml")).unwrap();
+    }
+    no_pods(&node).await;
+}

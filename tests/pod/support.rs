@@ -1,0 +1,129 @@
+//! Manifests, and what the runtime has made of them.
+
+use std::collections::HashMap;
+
+use cri::v1::{Container, ContainerFilter, ContainerState, PodSandboxFilter};
+use harness::{Node, PATIENCE, cri_log, eventually};
+
+/// A pod with the given containers, each a name and a script of the shell; a name that begins with `init` is one of an
+/// init container. All share an emptyDir at /shared.
+pub(crate) fn manifest(name: &str, policy: &str, containers: &[(&str, &str)]) -> String {
+    let list = |init: bool| {
+        let chosen = containers
+            .iter()
+            .filter(|(name, _)| name.starts_with("init") == init);
+        chosen
+            .map(|(name, script)| {
+                format!(
+                    "  - name: {name}\n    image: crib.local/host\n    command: [sh, -c, {script:?}]\n    \
+                     volumeMounts: [{{name: shared, mountPath: /shared}}]\n"
+                )
+            })
+            .collect::<String>()
+    };
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: {policy}\n  \
+         terminationGracePeriodSeconds: 600\n  volumes: [{{name: shared, emptyDir: {{}}}}]\n  initContainers:\n{}  \
+         containers:\n{}",
+        list(true),
+        list(false)
+    )
+    .replace("  initContainers:\n  containers:", "  containers:")
+}
+
+/// A script that runs until it is asked to end.
+pub(crate) const FOREVER: &str =
+    "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+
+/// The containers of the pod in the order of their making, with their names and attempts.
+pub(crate) async fn containers(node: &Node, pod: &str) -> Vec<(String, u32, Container)> {
+    let filter = ContainerFilter {
+        label_selector: HashMap::from([("io.kubernetes.pod.name".to_owned(), pod.to_owned())]),
+        ..Default::default()
+    };
+    let mut listed = node
+        .runtime
+        .client
+        .containers(filter)
+        .await
+        .unwrap_or_default();
+    listed.sort_by_key(|container| container.created_at);
+    let named = listed.into_iter().map(|container| {
+        let metadata = container.metadata.clone().unwrap();
+        (metadata.name, metadata.attempt, container)
+    });
+    named.collect()
+}
+
+/// Waits until a container of a pod is in a state, and returns it.
+pub(crate) async fn container_in(
+    node: &Node,
+    pod: &str,
+    name: &str,
+    state: ContainerState,
+) -> Container {
+    eventually(
+        PATIENCE,
+        &format!("{pod}/{name} to be {state:?}"),
+        || async {
+            let all = containers(node, pod).await;
+            let found = all
+                .iter()
+                .rev()
+                .find(|(n, _, container)| n == name && container.state() == state);
+            match found {
+                Some((_, _, container)) => Ok(container.clone()),
+                None => Err((all, node.agent_log())),
+            }
+        },
+    )
+    .await
+}
+
+/// Waits for a line in a container's log.
+pub(crate) async fn line(node: &Node, container: &Container, text: &str) {
+    eventually(PATIENCE, &format!("the line {text:?}"), || async {
+        let lines = lines(node, container).await;
+        if lines.iter().any(|line| line == text) {
+            Ok(())
+        } else {
+            Err(lines)
+        }
+    })
+    .await;
+}
+
+/// What a container has logged.
+pub(crate) async fn lines(node: &Node, container: &Container) -> Vec<String> {
+    let status = node.runtime.client.container(&container.id).await.unwrap();
+    let (mut joiner, mut lines) = (cri_log::Joiner::default(), Vec::new());
+    joiner.push(
+        &std::fs::read(&status.log_path).unwrap_or_default(),
+        &mut lines,
+    );
+    lines.into_iter().map(|line| line.text).collect()
+}
+
+/// Waits until the runtime and the agent have nothing of any pod any more.
+pub(crate) async fn no_pods(node: &Node) {
+    eventually(PATIENCE, "every pod to be gone", || async {
+        let pods = node
+            .runtime
+            .client
+            .pods(PodSandboxFilter::default())
+            .await
+            .unwrap();
+        let directories: Vec<_> = std::fs::read_dir(node.agent_root().join("pods"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        if pods.is_empty() && directories.is_empty() {
+            Ok(())
+        } else {
+            Err((pods, directories, node.agent_log()))
+        }
+    })
+    .await;
+}
