@@ -126,6 +126,8 @@ pub enum EnterError {
 ///
 /// It must be called before anything has started a thread: the kernel moves only single threads.
 pub fn enter(wish: IsolationWish, state_dir: &Path) -> Result<Isolation, EnterError> {
+    // What is made for containers has just the modes it is given: their users are not this one.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let uid = nix::unistd::geteuid().as_raw();
     match (wish, uid) {
         (IsolationWish::Process, _) => Ok(Isolation::Process),

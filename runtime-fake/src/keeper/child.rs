@@ -5,7 +5,7 @@
 
 use std::{
     io::{self, Read as _, Write as _},
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -48,9 +48,13 @@ pub(super) struct Ends {
 /// A container's first process.
 pub(super) fn container(plan: &LaunchPlan, shm: Option<&Path>, ends: Ends, barrier: OwnedFd) -> ! {
     let report = take_over(ends);
+    sys::close_others(&mut [report.as_raw_fd(), barrier.as_raw_fd()]);
     let set_up = || -> Step<process::Ready> {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
+        if plan.rung != Rung::Process {
+            hide()?;
+        }
         adjust_oom_score(plan.oom_score_adj);
         // Devices and mount points get just the modes they are given.
         rustix::process::umask(Mode::empty());
@@ -77,11 +81,11 @@ pub(super) fn container(plan: &LaunchPlan, shm: Option<&Path>, ends: Ends, barri
 /// A further process in a container whose first process is `target`; it is in the right process namespace already.
 pub(super) fn exec(plan: &ExecPlan, rung: Rung, target: i32, ends: Ends) -> ! {
     let report = take_over(ends);
+    sys::close_others(&mut [report.as_raw_fd()]);
     let set_up = || -> Step<process::Ready> {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
-        // Before the container's processes can see this one: /proc/PID/exe is the runtime's own program.
-        sys::set_dumpable(false).doing("hide from the container")?;
+        hide()?;
         if rung == Rung::Process {
             let what = "enter the container's directory";
             rustix::process::chdir(format!("/proc/{target}/cwd")).doing(what)?;
@@ -94,6 +98,12 @@ pub(super) fn exec(plan: &ExecPlan, rung: Rung, target: i32, ends: Ends) -> ! {
         Ok(ready) => fail(report, ready.exec()),
         Err(failure) => fail(report, failure),
     }
+}
+
+/// Keeps the container's processes from looking into this one, whose /proc/PID/exe is the runtime's own program.
+/// `execve` ends it.
+pub(super) fn hide() -> Step {
+    sys::set_dumpable(false).doing("hide from the container")
 }
 
 /// Moves this process into a namespace of `target`; `kind` is its name in `/proc/PID/ns`.

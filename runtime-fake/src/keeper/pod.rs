@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{
-    child::{join, unshare},
+    child::{hide, join, unshare},
     protocol::{Failure, FailureKind},
     step::{Doing as _, Step},
     sys::{self, Fork},
@@ -114,7 +114,9 @@ pub(super) fn fork_into(target: Option<i32>, flags: i32) -> Step<Fork> {
     match sys::fork(0).doing(what)? {
         Fork::Child => {
             drop(reader);
-            let sibling = join(target, "pid", LinkNameSpaceType::ProcessID)
+            // Hidden before it is born where others see it.
+            let sibling = hide()
+                .and_then(|()| join(target, "pid", LinkNameSpaceType::ProcessID))
                 .and_then(|()| sys::fork(flags | libc::CLONE_PARENT).doing(what));
             let report = match sibling {
                 Ok(Fork::Child) => return Ok(Fork::Child),

@@ -211,7 +211,6 @@ impl Ready {
             );
         };
         let name = program.to_string_lossy().into_owned();
-        let _ = sys::set_dumpable(true);
         sys::reset_signals();
         if program.as_bytes().contains(&b'/') {
             return explain(&name, &sys::exec(program, &self.argv, &self.env));

@@ -55,6 +55,9 @@ pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>) -> Step {
     let parts = make_root(plan, &root_path)?;
     let root = open_dir(&root_path).doing("open the container's root")?;
     let root = Root::new(root);
+    if matches!(plan.root, RootPlan::Host) {
+        hide_state(&plan.directory, &root)?;
+    }
     system_mounts(plan, &root, shm)?;
     for (mount, source) in plan.mounts.iter().zip(sources) {
         place(&root, mount, source)?;
@@ -77,6 +80,21 @@ fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )
+}
+
+/// The host's root holds the runtime's state too: the records of all pods, and sockets that do what they are told.
+fn hide_state(container: &Path, root: &Root) -> Step {
+    let what = "hide the runtime's state";
+    // STATE/sandboxes/ID/containers/ID
+    let Some(state) = container.ancestors().nth(4) else {
+        return Ok(());
+    };
+    let Some(target) = root.existing(state).doing(what)? else {
+        return Ok(());
+    };
+    let empty = [("mode", "0555"), ("size", "4096")];
+    let empty = new_mount("tmpfs", &empty, MountAttrFlags::MOUNT_ATTR_RDONLY).doing(what)?;
+    attach(empty.as_fd(), target.as_fd()).doing(what)
 }
 
 fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {

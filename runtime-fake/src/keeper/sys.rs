@@ -128,6 +128,19 @@ pub(super) fn exec(program: &CString, argv: &[CString], env: &[CString]) -> io::
     io::Error::last_os_error()
 }
 
+/// Closes every descriptor but the standard ones and `keep`: a new process has the keeper's until its program runs.
+pub(super) fn close_others(keep: &mut [i32]) {
+    keep.sort_unstable();
+    let mut from = 3;
+    for end in keep.iter().copied().chain([i32::MAX]) {
+        if from < end {
+            // SAFETY: the caller is a fork that uses none of these any more and never returns to code that does.
+            unsafe { libc::syscall(libc::SYS_close_range, from, end - 1, 0) };
+        }
+        from = end.saturating_add(1);
+    }
+}
+
 /// Closes every descriptor of this process.
 pub(super) fn close_all() {
     // SAFETY: the caller is a fork that uses none of its descriptors any more and never returns to code that does.

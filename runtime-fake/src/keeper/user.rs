@@ -45,6 +45,10 @@ fn groups(group: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     })
 }
 
+/// The highest id that a process may be given: beyond it programs and system calls see -1, "no change" (Kubernetes has the
+/// same limit).
+const MAX_ID: u32 = i32::MAX as u32;
+
 /// Looks `plan` up. A number need not be in the files, a name must.
 pub(super) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<Resolved, Failure> {
     let user = if plan.user.is_empty() {
@@ -87,6 +91,12 @@ pub(super) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<Reso
         );
     }
     all.extend(&plan.groups);
+    if let Some(id) = [uid].iter().chain(&all).find(|id| **id > MAX_ID) {
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            format!("no process can be given the id {id}: the highest one is {MAX_ID}"),
+        ));
+    }
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|gid| seen.insert(*gid));
     Ok(Resolved {
@@ -106,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nbroken\nwww:x:33:34:www:/var/www:/bin/sh\nhomeless:x:40:40:::\n";
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nbroken\nwww:x:33:34:www:/var/www:/bin/sh\nhomeless:x:40:40:::\nevil:x:4294967295:0::/:\n";
     const GROUP: &str = "root:x:0:\nweb:x:34:\nextra:x:50:other,www\nmore:x:51:www\n";
 
     fn plan(user: &str, group: Option<&str>, groups: &[u32], merge_groups: bool) -> UserPlan {
@@ -151,6 +161,11 @@ mod tests {
     #[rstest]
     #[case(plan("nobody", None, &[], true), "no user \"nobody\"")]
     #[case(plan("www", Some("nogroup"), &[], true), "no group \"nogroup\"")]
+    #[case::minus_one(plan("4294967295", None, &[], true), "no process can be given the id 4294967295")]
+    #[case::too_high(plan("2147483648", None, &[], true), "no process can be given the id 2147483648")]
+    #[case::group(plan("0", Some("4294967295"), &[], true), "no process can be given the id")]
+    #[case::further(plan("0", None, &[4294967295], true), "no process can be given the id")]
+    #[case::in_the_image(plan("evil", None, &[], true), "no process can be given the id")]
     fn refused(#[case] plan: UserPlan, #[case] expected: &str) {
         assert!(
             resolve(&plan, PASSWD, GROUP)

@@ -5,8 +5,9 @@
 //! processes that the same power cut ended. ARCHITECTURE.md has the figures.
 
 use std::{
-    fs, io,
-    os::unix::fs::DirBuilderExt as _,
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -166,7 +167,14 @@ fn load<T: DeserializeOwned>(path: &Path) -> Option<T> {
 
 fn save(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let temporary = path.with_extension("json.tmp");
-    fs::write(&temporary, serde_json::to_vec_pretty(record)?)?;
+    // Environments hold secrets.
+    let mut file = fs::File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
+    file.write_all(&serde_json::to_vec_pretty(record)?)?;
     fs::rename(&temporary, path)
 }
 
