@@ -2,10 +2,10 @@
 
 use std::{
     fs::{self, File},
-    io::Read as _,
     net::IpAddr,
     os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::{
     id::{ContainerId, SandboxId},
     keeper::{
         client::connect,
-        protocol::{Call, ContainerState as Seen, Exit, Outcome, exit_record},
+        protocol::{Call, ContainerState as Seen, Outcome},
     },
     runtime::{Runtime, blocking, pods},
     sandbox::{SandboxEvent, SandboxState},
@@ -26,6 +26,8 @@ use crate::{
 pub(crate) const KEEPER_PID: &str = "keeper.pid";
 /// The file in a sandbox's directory that is its keeper's standard error.
 pub(crate) const KEEPER_LOG: &str = "keeper.log";
+/// How long a restart waits for a keeper's answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// The processes of the keepers of an earlier daemon that still run.
 pub(crate) fn living_keepers(state_dir: &Path) -> Vec<i32> {
@@ -45,17 +47,39 @@ pub(crate) fn living_keeper(sandbox_dir: &Path) -> Option<i32> {
         .trim()
         .parse()
         .ok()?;
-    let mut name = String::new();
-    File::open(format!("/proc/{pid}/comm"))
-        .ok()?
-        .read_to_string(&mut name)
-        .ok()?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     // A number may have gone to another keeper, which writes elsewhere. A connection would tell more, but a keeper takes
     // the last one for its daemon's.
     let log = |path: PathBuf| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let own = log(sandbox_dir.join(KEEPER_LOG))?;
     (name.trim() == "crib-keeper" && log(format!("/proc/{pid}/fd/2").into()) == Some(own))
         .then_some(pid)
+}
+
+/// Kills the keeper in `sandbox_dir`, if one runs, and all of its pod with it; returns when it has ended.
+pub(crate) async fn kill_keeper(sandbox_dir: &Path) {
+    let directory = sandbox_dir.to_owned();
+    if let Err(error) = blocking(move || kill_and_wait(&directory)).await {
+        tracing::error!(directory = %sandbox_dir.display(), %error, "failed to kill a keeper");
+    }
+}
+
+fn kill_and_wait(sandbox_dir: &Path) -> std::io::Result<()> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    use std::os::fd::AsFd as _;
+    let find = || living_keeper(sandbox_dir).and_then(Pid::from_raw);
+    let Some(pid) = find() else { return Ok(()) };
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    // It may have ended, and its number gone to another one, before that.
+    if find() != Some(pid) {
+        return Ok(());
+    }
+    pidfd_send_signal(&process, Signal::KILL)?;
+    // Readable when the process has ended.
+    let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    poll(&mut ended, PollTimeout::NONE)?;
+    Ok(())
 }
 
 /// What the network has to know of the sandboxes that are connected.
@@ -90,12 +114,15 @@ pub(crate) fn private_bridge_namespace(state_dir: &Path) -> Option<OwnedFd> {
 pub(crate) async fn reconcile(runtime: &Runtime) {
     let sandboxes: Vec<_> = runtime.store.state().sandboxes.values().cloned().collect();
     for sandbox in sandboxes {
-        let adopted = adopt(runtime, &sandbox.id).await;
+        let adopted = adopt_in_time(runtime, &sandbox.id).await;
+        if !adopted {
+            forget_unfinished(runtime, &sandbox.id).await;
+        }
         match (sandbox.state, adopted) {
             (SandboxState::Ready, true) | (SandboxState::NotReady, false) => {}
             (SandboxState::Ready, false) => {
-                exits_on_record(runtime, &sandbox.id).await;
-                pods::lose(&sandbox.id, &runtime.store).await;
+                let directory = runtime.sandbox_dir(&sandbox.id);
+                pods::lose(&sandbox.id, &directory, &runtime.store).await;
             }
             // Nobody was told of it: the client calls again. What there is of it goes.
             (SandboxState::Creating, _) => {
@@ -140,24 +167,40 @@ async fn remove(runtime: &Runtime, id: &SandboxId) {
     }
 }
 
+/// [`adopt`], which goes on by itself when a keeper takes too long: the others are not to wait for it.
+async fn adopt_in_time(runtime: &Runtime, id: &SandboxId) -> bool {
+    let adoption = {
+        let (runtime, id) = (runtime.clone(), id.clone());
+        tokio::spawn(async move { adopt(&runtime, &id).await })
+    };
+    match tokio::time::timeout(ANSWER, adoption).await {
+        Ok(adopted) => adopted.unwrap_or(false),
+        Err(_) => {
+            tracing::warn!(
+                sandbox = id.short(),
+                "its keeper runs and does not answer: remove the pod sandbox if it stays so"
+            );
+            true
+        }
+    }
+}
+
 /// Speaks to a sandbox's keeper, if it runs.
 async fn adopt(runtime: &Runtime, id: &SandboxId) -> bool {
-    let Ok(stream) = connect(&runtime.sandbox_dir(id)) else {
+    let directory = runtime.sandbox_dir(id);
+    let Ok(stream) = connect(&directory) else {
         return false;
     };
-    let Ok(pod) = runtime.pods.adopt(id, stream, &runtime.store) else {
+    // What is created from now on is not the earlier daemon's.
+    let state = runtime.store.state();
+    let Ok(pod) = runtime.pods.adopt(id, &directory, stream, &runtime.store) else {
         return false;
     };
     let Ok(Outcome::State { containers, .. }) = pod.keeper.call(Call::State).await else {
         runtime.pods.forget(id);
         return false;
     };
-    for container in runtime
-        .store
-        .state()
-        .containers_of(id)
-        .filter(|c| !c.ended())
-    {
+    for container in state.containers_of(id).filter(|c| !c.ended()) {
         let seen = containers
             .iter()
             .find(|seen| seen.container == container.id.as_str());
@@ -199,19 +242,12 @@ fn changes(id: &ContainerId, recorded: ContainerState, seen: Option<&Seen>) -> V
     }
 }
 
-/// Takes in the exits that a keeper recorded before it ended.
-async fn exits_on_record(runtime: &Runtime, id: &SandboxId) {
-    let directory = runtime.sandbox_dir(id);
+/// Takes away what was being created when the daemon and the keeper ended: nobody was told of it.
+async fn forget_unfinished(runtime: &Runtime, id: &SandboxId) {
     for container in runtime.store.state().containers_of(id) {
-        let record = fs::read(exit_record(&directory, container.id.as_str())).ok();
-        let exit = record.and_then(|bytes| serde_json::from_slice::<Exit>(&bytes).ok());
-        let change = match (container.state, exit) {
-            (ContainerState::Creating, _) => Change::RemoveContainer(container.id.clone()),
-            (_, Some(exit)) => {
-                Change::Container(container.id.clone(), ContainerEvent::Exited(exit))
-            }
-            (_, None) => continue,
-        };
-        let _ = runtime.store.apply(change).await;
+        if container.state == ContainerState::Creating {
+            let change = Change::RemoveContainer(container.id.clone());
+            let _ = runtime.store.apply(change).await;
+        }
     }
 }

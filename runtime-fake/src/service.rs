@@ -248,10 +248,13 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::StopContainerResponse> {
         let request = request.into_inner();
         let grace = seconds(request.timeout, "timeout")?;
-        // Not to its end: a client that goes away does not get its container killed.
-        self.runtime
-            .stop_container(&request.container_id, grace)
-            .await?;
+        // Not to its end: a client that goes away does not get its container killed. Nor does one whose runtime goes away.
+        tokio::select! {
+            stopped = self.runtime.stop_container(&request.container_id, grace) => stopped?,
+            () = self.runtime.stopping.cancelled() => {
+                return Err(crate::runtime::Error::from(crate::store::Refused::ShuttingDown).into());
+            }
+        }
         Ok(Response::new(v1::StopContainerResponse {}))
     }
 

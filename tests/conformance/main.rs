@@ -14,6 +14,7 @@ mod logs;
 mod mounts;
 mod namespaces;
 mod network;
+mod races;
 mod recovery;
 mod sandbox;
 mod security;

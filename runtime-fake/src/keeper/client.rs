@@ -21,10 +21,10 @@ use tokio::{
 };
 
 use super::{
-    frame::{Receiver, encode, send},
+    frame::{MAX_FRAME, Receiver, encode, send},
     protocol::{Call, Event, Failure, FailureKind, Message, Outcome, Request, SOCKET},
 };
-use crate::launch::ExecPlan;
+use crate::launch::{ExecPlan, PodPlan};
 
 /// An exec: its process, and its exit code once it has ended.
 pub(crate) struct RunningExec {
@@ -35,9 +35,10 @@ pub(crate) struct RunningExec {
 #[derive(Default)]
 struct Waiting {
     calls: HashMap<u64, oneshot::Sender<Result<Outcome, Failure>>>,
+    /// Execs that have been asked for, by the number of the call.
+    asked: HashMap<u64, oneshot::Sender<i32>>,
+    /// Execs that run, by their process.
     execs: HashMap<i32, oneshot::Sender<i32>>,
-    /// Ends of execs whose caller has not heard yet that they began.
-    early: HashMap<i32, i32>,
     gone: bool,
 }
 
@@ -104,24 +105,27 @@ impl KeeperClient {
 
     /// Makes a call and waits for its answer.
     pub(crate) async fn call(&self, call: Call) -> Result<Outcome, Failure> {
-        self.call_with(call, Vec::new()).await
+        self.call_with(call, Vec::new(), None).await
     }
 
-    /// The same, with descriptors to take along.
-    pub(crate) async fn call_with(
+    /// Makes the pod's namespaces; `held` are kept open as long as it lives.
+    pub(crate) async fn set_up(
+        &self,
+        plan: PodPlan,
+        held: Vec<OwnedFd>,
+    ) -> Result<Outcome, Failure> {
+        self.call_with(Call::Setup(Box::new(plan)), held, None)
+            .await
+    }
+
+    /// Makes a call with descriptors to take along. `ended` is told of the end of the exec that the call begins.
+    async fn call_with(
         &self,
         call: Call,
         descriptors: Vec<OwnedFd>,
+        ended: Option<oneshot::Sender<i32>>,
     ) -> Result<Outcome, Failure> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        {
-            let mut waiting = lock(&self.waiting);
-            if waiting.gone {
-                return Err(gone());
-            }
-            waiting.calls.insert(number, answer);
-        }
         let request = Request {
             number,
             descriptors: descriptors.len(),
@@ -133,6 +137,27 @@ impl KeeperClient {
                 format!("failed to write a request: {error}"),
             )
         })?;
+        // A keeper would take it for nonsense and hang up, which would cost the whole pod.
+        if document.len() > MAX_FRAME {
+            return Err(Failure::new(
+                FailureKind::Invalid,
+                format!(
+                    "the configuration is too long: {} bytes as JSON, of at most {MAX_FRAME}",
+                    document.len()
+                ),
+            ));
+        }
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut waiting = lock(&self.waiting);
+            if waiting.gone {
+                return Err(gone());
+            }
+            waiting.calls.insert(number, answer);
+            if let Some(ended) = ended {
+                waiting.asked.insert(number, ended);
+            }
+        }
         // A writer that has ended leaves the answer to the reader, which sees the same end.
         let _ = self.outgoing.send((encode(&document), descriptors));
         answered.await.unwrap_or_else(|_| Err(gone()))
@@ -149,18 +174,14 @@ impl KeeperClient {
             container: container.to_owned(),
             plan: Box::new(plan),
         };
-        let outcome = self.call_with(call, descriptors.into()).await?;
-        let Outcome::Exec { pid } = outcome else {
-            return Err(unexpected(&outcome));
-        };
         let (sender, ended) = oneshot::channel();
-        let mut waiting = lock(&self.waiting);
-        match waiting.early.remove(&pid) {
-            Some(code) => drop(sender.send(code)),
-            None if waiting.gone => {}
-            None => drop(waiting.execs.insert(pid, sender)),
+        match self
+            .call_with(call, descriptors.into(), Some(sender))
+            .await?
+        {
+            Outcome::Exec { pid } => Ok(RunningExec { pid, ended }),
+            outcome => Err(unexpected(&outcome)),
         }
-        Ok(RunningExec { pid, ended })
     }
 }
 
@@ -221,6 +242,7 @@ async fn read(
         let mut waiting = lock(&waiting);
         waiting.gone = true;
         waiting.calls.clear();
+        waiting.asked.clear();
         waiting.execs.clear();
     }
     let _ = told.send(Told::Gone);
@@ -234,15 +256,21 @@ fn take(
     while let Some(document) = receiver.next()? {
         match serde_json::from_slice(&document)? {
             Message::Reply { number, result } => {
-                if let Some(answer) = lock(waiting).calls.remove(&number) {
+                let mut waiting = lock(waiting);
+                // Here and now, so that its end, which may come right behind, finds it.
+                if let (Some(ended), Ok(Outcome::Exec { pid })) =
+                    (waiting.asked.remove(&number), &result)
+                {
+                    waiting.execs.insert(*pid, ended);
+                }
+                if let Some(answer) = waiting.calls.remove(&number) {
                     let _ = answer.send(result);
                 }
             }
             Message::Event(Event::ExecExited { pid, code }) => {
-                let mut waiting = lock(waiting);
-                match waiting.execs.remove(&pid) {
-                    Some(ended) => drop(ended.send(code)),
-                    None => drop(waiting.early.insert(pid, code)),
+                // One that never ran is nobody's: its process id may be the next one's.
+                if let Some(ended) = lock(waiting).execs.remove(&pid) {
+                    let _ = ended.send(code);
                 }
             }
             Message::Event(event) => drop(told.send(Told::Event(event))),

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 /// No document is longer; a peer that says so is not a keeper.
-const MAX_FRAME: usize = 32 << 20;
+pub(super) const MAX_FRAME: usize = 32 << 20;
 /// The most descriptors that ride on one frame.
 const MAX_DESCRIPTORS: usize = 8;
 

@@ -15,6 +15,10 @@ use crate::log::{Encoder, Stream};
 /// A quarter of what a pipe holds: it is on the stack of every keeper.
 const CHUNK: usize = 16 << 10;
 
+/// How many chunks of a stream are read in one turn: a program that writes as fast as it is read must not have all of
+/// the keeper's time.
+const CHUNKS_IN_A_TURN: usize = 8;
+
 /// A pipe whose reading end does not block here and whose writing end does there.
 pub(super) fn pipe_from_child() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -75,11 +79,17 @@ impl Output {
         self.sources.iter().flatten().map(|s| s.pipe.as_fd())
     }
 
-    /// Moves what is in the pipes into the log. Does not wait for more.
+    /// Moves some of what is in the pipes into the log. Does not wait for more.
     pub(super) fn pump(&mut self) {
+        self.read([CHUNKS_IN_A_TURN; 2]);
+    }
+
+    /// Reads at most so many chunks of each stream.
+    fn read(&mut self, chunks: [usize; 2]) {
         let mut lines = Vec::new();
-        for source in &mut self.sources {
-            while let Some(s) = source {
+        for (source, chunks) in self.sources.iter_mut().zip(chunks) {
+            for _ in 0..chunks {
+                let Some(s) = source else { break };
                 let mut chunk = [0u8; CHUNK];
                 match s.pipe.read(&mut chunk) {
                     Ok(0) => {
@@ -91,34 +101,44 @@ impl Output {
                     Err(_) => break,
                 }
                 if lines.len() >= CHUNK {
-                    self.file
-                        .iter_mut()
-                        .for_each(|file| write(file, &mut lines, &mut self.lost));
+                    put(&mut self.file, &mut lines, &mut self.lost);
                 }
             }
         }
-        self.file
-            .iter_mut()
-            .for_each(|file| write(file, &mut lines, &mut self.lost));
+        put(&mut self.file, &mut lines, &mut self.lost);
     }
 
-    /// Moves the rest into the log and closes the pipes.
+    /// Moves the rest into the log and closes the pipes. The rest is what they hold now: somebody else may have them
+    /// open still and write for ever.
     pub(super) fn finish(&mut self) {
-        self.pump();
+        let chunks = self.sources.each_ref().map(|source| {
+            let held = source
+                .as_ref()
+                .and_then(|s| rustix::io::ioctl_fionread(&s.pipe).ok());
+            // A read may end before its chunk is full, where two writes meet.
+            usize::try_from(held.unwrap_or(0)).map_or(usize::MAX, |held| 2 * (held / CHUNK + 1))
+        });
+        self.read(chunks);
         let mut lines = Vec::new();
         for source in &mut self.sources {
             if let Some(mut s) = source.take() {
                 s.encoder.finish(Timestamp::now(), &mut lines);
             }
         }
-        self.file
-            .iter_mut()
-            .for_each(|file| write(file, &mut lines, &mut self.lost));
+        put(&mut self.file, &mut lines, &mut self.lost);
         self.file = None;
     }
 }
 
-/// Writes `lines` and empties it. A full disk costs lines, never the container.
+/// Writes `lines`, or drops them where no log is kept.
+fn put(file: &mut Option<File>, lines: &mut Vec<u8>, lost: &mut u64) {
+    if let Some(file) = file {
+        write(file, lines, lost);
+    }
+    lines.clear();
+}
+
+/// Writes `lines`. A full disk costs lines, never the container.
 fn write(file: &mut File, lines: &mut Vec<u8>, lost: &mut u64) {
     if lines.is_empty() {
         return;
@@ -137,5 +157,4 @@ fn write(file: &mut File, lines: &mut Vec<u8>, lost: &mut u64) {
     if file.write_all(lines).is_err() {
         *lost += lines.len() as u64;
     }
-    lines.clear();
 }

@@ -6,7 +6,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{io::AsyncReadExt as _, net::unix::pipe};
 
 use super::{Error, Runtime, containers::wrong_state, io};
-use crate::{container::ContainerState, keeper::protocol::Call, launch};
+use crate::{container::ContainerState, keeper::protocol::Call, launch, store::Refused};
 
 /// What is kept of an exec's two outputs together: as much as fits into the longest message that a kubelet's client
 /// takes (16 MiB, Kubernetes 1.36, cri-client). containerd and CRI-O cut each output at 16 MiB, and then the answer is lost.
@@ -64,28 +64,26 @@ impl Runtime {
                 }
             }
         };
-        let code = if timeout.is_zero() {
-            Ok(work.await)
-        } else {
-            tokio::time::timeout(timeout, work).await
+        let late = async {
+            if timeout.is_zero() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(timeout).await;
         };
-        match code {
-            Ok(exit_code) => {
+        // Cancel-safe: whoever is dropped is not asked again.
+        let given_up: Error = tokio::select! {
+            exit_code = work => {
                 fit(&mut out, &mut err);
-                Ok(ExecResult {
-                    stdout: out,
-                    stderr: err,
-                    exit_code,
-                })
+                return Ok(ExecResult { stdout: out, stderr: err, exit_code });
             }
-            Err(_) => {
-                pod.keeper.call(Call::KillExec { pid: exec.pid }).await?;
-                Err(Error::Timeout {
-                    what: format!("the command in container {}", container.id.short()),
-                    seconds: timeout.as_secs(),
-                })
-            }
-        }
+            () = late => Error::Timeout {
+                what: format!("the command in container {}", container.id.short()),
+                seconds: timeout.as_secs(),
+            },
+            () = self.stopping.cancelled() => Refused::ShuttingDown.into(),
+        };
+        pod.keeper.call(Call::KillExec { pid: exec.pid }).await?;
+        Err(given_up)
     }
 }
 
@@ -110,10 +108,18 @@ async fn read(from: &mut pipe::Receiver, into: &mut Vec<u8>) -> bool {
     }
 }
 
+/// Takes what the pipe holds now. An orphan may go on writing for ever.
 fn drain(from: &pipe::Receiver, into: &mut Vec<u8>) {
+    let held = rustix::io::ioctl_fionread(from).unwrap_or(0);
+    let mut left = usize::try_from(held).unwrap_or(usize::MAX);
     let mut chunk = [0u8; 16 << 10];
-    while let Ok(n @ 1..) = from.try_read(&mut chunk) {
+    while left > 0 {
+        let wanted = left.min(chunk.len());
+        let Ok(n @ 1..) = from.try_read(&mut chunk[..wanted]) else {
+            return;
+        };
         keep(into, &chunk[..n]);
+        left -= n;
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     io,
     os::fd::OwnedFd,
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -17,7 +17,7 @@ use crate::{
     id::{ContainerId, SandboxId},
     keeper::{
         client::{KeeperClient, Told, connect, listen},
-        protocol::Event,
+        protocol::{Event, Exit, exit_record},
     },
     sandbox::SandboxEvent,
     store::{Change, Store},
@@ -76,15 +76,19 @@ impl Pods {
             .stdout(Stdio::null())
             .stderr(Stdio::from(log));
         let mut child = command.spawn()?;
+        if let Some(pid) = child.id() {
+            std::fs::write(directory.join(crate::recovery::KEEPER_PID), pid.to_string())?;
+        }
         // Somebody has to take its exit status while this daemon lives. A later one is not its parent.
         tokio::spawn(async move { child.wait().await });
-        self.adopt(id, stream, store)
+        self.adopt(id, directory, stream, store)
     }
 
-    /// Speaks to the keeper at the other end of `stream`.
+    /// Speaks to the keeper of the sandbox in `directory`, which is at the other end of `stream`.
     pub(crate) fn adopt(
         self: &Arc<Self>,
         id: &SandboxId,
+        directory: &Path,
         stream: std::os::unix::net::UnixStream,
         store: &Store,
     ) -> io::Result<Arc<Pod>> {
@@ -94,7 +98,13 @@ impl Pods {
             turn: tokio::sync::Mutex::default(),
         });
         self.lock().insert(id.clone(), pod.clone());
-        tokio::spawn(follow(id.clone(), news, store.clone(), self.clone()));
+        tokio::spawn(follow(
+            id.clone(),
+            directory.to_owned(),
+            news,
+            store.clone(),
+            self.clone(),
+        ));
         Ok(pod)
     }
 }
@@ -102,6 +112,7 @@ impl Pods {
 /// Takes a keeper's news into the store, until it is gone.
 async fn follow(
     id: SandboxId,
+    directory: PathBuf,
     mut news: mpsc::UnboundedReceiver<Told>,
     store: Store,
     pods: Arc<Pods>,
@@ -121,11 +132,12 @@ async fn follow(
         }
     }
     pods.forget(&id);
-    lose(&id, &store).await;
+    lose(&id, &directory, &store).await;
 }
 
-/// Takes note that a sandbox's keeper has ended: asked to or not, nothing of the pod runs any more.
-pub(crate) async fn lose(id: &SandboxId, store: &Store) {
+/// Takes note that the keeper of the sandbox in `directory` has ended: asked to or not, nothing of the pod runs any more.
+/// It may have recorded exits that it could not tell.
+pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
     let left: Vec<ContainerId> = store
         .state()
         .containers_of(id)
@@ -133,12 +145,13 @@ pub(crate) async fn lose(id: &SandboxId, store: &Store) {
         .map(|c| c.id.clone())
         .collect();
     for container in left {
-        let _ = store
-            .apply(Change::Container(
-                container,
-                ContainerEvent::Lost(Timestamp::now()),
-            ))
-            .await;
+        let record = std::fs::read(exit_record(directory, container.as_str())).ok();
+        let exit = record.and_then(|bytes| serde_json::from_slice::<Exit>(&bytes).ok());
+        let event = exit.map_or_else(
+            || ContainerEvent::Lost(Timestamp::now()),
+            ContainerEvent::Exited,
+        );
+        let _ = store.apply(Change::Container(container, event)).await;
     }
     let _ = store
         .apply(Change::Sandbox(id.clone(), SandboxEvent::Stopped))

@@ -4,10 +4,6 @@ use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use cri::v1::PodSandboxConfig;
 use jiff::Timestamp;
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 
 use super::{Error, Runtime, blocking, io, pods::Pod};
 use crate::{
@@ -17,11 +13,13 @@ use crate::{
         protocol::{Call, Outcome},
     },
     launch::{self, Invalid, PodPlan, Rung},
-    recovery::living_keeper,
-    resolv,
+    recovery, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState},
     store::{Change, Refused},
 };
+
+/// How long a keeper may take to kill what it keeps.
+const ENDING: Duration = Duration::from_secs(10);
 
 impl Runtime {
     /// Makes a sandbox and everything it needs; on failure nothing of it is left.
@@ -91,16 +89,11 @@ impl Runtime {
             .map_err(io("start the pod's keeper"))?;
         let outcome = pod
             .keeper
-            .call_with(
-                Call::Setup(Box::new(plan)),
-                self.network.pin().into_iter().collect(),
-            )
+            .set_up(plan, self.network.pin().into_iter().collect())
             .await?;
         let Outcome::Setup { pid } = outcome else {
             return Err(unexpected(&outcome).into());
         };
-        fs::write(directory.join(crate::recovery::KEEPER_PID), pid.to_string())
-            .map_err(io("write the keeper's process id"))?;
         let wants_address = own_network || plan_rung == Rung::Process;
         if !wants_address {
             return Ok(Vec::new());
@@ -124,8 +117,13 @@ impl Runtime {
             Some(pod) => Some(pod.turn.lock().await),
             None => None,
         };
-        if let Some(pod) = &pod {
-            end_keeper(pod, &self.sandbox_dir(id)).await;
+        let ended = match &pod {
+            Some(pod) => end_keeper(pod).await,
+            None => false,
+        };
+        if !ended {
+            // One that hangs, or that this daemon has lost sight of.
+            recovery::kill_keeper(&self.sandbox_dir(id)).await;
         }
         // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
         self.store
@@ -161,26 +159,17 @@ impl Runtime {
     }
 }
 
-/// How long a keeper may take to kill its pod and end. It takes milliseconds, unless it was stopped or the box hangs.
-const KEEPER_ENDS: Duration = Duration::from_secs(5);
-
-/// Asks the keeper to end, and kills it when it does not: its pod goes with it. That it is gone already is as well.
-async fn end_keeper(pod: &Arc<Pod>, directory: &Path) {
-    match tokio::time::timeout(KEEPER_ENDS, pod.keeper.call(Call::Shutdown)).await {
-        Ok(Ok(_)) => {}
+/// Asks the keeper to end, and says whether it answered that it does.
+async fn end_keeper(pod: &Arc<Pod>) -> bool {
+    match tokio::time::timeout(ENDING, pod.keeper.call(Call::Shutdown)).await {
+        Ok(Ok(_)) => true,
         Ok(Err(failure)) => {
             tracing::debug!(%failure, "a keeper had ended before it was asked to");
+            false
         }
         Err(_) => {
-            let pid = living_keeper(directory);
-            tracing::warn!(
-                pid,
-                "a keeper did not end when it was asked to: it is killed"
-            );
-            if let Some(pid) = pid {
-                // One that has ended in this moment needs no signal.
-                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-            }
+            tracing::warn!("a keeper does not answer: it is killed, and the pod with it");
+            false
         }
     }
 }

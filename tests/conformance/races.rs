@@ -1,0 +1,240 @@
+//! What happens at the same time, or at the wrong one: floods of output, a runtime that stops in the middle, a keeper
+//! that does not answer, a second runtime where there is one.
+
+use std::{process::Command, time::Duration};
+
+use cri::v1::{ContainerState, ExecSyncRequest, NamespaceMode};
+use harness::{Pod, Runtime, fixture, witness};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, logged, skip_if};
+
+/// Longer than anything here takes unless it never ends.
+const LIMIT: Duration = Duration::from_secs(40);
+
+async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(LIMIT, work).await;
+    done.unwrap_or_else(|_| panic!("{what} did not come to an end"))
+}
+
+/// The keepers of a runtime's pods, from what each has as its standard error.
+fn keepers(runtime: &Runtime) -> Vec<Pid> {
+    let all = witness::processes().into_iter();
+    all.filter(|process| {
+        process.text("comm").trim() == "crib-keeper"
+            && process
+                .link("fd/2")
+                .is_some_and(|log| log.starts_with(runtime.state_dir()))
+    })
+    .map(|process| Pid::from_raw(process.pid))
+    .collect()
+}
+
+#[rstest]
+#[case::into_a_log(true)]
+#[case::into_nothing(false)]
+#[tokio::test]
+async fn a_flood_of_output_keeps_nothing_from_being_done(#[case] log: bool) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut flood = pod.script("flood", "exec yes");
+    if !log {
+        flood.log_path.clear();
+    }
+    let id = pod.start(flood).await.unwrap();
+    let other = in_time("a second container", pod.start(fixture::forever("other"))).await;
+    let other = other.unwrap();
+    in_time("an exec", runtime.client.sh(&other, "echo"))
+        .await
+        .unwrap();
+    if !log {
+        let keeper = keepers(&runtime)[0];
+        let rss = witness::Witness {
+            pid: keeper.as_raw(),
+        }
+        .status("VmRSS")
+        .unwrap();
+        let kilobytes: u64 = rss.trim_end_matches(" kB").parse().unwrap();
+        assert!(kilobytes < 64 << 10, "the keeper holds {rss}");
+    }
+    in_time("the stop", runtime.client.stop(&id, 0))
+        .await
+        .unwrap();
+    assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
+}
+
+/// The orphan writes as fast as it can, for ever.
+#[tokio::test]
+async fn an_exec_is_answered_while_its_orphan_writes() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let exec = runtime
+        .client
+        .exec(&id, ["sh", "-c", "echo first; yes & exit 3"], 0);
+    let answer = in_time("the exec", exec).await.unwrap();
+    assert_eq!(answer.exit_code, 3);
+    assert!(answer.stdout.starts_with(b"first\n"));
+}
+
+/// An exec without a time limit and a stop with a very long grace do not keep the runtime from ending; the check for
+/// leaks sees whether it took everything along.
+#[tokio::test]
+async fn a_runtime_ends_in_the_middle_of_calls() {
+    let mut runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    let (mut calls, of) = (runtime.client.runtime.clone(), id.clone());
+    let exec = tokio::spawn(async move {
+        calls
+            .exec_sync(ExecSyncRequest {
+                container_id: of,
+                cmd: vec![
+                    "sh".into(),
+                    "-c".into(),
+                    "echo in > /proc/1/fd/1; exec sleep 1000".into(),
+                ],
+                timeout: 0,
+            })
+            .await
+    });
+    logged(&pod, &id, "in").await;
+    let (client, of) = (runtime.client.clone(), id.clone());
+    let stop = tokio::spawn(async move { client.stop(&of, 3600).await });
+    logged(&pod, &id, "asked").await;
+    let ended = in_time("the runtime", runtime.stop()).await;
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    in_time("the exec", exec).await.unwrap().unwrap_err();
+    in_time("the stop", stop).await.unwrap().unwrap_err();
+}
+
+/// A keeper that does not answer (here it is stopped) is no reason to wait for ever, nor to leave the pod.
+#[tokio::test]
+async fn a_pod_whose_keeper_does_not_answer_is_removed() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let [keeper] = keepers(&runtime)[..] else {
+        panic!("one pod, one keeper")
+    };
+    kill(keeper, Signal::SIGSTOP).unwrap();
+    in_time("the removal", runtime.client.remove_pod(&pod.id))
+        .await
+        .unwrap();
+    assert_eq!(code(runtime.client.container(&id).await), Code::NotFound);
+    assert_eq!(keepers(&runtime), []);
+}
+
+#[tokio::test]
+async fn a_keeper_that_does_not_answer_holds_no_restart_up() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    pod.start(fixture::forever("c")).await.unwrap();
+    let [keeper] = keepers(&runtime)[..] else {
+        panic!("one pod, one keeper")
+    };
+    runtime.kill9().await;
+    kill(keeper, Signal::SIGSTOP).unwrap();
+    runtime.restart().await.unwrap();
+    let other = runtime.pod("other").await.unwrap();
+    other.start(fixture::forever("c")).await.unwrap();
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert_eq!(keepers(&runtime).len(), 1);
+}
+
+/// One that is refused because the state directory is in use must not disturb the one that uses it.
+#[tokio::test]
+async fn a_second_runtime_leaves_the_first_one_alone() {
+    const NOBODY: u32 = 65534;
+    let options = Runtime::with();
+    let root = nix::unistd::geteuid().is_root();
+    let runtime = if root {
+        options.user(NOBODY, NOBODY)
+    } else {
+        options
+    };
+    let runtime = runtime.start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let mut second = Command::new(env!("CARGO_BIN_EXE_crib"));
+    second
+        .arg("runtime")
+        .arg("--state-dir")
+        .arg(runtime.state_dir());
+    let socket = runtime.root().join("second.sock");
+    second
+        .arg("--listen")
+        .arg(format!("unix://{}", socket.display()));
+    if root {
+        use std::os::unix::process::CommandExt as _;
+        second.uid(NOBODY).gid(NOBODY);
+    }
+    let refused = second.output().unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("in use"),
+        "{refused:?}"
+    );
+    runtime.client.sh(&id, "echo").await.unwrap();
+    assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
+}
+
+/// Kubernetes calls this RunContainerError; the container has ended, and the reason is there to be read.
+#[tokio::test]
+async fn a_log_that_cannot_be_opened_fails_the_start() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.create(fixture::forever("c")).await.unwrap();
+    std::fs::remove_dir_all(pod.log_directory()).unwrap();
+    let started = in_time("the start", runtime.client.start(&id)).await;
+    let error = started.unwrap_err();
+    assert!(error.message().contains("open the log file"), "{error:?}");
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.state(), ContainerState::ContainerExited);
+    assert_eq!(
+        (status.exit_code, status.reason.as_str()),
+        (128, "StartError")
+    );
+}
+
+/// More than a keeper reads at once: refused, and the pod goes on.
+#[tokio::test]
+async fn a_configuration_that_is_too_long_costs_no_pod() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let mut config = fixture::forever("long");
+    config.args = vec!["\u{1}".repeat(8 << 20)];
+    assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+    runtime.client.sh(&id, "echo").await.unwrap();
+}
+
+/// A container waits at its barrier as a process of the runtime's program: one beside it must not get hold of that.
+#[tokio::test]
+async fn a_container_at_its_barrier_is_hidden_from_its_neighbours() {
+    let runtime = Runtime::start().await.unwrap();
+    let no_namespaces = Means::of(&runtime).await;
+    skip_if!("hidden_from_its_neighbours", no_namespaces.no_namespaces());
+    let mut sandbox = runtime.sandbox("p");
+    fixture::pod_namespaces(&mut sandbox).pid = NamespaceMode::Pod.into();
+    let pod = Pod::run(&runtime.client, sandbox).await.unwrap();
+    let shared = |name: &str| {
+        let mut config = fixture::forever(name);
+        let namespaces = &mut fixture::security(&mut config).namespace_options;
+        namespaces.as_mut().unwrap().pid = NamespaceMode::Pod.into();
+        config
+    };
+    let first = pod.start(shared("first")).await.unwrap();
+    pod.create(shared("second")).await.unwrap();
+    let look = "for p in /proc/[0-9]*; do
+            case $(cat $p/comm) in crib*) ls -l $p/exe $p/fd/ $p/root/ 2>&1;; esac; done; echo";
+    let seen = runtime.client.sh(&first, look).await.unwrap();
+    assert!(seen.contains("exe") && !seen.contains("->"), "{seen}");
+}
