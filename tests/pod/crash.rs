@@ -1,9 +1,8 @@
 //! The agent is killed, the runtime is killed: pods go on, and who comes back takes them over.
 
-use cri::v1::ContainerState::ContainerRunning;
 use harness::{Node, PATIENCE, Runtime, eventually};
 
-use crate::support::{FOREVER, container_in, containers, line, manifest, no_pods};
+use crate::support::{FOREVER, containers, manifest, no_pods, ready};
 
 #[tokio::test]
 async fn a_new_agent_takes_over_what_the_killed_one_ran() {
@@ -14,14 +13,13 @@ async fn a_new_agent_takes_over_what_the_killed_one_ran() {
         &[("init", "echo once >> /shared/count"), ("app", FOREVER)],
     );
     node.apply("p.yaml", &pod).unwrap();
-    let before = container_in(&node, "p", "app", ContainerRunning).await;
-    line(&node, &before, "ready").await;
+    let before = ready(&node, "p", "app").await;
     node.apply(
         "goes.yaml",
         &manifest("goes", "Always", &[("app", FOREVER)]),
     )
     .unwrap();
-    container_in(&node, "goes", "app", ContainerRunning).await;
+    ready(&node, "goes", "app").await;
 
     node.kill9_agent().await;
     assert_eq!(
@@ -41,7 +39,7 @@ async fn a_new_agent_takes_over_what_the_killed_one_ran() {
     .unwrap();
     node.start_agent().unwrap();
 
-    container_in(&node, "comes", "app", ContainerRunning).await;
+    ready(&node, "comes", "app").await;
     eventually(PATIENCE, "the pod without a manifest to go", || async {
         let left = containers(&node, "goes").await;
         if left.is_empty() {
@@ -52,7 +50,7 @@ async fn a_new_agent_takes_over_what_the_killed_one_ran() {
     })
     .await;
     // The one that was there runs on as it was: not started again, not initialised again.
-    let after = container_in(&node, "p", "app", ContainerRunning).await;
+    let after = ready(&node, "p", "app").await;
     assert_eq!(
         (after.id.as_str(), after.created_at),
         (before.id.as_str(), before.created_at)
@@ -77,14 +75,13 @@ async fn an_agent_outlives_its_runtime() {
     let mut node = Node::start_with(Runtime::with().durable()).await.unwrap();
     node.apply("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
         .unwrap();
-    let before = container_in(&node, "p", "app", ContainerRunning).await;
-    line(&node, &before, "ready").await;
+    let before = ready(&node, "p", "app").await;
     node.runtime.kill9().await;
     node.apply("q.yaml", &manifest("q", "Always", &[("app", FOREVER)]))
         .unwrap();
     node.runtime.restart().await.unwrap();
-    container_in(&node, "q", "app", ContainerRunning).await;
-    let after = container_in(&node, "p", "app", ContainerRunning).await;
+    ready(&node, "q", "app").await;
+    let after = ready(&node, "p", "app").await;
     assert_eq!(after.id, before.id);
     node.delete("p.yaml").unwrap();
     node.delete("q.yaml").unwrap();
@@ -103,13 +100,13 @@ async fn both_are_killed() {
         .unwrap();
     }
     // In the middle of their making.
-    container_in(&node, "pod-0", "app", ContainerRunning).await;
+    ready(&node, "pod-0", "app").await;
     node.runtime.kill9().await;
     node.kill9_agent().await;
     node.runtime.restart().await.unwrap();
     node.start_agent().unwrap();
     for number in 0..5 {
-        container_in(&node, &format!("pod-{number}"), "app", ContainerRunning).await;
+        ready(&node, &format!("pod-{number}"), "app").await;
     }
     for number in 0..5 {
         node.delete(&format!("pod-{number}.yaml")).unwrap();

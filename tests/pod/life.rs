@@ -3,7 +3,7 @@
 use cri::v1::ContainerState::{ContainerExited, ContainerRunning};
 use harness::{Node, PATIENCE, eventually};
 
-use crate::support::{FOREVER, container_in, containers, line, lines, manifest, no_pods};
+use crate::support::{FOREVER, container_in, containers, lines, manifest, no_pods, ready};
 
 #[tokio::test]
 async fn init_containers_come_first_one_after_the_other() {
@@ -20,8 +20,7 @@ async fn init_containers_come_first_one_after_the_other() {
     );
     node.apply("p.yaml", &pod).unwrap();
     for name in ["app", "other"] {
-        let container = container_in(&node, "p", name, ContainerRunning).await;
-        line(&node, &container, "ready").await;
+        let container = ready(&node, "p", name).await;
         assert_eq!(lines(&node, &container).await, ["a", "b", "ready"]);
     }
     let names: Vec<(String, u32)> = containers(&node, "p")
@@ -58,8 +57,7 @@ async fn a_manifest_that_goes_takes_everything_along_gracefully() {
             "volumeMounts: [{name: told, mountPath: /told}, ",
         );
     node.apply("p.yaml", &pod).unwrap();
-    let container = container_in(&node, "p", "app", ContainerRunning).await;
-    line(&node, &container, "ready").await;
+    ready(&node, "p", "app").await;
     assert!(
         node.agent_root()
             .join("pods")
@@ -78,8 +76,7 @@ async fn a_manifest_that_changes_is_run_anew() {
     let node = Node::start().await.unwrap();
     node.apply("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
         .unwrap();
-    let before = container_in(&node, "p", "app", ContainerRunning).await;
-    line(&node, &before, "ready").await;
+    let before = ready(&node, "p", "app").await;
     let changed = format!("echo changed; {FOREVER}");
     node.apply("p.yaml", &manifest("p", "Always", &[("app", &changed)]))
         .unwrap();
@@ -117,7 +114,7 @@ async fn a_bad_manifest_disturbs_no_good_one() {
         &manifest("good", "Always", &[("app", FOREVER)]),
     )
     .unwrap();
-    container_in(&node, "good", "app", ContainerRunning).await;
+    ready(&node, "good", "app").await;
     eventually(PATIENCE, "the agent to name the bad one", || async {
         let log = node.agent_log();
         if log.contains("bad.yaml") && log.contains("worse.yaml") {
@@ -181,7 +178,7 @@ async fn an_image_that_cannot_be_pulled_starts_nothing() {
     let pod = manifest("p", "Always", &[("app", FOREVER), ("other", FOREVER)]);
     let pod = pod.replacen("crib.local/host", "example.com/not/here:1", 1);
     node.apply("p.yaml", &pod).unwrap();
-    container_in(&node, "p", "other", ContainerRunning).await;
+    ready(&node, "p", "other").await;
     eventually(PATIENCE, "the agent to name the image", || async {
         let log = node.agent_log();
         if log.contains("example.com/not/here:1") {

@@ -127,3 +127,11 @@ pub(crate) async fn no_pods(node: &Node) {
     })
     .await;
 }
+
+/// Waits until the container `app` of a pod runs [`FOREVER`]: not only its process, also its answer to SIGTERM. The first
+/// process of a process namespace ignores a signal that it has no answer to.
+pub(crate) async fn ready(node: &Node, pod: &str, name: &str) -> Container {
+    let container = container_in(node, pod, name, ContainerState::ContainerRunning).await;
+    line(node, &container, "ready").await;
+    container
+}
