@@ -312,6 +312,25 @@ async fn when_the_runtime_is_killed_it_is_3_and_nothing_stays() {
 }
 
 #[tokio::test]
+async fn when_the_runtime_is_told_to_end_it_is_3_and_nothing_is_complained_about() {
+    let place = Place::new();
+    let mut running = place.start(&["run", "--quiet", &stubborn(&place)]);
+    running.line_with("ready").await;
+    let left = place.left();
+    let daemon = left.iter().find_map(|line| daemon(line)).unwrap();
+    kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
+    let ended = running.end().await;
+    assert_code(&ended, 3);
+    let said: Vec<&str> = ended
+        .err
+        .lines()
+        .filter(|line| line.starts_with("crib: "))
+        .collect();
+    assert_eq!(said, ["crib: the runtime ended by itself (exit status: 0)"]);
+    place.wait_until_clean().await;
+}
+
+#[tokio::test]
 async fn a_runtime_that_does_not_answer_is_killed_when_the_user_is_out_of_patience() {
     let place = Place::new();
     let mut running = place.start(&["run", &stubborn(&place)]);

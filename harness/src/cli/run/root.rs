@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::statvfs;
 use thiserror::Error;
 
 use crate::cli::args::LONGEST_SOCKET_PATH;
@@ -107,6 +108,13 @@ impl Root {
         self.path.join("logs")
     }
 
+    /// Whether hardly anything can be written here any more: then output of containers may have been lost, because a log
+    /// that cannot be written holds no container up.
+    pub(crate) fn is_full(&self) -> bool {
+        statvfs(&self.path)
+            .is_ok_and(|fs| is_full(fs.blocks(), fs.blocks_available(), fs.fragment_size()))
+    }
+
     /// Makes a log file of crib's own: it can be appended to, and read again through the same handle after it was removed.
     pub(crate) fn log_file(&self, name: &str) -> Result<File, RootError> {
         let path = self.path.join(name);
@@ -117,6 +125,11 @@ impl Root {
             .open(&path);
         file.map_err(|source| RootError::MakeFile { path, source })
     }
+}
+
+/// Whether less than 64 KiB are left of a file system that counts its `blocks`, each of `size` bytes.
+fn is_full(blocks: u64, available: u64, size: u64) -> bool {
+    blocks > 0 && available.saturating_mul(size) < 64 << 10
 }
 
 /// The last lines of a log file, at most `count`, also when its name is gone. What cannot be read is left out.
@@ -232,6 +245,15 @@ mod tests {
             mount_below(MOUNTS, Path::new(root)),
             found.map(PathBuf::from)
         );
+    }
+
+    #[test]
+    fn a_file_system_is_full_when_it_says_so() {
+        assert!(is_full(15, 0, 4096));
+        assert!(is_full(1000, 15, 4096));
+        assert!(!is_full(1000, 16, 4096));
+        // Some do not count.
+        assert!(!is_full(0, 0, 4096));
     }
 
     #[test]

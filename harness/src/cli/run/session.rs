@@ -116,6 +116,12 @@ async fn with_root(
             Exit::NoRuntime
         }
     };
+    if launch.root.is_full() {
+        let path = launch.root.path().display();
+        say(&format!(
+            "the disk of {path} is full, and output of containers may be missing: free some space, or set TMPDIR to a directory elsewhere"
+        ));
+    }
     if args.keep && exit != Exit::NoRuntime {
         for line in how_to_look(&launch.root, daemon.pid()) {
             say(&line);
@@ -137,6 +143,8 @@ async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
         orderly = false;
     }
     orphans::end().await;
+    // A runtime that ended by itself, but in order, has removed everything.
+    orderly |= !launch.root.path().exists();
     if !orderly && let Err(problem) = clear(launch).await {
         say(&format!("cannot clear what the runtime left: {problem}"));
     }
