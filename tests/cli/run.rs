@@ -201,6 +201,16 @@ async fn a_timeout_is_124_and_graceful() {
 }
 
 #[tokio::test]
+async fn a_timeout_beyond_all_clocks_is_never_over() {
+    let place = Place::new();
+    let manifest = place.file("pod.yaml", &pod("p", "echo done"));
+    let args = ["run", "--timeout", "5000000000000000h", &manifest];
+    let ended = place.crib(&args).await;
+    assert_code(&ended, 0);
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn each_signal_ends_gracefully_with_130() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let place = Place::new();

@@ -274,7 +274,8 @@ impl Loop {
             tail,
             deadline: args
                 .timeout
-                .map(|timeout| Alarm::from_std(started) + timeout),
+                // One that is farther away than clocks go is never over.
+                .and_then(|timeout| Alarm::from_std(started).checked_add(timeout)),
             overdue: None,
         })
     }
