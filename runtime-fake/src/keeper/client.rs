@@ -175,13 +175,13 @@ impl KeeperClient {
             plan: Box::new(plan),
         };
         let (sender, ended) = oneshot::channel();
-        match self
+        let outcome = self
             .call_with(call, descriptors.into(), Some(sender))
-            .await?
-        {
-            Outcome::Exec { pid } => Ok(RunningExec { pid, ended }),
-            outcome => Err(unexpected(&outcome)),
-        }
+            .await?;
+        let Outcome::Exec { pid } = outcome else {
+            return Err(unexpected(&outcome));
+        };
+        Ok(RunningExec { pid, ended })
     }
 }
 
@@ -277,4 +277,75 @@ fn take(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::launch::{ProcessPlan, UserPlan};
+
+    /// A client whose keeper answers its first requests with `messages`, numbers from 1 on.
+    fn client(messages: &[Message]) -> (KeeperClient, std_net::UnixStream) {
+        let (ours, keepers) = std_net::UnixStream::pair().unwrap();
+        let (told, _) = mpsc::unbounded_channel();
+        let client = KeeperClient::start(ours, told).unwrap();
+        for message in messages {
+            let frame = encode(&serde_json::to_vec(message).unwrap());
+            io::Write::write_all(&mut &keepers, &frame).unwrap();
+        }
+        (client, keepers)
+    }
+
+    async fn exec(client: &KeeperClient) -> Result<RunningExec, Failure> {
+        let process = ProcessPlan {
+            argv: Vec::new(),
+            env: Vec::new(),
+            cwd: String::new(),
+            user: UserPlan::default(),
+            capabilities: Vec::new(),
+            ambient: Vec::new(),
+            no_new_privs: false,
+        };
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        client
+            .exec("c", ExecPlan { process }, [null(), null(), null()])
+            .await
+    }
+
+    fn ended(code: i32) -> Message {
+        Message::Event(Event::ExecExited { pid: 7, code })
+    }
+
+    /// The first process had the id that the second one gets, and never ran.
+    #[tokio::test]
+    async fn an_exec_that_failed_leaves_the_next_one_its_own_exit_code() {
+        let refused = Failure::new(FailureKind::Invalid, "no such file");
+        let failed = Message::Reply {
+            number: 1,
+            result: Err(refused),
+        };
+        let begun = Message::Reply {
+            number: 2,
+            result: Ok(Outcome::Exec { pid: 7 }),
+        };
+        // One thread: the calls are made before the reader has its first turn.
+        let (client, _keeper) = client(&[failed, ended(128), begun, ended(3)]);
+        let (first, second) = tokio::join!(exec(&client), exec(&client));
+        assert_eq!(first.err().unwrap().kind, FailureKind::Invalid);
+        assert_eq!(second.ok().unwrap().ended.await, Ok(3));
+    }
+
+    #[tokio::test]
+    async fn a_request_beyond_the_frame_limit_is_not_sent() {
+        let (client, keeper) = client(&[]);
+        let call = Call::Start {
+            container: "x".repeat(MAX_FRAME),
+        };
+        let failure = client.call(call).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Invalid);
+        keeper.set_nonblocking(true).unwrap();
+        let nothing = io::Read::read(&mut &keeper, &mut [0u8; 1]).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+    }
 }

@@ -139,7 +139,7 @@ fn put(file: &mut Option<File>, lines: &mut Vec<u8>, lost: &mut u64) {
 }
 
 /// Writes `lines`. A full disk costs lines, never the container.
-fn write(file: &mut File, lines: &mut Vec<u8>, lost: &mut u64) {
+fn write(file: &mut File, lines: &[u8], lost: &mut u64) {
     if lines.is_empty() {
         return;
     }

@@ -481,3 +481,7 @@ pub(crate) fn stop_signal(config: &ContainerConfig, image: &ImageDefaults) -> Re
         Err(_) => invalid(format!("stop_signal {} is unknown", config.stop_signal)),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

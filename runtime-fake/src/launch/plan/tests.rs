@@ -1,0 +1,367 @@
+//! The decisions of a launch plan, as tables.
+
+use cri::v1::{
+    Capability, ContainerMetadata, Int64Value, KeyValue, LinuxContainerConfig,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxMetadata, SeLinuxOption,
+    SecurityProfile, UserNamespace, security_profile::ProfileType,
+};
+use rstest::rstest;
+
+use super::*;
+
+fn sandbox() -> PodSandboxConfig {
+    PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: "web".into(),
+            namespace: "default".into(),
+            uid: "u".into(),
+            attempt: 0,
+        }),
+        log_directory: "/logs".into(),
+        ..Default::default()
+    }
+}
+
+fn options(sandbox: &mut PodSandboxConfig) -> &mut NamespaceOption {
+    let linux = sandbox.linux.get_or_insert_default();
+    let context: &mut LinuxSandboxSecurityContext = linux.security_context.get_or_insert_default();
+    context.namespace_options.get_or_insert_default()
+}
+
+fn pod_on(sandbox: &PodSandboxConfig, rung: Rung) -> Result<PodPlan, Invalid> {
+    pod(sandbox, rung, "/state/sandboxes/s".into(), false)
+}
+
+fn config() -> ContainerConfig {
+    ContainerConfig {
+        metadata: Some(ContainerMetadata {
+            name: "c".into(),
+            attempt: 0,
+        }),
+        command: vec!["/bin/true".into()],
+        ..Default::default()
+    }
+}
+
+fn context(config: &mut ContainerConfig) -> &mut LinuxContainerSecurityContext {
+    let linux: &mut LinuxContainerConfig = config.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default()
+}
+
+fn image() -> ImageDefaults {
+    ImageDefaults {
+        env: vec!["A=image".into(), "B=image".into()],
+        entrypoint: vec!["/entry".into()],
+        cmd: vec!["cmd".into()],
+        user: "web:www".into(),
+        working_dir: "/srv".into(),
+        stop_signal: Some("SIGQUIT".into()),
+    }
+}
+
+fn plan_on(
+    rung: Rung,
+    config: &ContainerConfig,
+    sandbox: &PodSandboxConfig,
+    image: &ImageDefaults,
+) -> Result<LaunchPlan, Invalid> {
+    let given = Given {
+        rung,
+        directory: "/state/sandboxes/s/containers/c".into(),
+        sandbox_directory: Path::new("/state/sandboxes/s"),
+        root: RootPlan::Host,
+        image,
+    };
+    container(config, sandbox, given)
+}
+
+fn plan(config: &ContainerConfig) -> Result<LaunchPlan, Invalid> {
+    plan_on(Rung::Root, config, &sandbox(), &image())
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, Invalid>, expected: &str) {
+    let message = result.unwrap_err().0;
+    assert!(message.contains(expected), "{message}");
+}
+
+#[rstest]
+#[case::nothing_said(|_: &mut NamespaceOption| {}, Rung::Root, (true, true, true))]
+#[case::own_processes(|o: &mut NamespaceOption| o.pid = NamespaceMode::Container.into(), Rung::Root, (true, true, false))]
+#[case::host_processes(|o: &mut NamespaceOption| o.pid = NamespaceMode::Node.into(), Rung::Rootless, (true, true, false))]
+#[case::host_network(|o: &mut NamespaceOption| o.network = NamespaceMode::Node.into(), Rung::Root, (false, true, true))]
+#[case::host_ipc(|o: &mut NamespaceOption| o.ipc = NamespaceMode::Node.into(), Rung::Root, (true, false, true))]
+#[case::no_namespaces(|_: &mut NamespaceOption| {}, Rung::Process, (false, false, false))]
+fn pod_namespaces(
+    #[case] change: fn(&mut NamespaceOption),
+    #[case] rung: Rung,
+    #[case] expected: (bool, bool, bool),
+) {
+    let mut sandbox = sandbox();
+    change(options(&mut sandbox));
+    let plan = pod_on(&sandbox, rung).unwrap();
+    assert_eq!((plan.own_network, plan.own_ipc, plan.shared_pids), expected);
+    // A host name goes with the network.
+    assert_eq!(plan.hostname, if expected.0 { "web" } else { "" });
+}
+
+#[rstest]
+#[case::no_metadata(|s: &mut PodSandboxConfig| s.metadata = None, "no metadata")]
+#[case::no_name(|s: &mut PodSandboxConfig| s.metadata.as_mut().unwrap().name.clear(), "metadata.name")]
+#[case::no_namespace(|s: &mut PodSandboxConfig| s.metadata.as_mut().unwrap().namespace.clear(), "metadata.namespace")]
+#[case::no_uid(|s: &mut PodSandboxConfig| s.metadata.as_mut().unwrap().uid.clear(), "metadata.uid")]
+#[case::user_namespace(|s: &mut PodSandboxConfig| options(s).userns_options = Some(UserNamespace { mode: NamespaceMode::Pod.into(), ..Default::default() }), "user namespace")]
+#[case::network_of_a_container(|s: &mut PodSandboxConfig| options(s).network = NamespaceMode::Container.into(), "namespace_options.network")]
+#[case::long_hostname(|s: &mut PodSandboxConfig| s.hostname = "x".repeat(65), "at most 64")]
+#[case::hostname_of_two_lines(|s: &mut PodSandboxConfig| s.hostname = "a\nb".into(), "line breaks")]
+fn pods_refused(#[case] change: fn(&mut PodSandboxConfig), #[case] expected: &str) {
+    let mut sandbox = sandbox();
+    change(&mut sandbox);
+    refused(pod_on(&sandbox, Rung::Root), expected);
+}
+
+#[rstest]
+#[case::network("net.ipv4.ip_forward", false, None)]
+#[case::with_slashes("net/ipv4/ip_forward", false, None)]
+#[case::ipc("kernel.shm_rmid_forced", false, None)]
+#[case::queues("fs.mqueue.msg_max", false, None)]
+#[case::of_the_hosts_network("net.ipv4.ip_forward", true, Some("no namespace of its own"))]
+#[case::ipc_beside_the_hosts_network("kernel.sem", true, None)]
+#[case::of_the_box("vm.swappiness", false, Some("would change the host"))]
+#[case::out_of_it("net/../vm/swappiness", false, Some("is not a name"))]
+#[case::no_name("", false, Some("is not a name"))]
+fn sysctls(#[case] name: &str, #[case] host_network: bool, #[case] error: Option<&str>) {
+    let mut sandbox = sandbox();
+    if host_network {
+        options(&mut sandbox).network = NamespaceMode::Node.into();
+    }
+    let linux: &mut LinuxPodSandboxConfig = sandbox.linux.get_or_insert_default();
+    linux.sysctls.insert(name.into(), "1".into());
+    match error {
+        None => assert_eq!(
+            pod_on(&sandbox, Rung::Root).unwrap().sysctls,
+            [(name.to_owned(), "1".to_owned())]
+        ),
+        Some(expected) => refused(pod_on(&sandbox, Rung::Root), expected),
+    }
+}
+
+/// CRI v1, ContainerConfig.command and args; as Docker's ENTRYPOINT and CMD.
+#[rstest]
+#[case::the_images(&[], &[], &["/entry", "cmd"])]
+#[case::other_arguments(&[], &["x"], &["/entry", "x"])]
+#[case::other_command(&["/c"], &[], &["/c"])]
+#[case::both(&["/c"], &["x"], &["/c", "x"])]
+fn commands(#[case] command: &[&str], #[case] args: &[&str], #[case] argv: &[&str]) {
+    let owned = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
+    let config = ContainerConfig {
+        command: owned(command),
+        args: owned(args),
+        ..config()
+    };
+    assert_eq!(plan(&config).unwrap().process.argv, argv);
+}
+
+#[test]
+fn the_clients_variables_come_last_and_its_directory_wins() {
+    let mut config = config();
+    config.envs = vec![KeyValue {
+        key: "A".into(),
+        value: "mine=1".into(),
+    }];
+    let process = plan(&config).unwrap().process;
+    assert_eq!(process.env, ["A=image", "B=image", "A=mine=1"]);
+    assert_eq!(process.cwd, "/srv");
+    config.working_dir = "/work".into();
+    assert_eq!(plan(&config).unwrap().process.cwd, "/work");
+}
+
+#[rstest]
+#[case::the_images(None, "", None, ("web", Some("www")))]
+#[case::number(Some(7), "", None, ("7", None))]
+#[case::name(None, "bob", None, ("bob", None))]
+#[case::number_and_group(Some(7), "", Some(8), ("7", Some("8")))]
+#[case::name_and_group(None, "bob", Some(8), ("bob", Some("8")))]
+fn users(
+    #[case] uid: Option<i64>,
+    #[case] name: &str,
+    #[case] gid: Option<i64>,
+    #[case] expected: (&str, Option<&str>),
+) {
+    let mut config = config();
+    context(&mut config).run_as_user = uid.map(|value| Int64Value { value });
+    context(&mut config).run_as_username = name.into();
+    context(&mut config).run_as_group = gid.map(|value| Int64Value { value });
+    let user = plan(&config).unwrap().process.user;
+    assert_eq!((user.user.as_str(), user.group.as_deref()), expected);
+}
+
+#[rstest]
+#[case::pods_by_default(None, None, Ok(Pids::Pod))]
+#[case::own(
+    Some(NamespaceMode::Container),
+    Some(NamespaceMode::Container),
+    Ok(Pids::Own)
+)]
+#[case::hosts(Some(NamespaceMode::Node), Some(NamespaceMode::Node), Ok(Pids::Host))]
+#[case::like_the_pod(Some(NamespaceMode::Container), None, Ok(Pids::Own))]
+#[case::shared_with_nobody(
+    Some(NamespaceMode::Container),
+    Some(NamespaceMode::Pod),
+    Err("without a shared process namespace")
+)]
+#[case::target(None, Some(NamespaceMode::Target), Err("TARGET is not supported"))]
+fn process_namespaces(
+    #[case] of_pod: Option<NamespaceMode>,
+    #[case] of_container: Option<NamespaceMode>,
+    #[case] expected: Result<Pids, &str>,
+) {
+    let (mut sandbox, mut config) = (sandbox(), config());
+    if let Some(mode) = of_pod {
+        options(&mut sandbox).pid = mode.into();
+    }
+    if let Some(mode) = of_container {
+        context(&mut config).namespace_options = Some(NamespaceOption {
+            pid: mode.into(),
+            ..Default::default()
+        });
+    }
+    let plan = plan_on(Rung::Root, &config, &sandbox, &image());
+    match expected {
+        Ok(pids) => assert_eq!(plan.unwrap().pids, pids),
+        Err(expected) => refused(plan, expected),
+    }
+}
+
+#[rstest]
+#[case::plain("c.log", Ok(Some("/logs/c.log")))]
+#[case::below("a/./b.log", Ok(Some("/logs/a/b.log")))]
+#[case::none("", Ok(None))]
+#[case::out("../c.log", Err("leads out"))]
+#[case::out_of_below("a/../../c.log", Err("leads out"))]
+#[case::elsewhere("/etc/passwd", Err("leads out"))]
+fn logs(#[case] path: &str, #[case] expected: Result<Option<&str>, &str>) {
+    let config = ContainerConfig {
+        log_path: path.into(),
+        ..config()
+    };
+    match expected {
+        Ok(path) => assert_eq!(
+            plan(&config).unwrap().log_path.as_deref(),
+            path.map(Path::new)
+        ),
+        Err(expected) => refused(plan(&config), expected),
+    }
+}
+
+#[rstest]
+#[case::no_metadata(|c: &mut ContainerConfig| c.metadata = None, "no metadata")]
+#[case::no_name(|c: &mut ContainerConfig| c.metadata.as_mut().unwrap().name.clear(), "metadata.name")]
+#[case::terminal(|c: &mut ContainerConfig| c.tty = true, "tty")]
+#[case::device(|c: &mut ContainerConfig| c.devices.push(Default::default()), "devices")]
+#[case::seccomp(|c: &mut ContainerConfig| context(c).seccomp = Some(profile()), "seccomp")]
+#[case::apparmor(|c: &mut ContainerConfig| context(c).apparmor = Some(profile()), "AppArmor")]
+#[case::selinux(|c: &mut ContainerConfig| context(c).selinux_options = Some(SeLinuxOption { level: "s0".into(), ..Default::default() }), "SELinux")]
+#[case::group_alone(|c: &mut ContainerConfig| context(c).run_as_group = Some(Int64Value { value: 1 }), "run_as_group")]
+#[case::negative_user(|c: &mut ContainerConfig| context(c).run_as_user = Some(Int64Value { value: -1 }), "run_as_user -1")]
+#[case::negative_group(|c: &mut ContainerConfig| context(c).supplemental_groups = vec![-1], "supplemental_groups -1")]
+#[case::capability(|c: &mut ContainerConfig| context(c).capabilities = Some(Capability { add_capabilities: vec!["FLY".into()], ..Default::default() }), "FLY")]
+#[case::variable(|c: &mut ContainerConfig| c.envs = vec![KeyValue { key: "A=B".into(), value: "".into() }], "A=B")]
+fn containers_refused(#[case] change: fn(&mut ContainerConfig), #[case] expected: &str) {
+    let mut config = config();
+    change(&mut config);
+    refused(plan(&config), expected);
+}
+
+fn profile() -> SecurityProfile {
+    SecurityProfile {
+        profile_type: ProfileType::Localhost.into(),
+        localhost_ref: "/p".into(),
+    }
+}
+
+#[test]
+fn nothing_to_run_is_refused() {
+    let config = ContainerConfig {
+        command: Vec::new(),
+        ..config()
+    };
+    let empty = ImageDefaults::default();
+    refused(
+        plan_on(Rung::Root, &config, &sandbox(), &empty),
+        "no command",
+    );
+    refused(exec(&config, &empty, Vec::new()), "no command");
+}
+
+#[test]
+fn what_needs_a_mount_namespace_is_refused_without_one() {
+    let mut config = config();
+    assert!(plan_on(Rung::Process, &config, &sandbox(), &image()).is_ok());
+    context(&mut config).readonly_rootfs = true;
+    refused(
+        plan_on(Rung::Process, &config, &sandbox(), &image()),
+        "readonly_rootfs",
+    );
+}
+
+#[test]
+fn paths_are_protected_unless_the_client_says_which() {
+    let mut config = config();
+    let default = plan(&config).unwrap();
+    assert_eq!(
+        (default.masked_paths.len(), default.read_only_paths.len()),
+        (MASKED.len(), READ_ONLY.len())
+    );
+    context(&mut config).masked_paths = vec!["/m".into()];
+    context(&mut config).readonly_paths = vec!["/r".into()];
+    let own = plan(&config).unwrap();
+    assert_eq!(
+        (own.masked_paths, own.read_only_paths),
+        (vec!["/m".to_owned()], vec!["/r".to_owned()])
+    );
+}
+
+/// An exec has the container's user, variables, directory and capabilities, and a command of its own.
+#[test]
+fn an_exec_is_like_its_container() {
+    let mut config = config();
+    context(&mut config).run_as_user = Some(Int64Value { value: 7 });
+    context(&mut config).no_new_privs = true;
+    config.args = vec!["dropped".into()];
+    let first = plan(&config).unwrap().process;
+    let further = exec(&config, &image(), vec!["ls".into()]).unwrap().process;
+    assert_eq!(further.argv, ["ls"]);
+    assert_eq!(
+        (
+            further.env,
+            further.cwd,
+            further.user,
+            further.capabilities,
+            further.no_new_privs
+        ),
+        (
+            first.env,
+            first.cwd,
+            first.user,
+            first.capabilities,
+            first.no_new_privs
+        )
+    );
+}
+
+#[rstest]
+#[case::the_clients(Signal::Sigusr1, Some("SIGQUIT"), 10)]
+#[case::the_images(Signal::RuntimeDefault, Some("SIGQUIT"), 3)]
+#[case::neither(Signal::RuntimeDefault, None, 15)]
+fn stop_signals(#[case] wished: Signal, #[case] of_image: Option<&str>, #[case] expected: i32) {
+    let mut config = config();
+    config.stop_signal = wished.into();
+    let image = ImageDefaults {
+        stop_signal: of_image.map(Into::into),
+        ..image()
+    };
+    assert_eq!(stop_signal(&config, &image), Ok(expected));
+    config.stop_signal = 1_000;
+    refused(stop_signal(&config, &image), "stop_signal 1000");
+}
