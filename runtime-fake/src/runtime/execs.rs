@@ -108,14 +108,15 @@ async fn read(from: &mut pipe::Receiver, into: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Takes what the pipe holds now. An orphan may go on writing for ever.
+/// Takes what the pipe holds now: an orphan may go on writing for ever. From the pipe itself, not through the reactor,
+/// which may not have heard yet that there is something to read.
 fn drain(from: &pipe::Receiver, into: &mut Vec<u8>) {
     let held = rustix::io::ioctl_fionread(from).unwrap_or(0);
     let mut left = usize::try_from(held).unwrap_or(usize::MAX);
     let mut chunk = [0u8; 16 << 10];
     while left > 0 {
         let wanted = left.min(chunk.len());
-        let Ok(n @ 1..) = from.try_read(&mut chunk[..wanted]) else {
+        let Ok(n @ 1..) = rustix::io::read(from, &mut chunk[..wanted]) else {
             return;
         };
         keep(into, &chunk[..n]);
