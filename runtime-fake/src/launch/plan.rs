@@ -333,6 +333,12 @@ fn log_path(directory: &str, path: &str) -> Result<Option<PathBuf>, Invalid> {
     if directory.is_empty() || path.is_empty() {
         return Ok(None);
     }
+    // The keeper, which opens it, has another working directory than the daemon.
+    if !Path::new(directory).is_absolute() {
+        return invalid(format!(
+            "log_directory {directory:?} of the sandbox is not an absolute path"
+        ));
+    }
     if Path::new(path)
         .components()
         .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))

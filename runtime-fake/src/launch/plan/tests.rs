@@ -254,6 +254,22 @@ fn logs(#[case] path: &str, #[case] expected: Result<Option<&str>, &str>) {
     }
 }
 
+#[test]
+fn a_log_directory_is_absolute() {
+    let sandbox = PodSandboxConfig {
+        log_directory: "logs".into(),
+        ..sandbox()
+    };
+    let config = ContainerConfig {
+        log_path: "c.log".into(),
+        ..config()
+    };
+    refused(
+        plan_on(Rung::Root, &config, &sandbox, &image()),
+        "log_directory",
+    );
+}
+
 #[rstest]
 #[case::no_metadata(|c: &mut ContainerConfig| c.metadata = None, "no metadata")]
 #[case::no_name(|c: &mut ContainerConfig| c.metadata.as_mut().unwrap().name.clear(), "metadata.name")]
