@@ -53,6 +53,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     generator
+        .field_attribute(
+            "runtime.v1.KeyValue.value",
+            "#[serde(with = \"crate::text\")]",
+        )
         // It holds secrets: `proto/redact.rs` writes its Debug form by hand.
         .skip_debug(["runtime.v1.AuthConfig"])
         .compile_fds(compiler.file_descriptor_set())?;

@@ -8,6 +8,7 @@
 //! | `proto/cri-v1.tsv` | the same contract as a table of facts, without comments |
 //! | `proto/contract.rs` | the test that the two are equal, field by field |
 //! | `proto/redact.rs` | the `Debug` form of credentials, without the secrets |
+//! | `proto/text.rs` | the JSON form of the values of variables, for a runtime's records |
 //! | `build.rs` | compiles the contract into [`v1`] and [`DESCRIPTORS`] |
 //!
 //! Clients start at [`v1::runtime_service_client::RuntimeServiceClient`] and
@@ -17,6 +18,7 @@
 #[cfg(test)]
 mod contract;
 mod redact;
+mod text;
 
 /// The generated types of package `runtime.v1`.
 #[expect(
