@@ -41,10 +41,9 @@ async fn a_manifest_that_goes_takes_everything_along_gracefully() {
     // It tells a pod that stays that it was asked, because its own log goes too.
     let told = node.runtime.root().join("told");
     std::fs::create_dir(&told).unwrap();
-    let script = format!(
-        "trap 'touch /told/asked; exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done"
-    );
-    let pod = manifest("p", "Always", &[("app", &script)])
+    let script =
+        "trap 'touch /told/asked; exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let pod = manifest("p", "Always", &[("app", script)])
         .replace(
             "volumes: [",
             &format!(
