@@ -179,13 +179,19 @@ pub(crate) fn remove(root: &Path) -> Result<(), RootError> {
             open_up(root);
             std::fs::remove_dir_all(root)
         }
+        // Somebody else took something in it away at the same time: the rest is still there.
+        Err(error) if error.kind() == ErrorKind::NotFound && root.exists() => {
+            std::fs::remove_dir_all(root)
+        }
         other => other,
     };
     match done {
-        Err(source) if source.kind() != ErrorKind::NotFound => Err(RootError::Remove {
-            path: root.to_owned(),
-            source,
-        }),
+        Err(source) if source.kind() != ErrorKind::NotFound || root.exists() => {
+            Err(RootError::Remove {
+                path: root.to_owned(),
+                source,
+            })
+        }
         _ => Ok(()),
     }
 }
