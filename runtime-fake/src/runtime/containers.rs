@@ -64,7 +64,7 @@ impl Runtime {
     ///
     /// A client that goes away during the grace leaves the container running; of two at once the shorter grace wins.
     pub(crate) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
-        let Ok(container) = self.store.state().container(id).cloned() else {
+        let Some(container) = self.store.state().container_if_there(id)?.cloned() else {
             return Ok(());
         };
         if container.ended() {
@@ -100,7 +100,7 @@ impl Runtime {
 
     /// Removes a container, killing it first if need be. Removing what is not there is no error.
     pub(crate) async fn remove_container(&self, id: &str) -> Result<(), Error> {
-        let Ok(container) = self.store.state().container(id).cloned() else {
+        let Some(container) = self.store.state().container_if_there(id)?.cloned() else {
             return Ok(());
         };
         self.stop_container(container.id.as_str(), Duration::ZERO)

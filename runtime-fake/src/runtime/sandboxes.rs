@@ -105,7 +105,8 @@ impl Runtime {
     /// Stops every container and takes the pod's namespaces and network down. Stopping what is stopped, or was never
     /// there, is no error (CRI v1, StopPodSandbox).
     pub(crate) async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
-        let Ok(id) = self.store.state().sandbox(id).map(|s| s.id.clone()) else {
+        let found = self.store.state().sandbox_if_there(id)?.cloned();
+        let Some(id) = found.map(|s| s.id.clone()) else {
             return Ok(());
         };
         self.tear_down(&id).await
@@ -141,7 +142,8 @@ impl Runtime {
 
     /// Removes a sandbox with its containers, stopping it first if need be. Removing what is not there is no error.
     pub(crate) async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
-        let Ok(id) = self.store.state().sandbox(id).map(|s| s.id.clone()) else {
+        let found = self.store.state().sandbox_if_there(id)?.cloned();
+        let Some(id) = found.map(|s| s.id.clone()) else {
             return Ok(());
         };
         self.tear_down(&id).await?;

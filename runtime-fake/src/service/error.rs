@@ -53,6 +53,7 @@ fn message(error: &dyn std::error::Error) -> String {
 fn refusal(refused: &Refused) -> Code {
     match refused {
         Refused::NoSandbox(_) | Refused::NoContainer(_) => Code::NotFound,
+        Refused::Ambiguous(_) => Code::InvalidArgument,
         Refused::NameTaken { .. } => Code::AlreadyExists,
         Refused::SandboxNotReady { .. } | Refused::WrongState { .. } => Code::FailedPrecondition,
         Refused::ShuttingDown => Code::Unavailable,

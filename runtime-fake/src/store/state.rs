@@ -32,6 +32,8 @@ pub(crate) enum Change {
 pub(crate) enum Refused {
     #[error("no such pod sandbox: {0}")]
     NoSandbox(String),
+    #[error("more than one id begins with {0}: give more of it")]
+    Ambiguous(String),
     #[error("no such container: {0}")]
     NoContainer(String),
     #[error(
@@ -188,14 +190,24 @@ impl State {
 
     /// The sandbox that a client means by `id`: a whole id, or the beginning of just one.
     pub(crate) fn sandbox(&self, id: &str) -> Result<&Arc<Sandbox>, Refused> {
-        by_prefix(&self.sandboxes, id, Sandbox::visible)
+        by_prefix(&self.sandboxes, id, Sandbox::visible)?
             .ok_or_else(|| Refused::NoSandbox(id.to_owned()))
     }
 
     /// The container that a client means by `id`: a whole id, or the beginning of just one.
     pub(crate) fn container(&self, id: &str) -> Result<&Arc<Container>, Refused> {
-        by_prefix(&self.containers, id, Container::visible)
+        by_prefix(&self.containers, id, Container::visible)?
             .ok_or_else(|| Refused::NoContainer(id.to_owned()))
+    }
+
+    /// The same, for calls that take one that is not there for one that is gone already.
+    pub(crate) fn sandbox_if_there(&self, id: &str) -> Result<Option<&Arc<Sandbox>>, Refused> {
+        by_prefix(&self.sandboxes, id, Sandbox::visible)
+    }
+
+    /// The same, for calls that take one that is not there for one that is gone already.
+    pub(crate) fn container_if_there(&self, id: &str) -> Result<Option<&Arc<Container>>, Refused> {
+        by_prefix(&self.containers, id, Container::visible)
     }
 }
 
@@ -203,21 +215,24 @@ fn by_prefix<'a, K, V>(
     records: &'a BTreeMap<K, Arc<V>>,
     id: &str,
     visible: impl Fn(&V) -> bool,
-) -> Option<&'a Arc<V>>
+) -> Result<Option<&'a Arc<V>>, Refused>
 where
     K: Ord + std::borrow::Borrow<str>,
 {
     if let Some(found) = records.get(id) {
-        return visible(found).then_some(found);
+        return Ok(visible(found).then_some(found));
     }
     if id.is_empty() {
-        return None;
+        return Ok(None);
     }
     let mut candidates = records
         .iter()
         .filter(|(key, value)| (*key).borrow().starts_with(id) && visible(value))
         .map(|(_, value)| value);
-    candidates.next().filter(|_| candidates.next().is_none())
+    match (candidates.next(), candidates.next()) {
+        (Some(_), Some(_)) => Err(Refused::Ambiguous(id.to_owned())),
+        (first, _) => Ok(first),
+    }
 }
 
 /// A state in words, for errors.
@@ -228,5 +243,100 @@ pub(crate) const fn words(state: ContainerState) -> &'static str {
         ContainerState::Running => "running",
         ContainerState::Exited => "exited",
         ContainerState::Lost => "lost",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use cri::v1::{PodSandboxConfig, PodSandboxMetadata};
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn sandbox(name: &str) -> Sandbox {
+        let metadata = PodSandboxMetadata {
+            name: name.to_owned(),
+            ..Default::default()
+        };
+        Sandbox {
+            id: SandboxId::random(),
+            config: PodSandboxConfig {
+                metadata: Some(metadata),
+                ..Default::default()
+            },
+            runtime_handler: String::new(),
+            state: SandboxState::Creating,
+            created_at: Timestamp::UNIX_EPOCH,
+            addresses: Vec::new(),
+        }
+    }
+
+    fn told(state: &mut State, change: Change) -> Vec<Told> {
+        let news = state.apply(change).unwrap().news;
+        news.into_iter().map(|(.., told)| told).collect()
+    }
+
+    #[test]
+    fn a_sandbox_is_told_of_once_it_is_ready() {
+        let mut state = State::default();
+        let made = sandbox("a");
+        let id = made.id.clone();
+        assert_eq!(told(&mut state, Change::AddSandbox(Box::new(made))), []);
+        assert!(state.sandbox(id.as_str()).is_err());
+        let ready = Change::Sandbox(id.clone(), SandboxEvent::Ready(Vec::new()));
+        assert_eq!(told(&mut state, ready), [Told::Created, Told::Started]);
+        let stopped = || Change::Sandbox(id.clone(), SandboxEvent::Stopped);
+        assert_eq!(told(&mut state, stopped()), [Told::Stopped]);
+        assert_eq!(told(&mut state, stopped()), []);
+        let removed = Change::RemoveSandbox(id.clone());
+        assert_eq!(told(&mut state, removed), [Told::Deleted]);
+        assert_eq!(told(&mut state, Change::RemoveSandbox(id)), []);
+    }
+
+    #[test]
+    fn a_name_is_taken_once() {
+        let mut state = State::default();
+        let _ = state
+            .apply(Change::AddSandbox(Box::new(sandbox("a"))))
+            .unwrap();
+        let again = state.apply(Change::AddSandbox(Box::new(sandbox("a"))));
+        assert!(matches!(again, Err(Refused::NameTaken { .. })));
+        assert!(
+            state
+                .apply(Change::AddSandbox(Box::new(sandbox("b"))))
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn the_beginning_of_an_id_will_do_if_it_is_of_one_only() {
+        let mut state = State::default();
+        // Among 17 ids two begin with the same digit.
+        for number in 0..17 {
+            let made = sandbox(&number.to_string());
+            let id = made.id.clone();
+            let _ = state.apply(Change::AddSandbox(Box::new(made))).unwrap();
+            let _ = state
+                .apply(Change::Sandbox(id, SandboxEvent::Ready(Vec::new())))
+                .unwrap();
+        }
+        let ids: Vec<String> = state.sandboxes.keys().map(ToString::to_string).collect();
+        let digit = |id: &str| id[..1].to_owned();
+        let shared = ids
+            .iter()
+            .find(|id| ids.iter().filter(|o| digit(o) == digit(id)).count() > 1)
+            .unwrap();
+        let ambiguous = Refused::Ambiguous(digit(shared));
+        assert_eq!(
+            state.sandbox_if_there(&digit(shared)).unwrap_err(),
+            ambiguous
+        );
+        assert_eq!(state.sandbox(&shared[..40]).unwrap().id.as_str(), shared);
+        assert!(state.sandbox_if_there("no id").unwrap().is_none());
+        assert_eq!(
+            state.sandbox("").unwrap_err(),
+            Refused::NoSandbox(String::new())
+        );
     }
 }
