@@ -27,6 +27,8 @@ mod sandbox;
 mod server;
 mod service;
 mod store;
+#[allow(dead_code, reason = "the server comes next")]
+mod streaming;
 
 pub use config::Config;
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};

@@ -9,6 +9,7 @@ mod execs;
 mod network;
 pub(crate) mod pods;
 mod sandboxes;
+mod streams;
 
 use std::{
     path::PathBuf,

@@ -1,0 +1,3 @@
+//! Exec, Attach and PortForward: what a client that comes with a URL of theirs is given.
+
+pub(crate) mod target;
