@@ -4,10 +4,12 @@
 //!
 //! It makes no decisions: plans come in, facts go out. See [`protocol`] for the two.
 
+mod calls;
 mod child;
 pub(crate) mod client;
 mod connection;
 mod container;
+mod ending;
 mod exec;
 pub(crate) mod frame;
 mod output;
@@ -23,7 +25,7 @@ mod user;
 use std::{
     collections::BTreeMap,
     os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        fd::{AsFd as _, BorrowedFd},
         unix::net::UnixListener,
     },
     time::Duration,
@@ -34,19 +36,16 @@ use nix::{
     sys::{
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
-        wait::{WaitPidFlag, WaitStatus, waitpid},
+        wait::WaitPidFlag,
     },
     unistd::Pid,
 };
 
 use connection::Connection;
-use container::{Container, News, Phase};
+use container::Container;
 use exec::Execs;
-use jiff::Timestamp;
 use pod::Pod;
-use protocol::{
-    Call, ContainerState, Event, Exit, Failure, FailureKind, Message, Outcome, Request,
-};
+use protocol::{Message, Outcome};
 use step::Step;
 
 /// How long a keeper that nobody has spoken to waits for its daemon.
@@ -199,288 +198,8 @@ impl Keeper {
     fn reply(&mut self, number: u64, result: Step<Outcome>) {
         self.say(&Message::Reply { number, result });
     }
-
-    fn answer(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
-        let number = request.number;
-        match self.call(request, descriptors) {
-            Ok(Some(outcome)) => self.reply(number, Ok(outcome)),
-            Ok(None) => {}
-            Err(failure) => self.reply(number, Err(failure)),
-        }
-    }
-
-    /// Does what is asked; `None` when the answer comes later.
-    fn call(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Step<Option<Outcome>> {
-        let number = request.number;
-        match request.call {
-            Call::Setup(plan) => {
-                if self.pod.is_some() {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the pod is set up already",
-                    ));
-                }
-                self.pod = Some(pod::set_up(*plan, descriptors)?);
-                Ok(Some(Outcome::Setup { pid: own_pid() }))
-            }
-            Call::Create { container, plan } => {
-                let Some(pod) = &self.pod else {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the pod is not set up",
-                    ));
-                };
-                if self.containers.contains_key(&container) {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the container is there already",
-                    ));
-                }
-                let created = Container::create(&plan, pod, number)?;
-                self.containers.insert(container, created);
-                Ok(None)
-            }
-            Call::Start { container } => self.container(&container)?.start(number).map(|()| None),
-            Call::Signal { container, signal } => {
-                self.container(&container)?.signal(signal);
-                Ok(Some(Outcome::Done))
-            }
-            Call::Exec { container, plan } => {
-                let target = self.container(&container)?;
-                if target.phase != Phase::Running {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the container is not running",
-                    ));
-                }
-                let (pid, rung) = (target.pid, target.rung);
-                self.execs
-                    .start(number, &plan, rung, pid, descriptors)
-                    .map(|()| None)
-            }
-            Call::KillExec { pid } => {
-                self.execs.kill(pid);
-                Ok(Some(Outcome::Done))
-            }
-            Call::ReopenLog { container } => {
-                let target = self.container(&container)?;
-                if target.phase != Phase::Running {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the container is not running: its log file is closed",
-                    ));
-                }
-                let path = target.output.path();
-                step::Doing::doing(
-                    target.output.open(),
-                    format_args!("open the log file {path}"),
-                )?;
-                Ok(Some(Outcome::Done))
-            }
-            Call::Forget { container } => match self.containers.get_mut(&container) {
-                Some(found) if found.phase != Phase::Exited => {
-                    found.forget.push(number);
-                    found.signal(libc::SIGKILL);
-                    Ok(None)
-                }
-                Some(_) | None => {
-                    self.containers.remove(&container);
-                    Ok(Some(Outcome::Done))
-                }
-            },
-            Call::State => Ok(Some(Outcome::State {
-                pid: own_pid(),
-                containers: self.containers.iter().map(|(id, c)| state(id, c)).collect(),
-            })),
-            Call::Shutdown => {
-                self.ending = Some(number);
-                Ok(None)
-            }
-        }
-    }
-
-    fn container(&mut self, id: &str) -> Step<&mut Container> {
-        self.containers.get_mut(id).ok_or_else(|| {
-            Failure::new(FailureKind::NotFound, "the keeper knows no such container")
-        })
-    }
-
-    /// Follows a container through its set-up.
-    fn hear(&mut self, id: &str) {
-        loop {
-            let Some(container) = self.containers.get_mut(id) else {
-                return;
-            };
-            let (news, phase, pid) = (container.news(), container.phase, container.pid);
-            let (number, result) = match (news, phase) {
-                (News::Ready(user), Phase::Creating { number }) => {
-                    container.phase = Phase::Created;
-                    (number, Ok(Outcome::Created { pid, user }))
-                }
-                (News::Closed, Phase::Starting { number }) if container.start_error.is_none() => {
-                    let at = Timestamp::now();
-                    container.started = Some(at);
-                    container.phase = Phase::Running;
-                    (number, Ok(Outcome::Started { at }))
-                }
-                (News::Failed(failure), Phase::Starting { number }) => {
-                    container.start_error = Some(failure.clone());
-                    (number, Err(failure))
-                }
-                // Answered when it has ended, so that the same id can be tried again at once.
-                (News::Failed(failure), Phase::Creating { .. }) => {
-                    container.start_error = Some(failure);
-                    continue;
-                }
-                (News::Nothing, _) => return,
-                (News::Ready(_) | News::Failed(_) | News::Closed, _) => continue,
-            };
-            self.reply(number, result);
-        }
-    }
-
-    /// Takes the exit status of every child that has ended.
-    fn reap(&mut self, flags: WaitPidFlag) {
-        loop {
-            let (pid, code) = match waitpid(None, Some(flags)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, code),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
-                Err(nix::errno::Errno::EINTR) => continue,
-                Ok(WaitStatus::StillAlive) | Err(_) => return,
-                Ok(
-                    WaitStatus::Stopped(..)
-                    | WaitStatus::Continued(_)
-                    | WaitStatus::PtraceEvent(..)
-                    | WaitStatus::PtraceSyscall(_),
-                ) => continue,
-            };
-            self.ended(pid.as_raw(), code);
-        }
-    }
-
-    fn ended(&mut self, pid: i32, code: i32) {
-        let found = self
-            .containers
-            .iter()
-            .find(|(_, c)| c.pid == pid && c.phase != Phase::Exited)
-            .map(|(id, _)| id.clone());
-        if let Some(id) = found {
-            self.hear(&id);
-            self.container_ended(&id, code);
-            return;
-        }
-        for message in self.execs.ended(pid, code) {
-            self.say(&message);
-        }
-    }
-
-    fn container_ended(&mut self, id: &str, code: i32) {
-        let Some(container) = self.containers.get_mut(id) else {
-            return;
-        };
-        let before = container.phase;
-        let reported = container.start_error.is_some();
-        let exit = container.ended(code);
-        let waiting = std::mem::take(&mut container.forget);
-        match before {
-            // It never was: the answer to Create says why.
-            Phase::Creating { number } => {
-                let failure = self.containers.remove(id).and_then(|c| c.start_error);
-                let unexplained = || {
-                    Failure::new(
-                        FailureKind::System,
-                        format!(
-                            "the container's first process ended with {code} during its set-up"
-                        ),
-                    )
-                };
-                self.reply(number, Err(failure.unwrap_or_else(unexplained)));
-            }
-            Phase::Starting { number } if !reported => {
-                self.reply(
-                    number,
-                    Err(Failure::new(
-                        FailureKind::System,
-                        format!(
-                            "the container's first process ended with {code} before its program ran"
-                        ),
-                    )),
-                );
-                self.tell_exit(id, exit);
-            }
-            Phase::Created | Phase::Starting { .. } | Phase::Running | Phase::Exited => {
-                self.tell_exit(id, exit)
-            }
-        }
-        if !waiting.is_empty() {
-            self.containers.remove(id);
-        }
-        for number in waiting {
-            self.reply(number, Ok(Outcome::Done));
-        }
-    }
-
-    fn tell_exit(&mut self, id: &str, exit: Exit) {
-        if let Some(pod) = &self.pod {
-            // The daemon may be away: what it does not hear now it reads later.
-            if let Err(error) = record::exit(&pod.plan.directory, id, &exit) {
-                let _ = std::io::Write::write_all(
-                    &mut std::io::stderr(),
-                    format!("keeper: failed to record the exit of {id}: {error}\n").as_bytes(),
-                );
-            }
-        }
-        self.say(&Message::Event(Event::Exited {
-            container: id.to_owned(),
-            exit,
-        }));
-    }
-
-    /// Kills everything, tells the last news and ends.
-    fn end(mut self) -> std::io::Result<()> {
-        loop {
-            let children = record::children(own_pid());
-            if children.is_empty() {
-                break;
-            }
-            for pid in &children {
-                sys::kill(*pid, libc::SIGKILL);
-            }
-            // Orphans of those that end now become our children: look again after each.
-            match waitpid(None, Some(WaitPidFlag::empty())) {
-                Ok(WaitStatus::Exited(pid, code)) => self.ended(pid.as_raw(), code),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => {
-                    self.ended(pid.as_raw(), 128 + signal as i32)
-                }
-                Err(nix::errno::Errno::ECHILD) => break,
-                Ok(_) | Err(_) => {}
-            }
-        }
-        if let Some(number) = self.ending {
-            self.reply(number, Ok(Outcome::Done));
-        }
-        if let Some(connection) = &mut self.connection {
-            // A daemon that is gone reads the records.
-            let _ = connection.flush_all();
-        }
-        Ok(())
-    }
 }
 
 fn own_pid() -> i32 {
     Pid::this().as_raw()
-}
-
-fn state(id: &str, container: &Container) -> ContainerState {
-    let pid = if container.phase == Phase::Exited {
-        0
-    } else {
-        container.pid
-    };
-    ContainerState {
-        container: id.to_owned(),
-        pid,
-        started: container.started,
-        exit: container.exit.clone(),
-    }
 }
