@@ -7,6 +7,7 @@ use crate::exit::Exit;
 pub(crate) mod agent;
 pub(crate) mod args;
 pub(crate) mod completions;
+pub(crate) mod config;
 mod dirs;
 pub(crate) mod endpoint;
 pub(crate) mod logging;
@@ -78,6 +79,7 @@ mod tests {
     #[case("crib run a.yaml --isolation strong")]
     #[case("crib runtime --listen tcp://localhost:1")]
     #[case("crib runtime --listen unix://relative")]
+    #[case("crib runtime --registry-mirror docker.io")]
     #[case("crib agent --manifests /m")]
     #[case("crib agent --runtime-endpoint unix:///s")]
     #[case("crib completions cobol")]
@@ -95,6 +97,9 @@ mod tests {
     )]
     #[case("crib run a.yaml --isolation rootless --state-dir /tmp/x")]
     #[case("crib runtime")]
+    #[case(
+        "crib runtime --config c.yaml --registry-mirror docker.io=http://127.0.0.1:5000 --registry-mirror *=https://m"
+    )]
     #[case(
         "crib runtime --listen unix:///run/x.sock --until-stdin-closes --ephemeral --log-format json --log-level debug"
     )]

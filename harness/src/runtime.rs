@@ -69,6 +69,8 @@ pub struct Options {
     isolation: Option<String>,
     user: Option<(u32, u32)>,
     archives: Vec<PathBuf>,
+    config: Option<String>,
+    arguments: Vec<String>,
 }
 
 impl Options {
@@ -97,6 +99,20 @@ impl Options {
     #[must_use]
     pub fn archive(mut self, path: &Path) -> Self {
         self.archives.push(path.to_owned());
+        self
+    }
+
+    /// The text of a configuration file, for `--config`.
+    #[must_use]
+    pub fn config(mut self, yaml: &str) -> Self {
+        self.config = Some(yaml.to_owned());
+        self
+    }
+
+    /// One more word of the command line, as `--registry-mirror=docker.io=http://127.0.0.1:5000`.
+    #[must_use]
+    pub fn argument(mut self, word: impl Into<String>) -> Self {
+        self.arguments.push(word.into());
         self
     }
 
@@ -289,6 +305,12 @@ impl Runtime {
         for archive in &self.options.archives {
             command.arg("--image-archive").arg(archive);
         }
+        if let Some(text) = &self.options.config {
+            let path = self.root().join("config.yaml");
+            fs::write(&path, text).map_err(io("write the runtime's configuration"))?;
+            command.arg("--config").arg(path);
+        }
+        command.args(&self.options.arguments);
         let mut process = Process::spawn(&mut command).map_err(io("start the runtime"))?;
         let stdin = process.take_stdin();
         let stdout = process.take_stdout();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::isolation::Isolation;
+use crate::registry::Registries;
 
 /// The runtime's settings.
 #[derive(Debug, Clone)]
@@ -15,6 +16,8 @@ pub struct Config {
     pub image_archives: Vec<PathBuf>,
     /// Every pod ends with the daemon, however that ends, and nothing is left.
     pub ephemeral: bool,
+    /// How images are pulled from registries.
+    pub registries: Registries,
 }
 
 impl Config {
@@ -26,6 +29,7 @@ impl Config {
             isolation,
             image_archives: Vec::new(),
             ephemeral: false,
+            registries: Registries::default(),
         }
     }
 }

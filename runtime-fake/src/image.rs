@@ -38,6 +38,7 @@ pub use self::digest::{Digest, DigestError};
 pub use self::limits::Limits;
 pub use self::problem::{ImageError, Problem};
 pub use self::record::{ImageConfig, ImageId, ImageRecord, UserName};
+pub use self::reference::is_host;
 pub use self::reference::{Reference, ReferenceError};
 
 use self::archive::Archive;

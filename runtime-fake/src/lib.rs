@@ -21,6 +21,7 @@ mod launch;
 mod log;
 pub mod net;
 mod recovery;
+pub mod registry;
 mod resolv;
 mod runtime;
 mod sandbox;

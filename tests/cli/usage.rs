@@ -7,7 +7,16 @@ async fn bad_usage_is_2_with_a_sentence() {
     let place = Place::new();
     let empty = place.path("empty");
     std::fs::create_dir(&empty).unwrap();
-    let table: [(&[&str], &str); 6] = [
+    let config = place.file("c.yaml", "registries:\n  docker.io: {mirror: x}\n");
+    let table: [(&[&str], &str); 8] = [
+        (
+            &["runtime", "--config", &config],
+            "c.yaml:2:15: registries.docker.io.mirror: unknown field `mirror`, expected one of",
+        ),
+        (
+            &["runtime", "--config", "/nowhere.yaml"],
+            "cannot read the configuration /nowhere.yaml: No such file",
+        ),
         (&[], "Usage: crib"),
         (&["run"], "required arguments were not provided"),
         (&["run", "--timeout", "soon", "x"], "is no duration"),

@@ -4,10 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
-use runtime_fake::{Config, Isolation, IsolationWish};
+use runtime_fake::{Config, IsolationWish};
 use tokio_util::sync::CancellationToken;
 
 use super::args::UnixEndpoint;
+use super::config::{File, MirrorFlag};
 use super::dirs::default_dir;
 use super::endpoint::{default_listen, listen};
 use super::logging::{self, LogArgs};
@@ -39,6 +40,12 @@ pub(crate) struct RuntimeArgs {
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; can be given several times
     #[arg(long, value_name = "PATH")]
     image_archive: Vec<PathBuf>,
+    /// A file of settings; examples/runtime.yaml has all there are
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ask this mirror first for the images of a registry; can be given several times, and for every registry as *=URL
+    #[arg(long, value_name = "HOST=URL")]
+    registry_mirror: Vec<MirrorFlag>,
     /// End and remove every pod when standard input reaches its end
     #[arg(long)]
     until_stdin_closes: bool,
@@ -62,6 +69,17 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
         let _ = nix::unistd::setsid();
     }
     logging::to_stderr(args.log);
+    let file = match args
+        .config
+        .as_deref()
+        .map_or_else(|| Ok(File::default()), File::read)
+    {
+        Ok(file) => file,
+        Err(error) => {
+            complain(&error);
+            return Exit::BadInput;
+        }
+    };
     let root = nix::unistd::geteuid().is_root();
     let state_dir = match args
         .state_dir
@@ -106,7 +124,12 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
-    let exit = tokio.block_on(serve(&args, isolation, state_dir, listener, &endpoint));
+    let mut config = Config::new(state_dir, isolation);
+    config.image_archives.clone_from(&args.image_archive);
+    config.ephemeral = args.ephemeral || args.until_stdin_closes;
+    file.apply(&mut config);
+    MirrorFlag::apply(&args.registry_mirror, &mut config.registries);
+    let exit = tokio.block_on(serve(&args, config, listener, &endpoint));
     tokio.shutdown_background();
     // Others may have the path by now only if somebody removed ours by hand.
     let _ = std::fs::remove_file(endpoint.path());
@@ -120,8 +143,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
 
 async fn serve(
     args: &RuntimeArgs,
-    isolation: Isolation,
-    state_dir: PathBuf,
+    config: Config,
     listener: std::os::unix::net::UnixListener,
     endpoint: &UnixEndpoint,
 ) -> Exit {
@@ -140,10 +162,8 @@ async fn serve(
             return Exit::NoRuntime;
         }
     };
-    let mut config = Config::new(state_dir.clone(), isolation);
-    config.image_archives.clone_from(&args.image_archive);
-    config.ephemeral = args.ephemeral || args.until_stdin_closes;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, state_dir = %state_dir.display(), %isolation, "starting");
+    let (state_dir, isolation) = (config.state_dir.display(), config.isolation);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, %state_dir, %isolation, "starting");
     let serving = runtime_fake::serve(listener, config, shutdown.clone());
     tokio::pin!(serving);
     // Whoever started this process waits for the line, so it is said when the first question was answered.

@@ -145,7 +145,7 @@ fn is_repository(text: &str) -> bool {
 }
 
 /// A host name or a bracketed IPv6 address, with an optional port.
-fn is_host(text: &str) -> bool {
+pub fn is_host(text: &str) -> bool {
     let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, rest)) => {
             let address_fits =

@@ -1,0 +1,173 @@
+//! The file that `crib runtime --config` reads: YAML, and nothing in it that is not known.
+//!
+//! Each section is a module of its own below this one. `examples/runtime.yaml` shows all of them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use runtime_fake::Config;
+use serde::Deserialize;
+
+mod registries;
+
+use registries::{Pull, RegistriesSection};
+
+pub(crate) use registries::MirrorFlag;
+
+/// The whole file. Every section may be left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct File {
+    registries: RegistriesSection,
+    pull: Pull,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// No file, or no text.
+    #[error("cannot read the configuration {}", .file.display())]
+    Read {
+        /// Which file.
+        file: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
+    /// Something in it is not understood.
+    #[error("{}:{line}:{column}: {at}{problem}", .file.display())]
+    Content {
+        /// Which file.
+        file: PathBuf,
+        /// Where in it.
+        line: u64,
+        /// Likewise.
+        column: u64,
+        /// `registries.docker.io.mirrors[0]: `, or nothing where no field is to blame.
+        at: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl File {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// With the place of the first problem.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            file: path.to_owned(),
+            source,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let mut track = serde_path_to_error::Track::new();
+        let read = serde_saphyr::with_deserializer_from_str(text, |yaml| {
+            Self::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track))
+        });
+        read.map_err(|error| {
+            let place = error.location();
+            let (line, column) = place.map_or((1, 1), |place| (place.line(), place.column()));
+            let said = error.without_snippet().to_string();
+            let said = said
+                .split(&format!(" at line {line}, column {column}"))
+                .next();
+            let at = match track.path().to_string() {
+                none if none == "." || none == "?" => String::new(),
+                at => format!("{at}: "),
+            };
+            ConfigError::Content {
+                file: path.to_owned(),
+                line,
+                column,
+                at,
+                problem: said.unwrap_or_default().to_owned(),
+            }
+        })
+    }
+
+    /// Puts what it says into `config`.
+    pub(crate) fn apply(self, config: &mut Config) {
+        self.registries.apply(&mut config.registries);
+        self.pull.apply(&mut config.registries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::unknown_section(
+        "registry:\n",
+        "c.yaml:1:1: registry: unknown field `registry`, expected one of registries, pull"
+    )]
+    #[case::unknown_field(
+        "registries:\n  docker.io:\n    mirror: x\n",
+        "c.yaml:3:5: registries.docker.io.mirror: unknown field `mirror`"
+    )]
+    #[case::no_url(
+        "registries:\n  docker.io:\n    mirrors:\n    - http://a\n    - b\n",
+        "c.yaml:5:7: registries.docker.io.mirrors[1]: \"b\" is not the URL of a mirror"
+    )]
+    #[case::no_host(
+        "registries:\n  docker.io/library: {}\n",
+        "c.yaml:2:3: registries.docker.io/library: \"docker.io/library\" is not a registry's host"
+    )]
+    #[case::no_boolean(
+        "registries:\n  docker.io:\n    plain_http: 7\n",
+        "c.yaml:3:17: registries.docker.io.plain_http: invalid boolean"
+    )]
+    #[case::no_yaml("registries: {\n", "c.yaml:")]
+    #[case::twice("pull: {}\npull: {}\n", "c.yaml:2:1: duplicate mapping key: pull")]
+    #[case::half_a_login(
+        "registries:\n  docker.io:\n    credentials:\n      username: me\n",
+        "registries.docker.io.credentials: give username and password, or identity_token, or registry_token"
+    )]
+    #[case::everybodys_login(
+        "registries:\n  '*':\n    credentials: {registry_token: x}\n",
+        "credentials for every host would be sent to all of them: name the host"
+    )]
+    #[case::relative(
+        "pull:\n  docker_config: config.json\n",
+        "pull.docker_config: the path must be absolute"
+    )]
+    #[case::no_duration(
+        "pull:\n  progress_timeout: soon\n",
+        "c.yaml:2:21: pull.progress_timeout: \"soon\" is no duration"
+    )]
+    #[case::no_layers(
+        "pull:\n  parallel_layers: 0\n",
+        "pull.parallel_layers: must be at least 1"
+    )]
+    fn refused(#[case] text: &str, #[case] want: &str) {
+        let said = File::parse(Path::new("c.yaml"), text)
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains(want), "{said}");
+        assert!(!said.contains('\n'), "{said}");
+    }
+
+    #[rstest]
+    #[case::nothing("")]
+    #[case::a_comment("# nothing yet\n")]
+    #[case::the_example(include_str!("../../../examples/runtime.yaml"))]
+    fn accepted(#[case] text: &str) {
+        File::parse(Path::new("c.yaml"), text).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_not_there() {
+        let error = File::read(Path::new("/nowhere/c.yaml")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot read the configuration /nowhere/c.yaml"
+        );
+    }
+}
