@@ -11,6 +11,7 @@ mod connection;
 mod container;
 mod ending;
 mod exec;
+pub(crate) mod forward;
 pub(crate) mod frame;
 mod output;
 mod pod;

@@ -3,13 +3,17 @@
 mod capability;
 mod mounts;
 mod plan;
+mod ports;
 mod signal;
+mod sysctl;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use plan::{Given, ImageDefaults, Invalid, container, exec, pod, stop_signal};
+pub(crate) use ports::{HostPort, Transport, host_ports};
+pub(crate) use sysctl::of_network;
 
 /// What the box lets the runtime do; the same plans are carried out differently on each rung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +46,8 @@ pub(crate) struct PodPlan {
     pub shared_pids: bool,
     /// Kernel parameters of the pod's namespaces, by their dotted names.
     pub sysctls: Vec<(String, String)>,
+    /// The ports of the host that lead to the pod's; none in the host's network.
+    pub host_ports: Vec<HostPort>,
 }
 
 /// A container, from its root file system to the arguments of its first process.

@@ -8,6 +8,7 @@ mod error;
 mod execs;
 mod network;
 pub(crate) mod pods;
+mod ports;
 mod sandboxes;
 mod streams;
 
@@ -21,6 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(crate) use error::{Error, io};
 pub(crate) use network::Network;
 pub(crate) use pods::Pods;
+pub(crate) use ports::PortError;
 
 use crate::{
     config::Config,

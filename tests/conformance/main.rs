@@ -9,6 +9,7 @@ mod confinement;
 mod create;
 mod events;
 mod exec;
+mod host_ports;
 mod hostile;
 mod image;
 mod logs;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use super::{
     Keeper,
     container::{Container, Phase},
-    own_pid, pod,
+    forward, own_pid, pod,
     protocol::{Call, ContainerState, Failure, FailureKind, Outcome, Request},
     step::{self, Step},
 };
@@ -33,6 +33,19 @@ impl Keeper {
                 }
                 self.pod = Some(pod::set_up(*plan, descriptors)?);
                 Ok(Some(Outcome::Setup { pid: own_pid() }))
+            }
+            Call::Connected { forward } => {
+                let Some(pod) = &self.pod else {
+                    return Err(Failure::new(
+                        FailureKind::WrongState,
+                        "the pod is not set up",
+                    ));
+                };
+                pod::set_network_sysctls(&pod.plan)?;
+                if let Some(plan) = forward {
+                    forward::start(&plan, descriptors)?;
+                }
+                Ok(Some(Outcome::Done))
             }
             Call::Create { container, plan } => {
                 let Some(pod) = &self.pod else {

@@ -21,6 +21,7 @@ use tokio::{
 };
 
 use super::{
+    forward::ForwardPlan,
     frame::{MAX_FRAME, Receiver, encode, send},
     protocol::{Call, Event, Failure, FailureKind, Message, Outcome, Request, SOCKET},
 };
@@ -115,6 +116,16 @@ impl KeeperClient {
         held: Vec<OwnedFd>,
     ) -> Result<Outcome, Failure> {
         self.call_with(Call::Setup(Box::new(plan)), held, None)
+            .await
+    }
+
+    /// Tells that the pod has its network; `sockets` are those that `forward` is about.
+    pub(crate) async fn connected(
+        &self,
+        forward: Option<ForwardPlan>,
+        sockets: Vec<OwnedFd>,
+    ) -> Result<Outcome, Failure> {
+        self.call_with(Call::Connected { forward }, sockets, None)
             .await
     }
 

@@ -17,7 +17,7 @@ use super::{
     step::{Doing as _, Step},
     sys::{self, Fork},
 };
-use crate::launch::{PodPlan, Rung};
+use crate::launch::{PodPlan, Rung, of_network};
 
 /// A pod that is set up.
 pub(super) struct Pod {
@@ -51,7 +51,7 @@ pub(super) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
         if plan.own_ipc {
             shm = Some(mount_shm(&plan.directory)?);
         }
-        for (name, value) in &plan.sysctls {
+        for (name, value) in plan.sysctls.iter().filter(|(name, _)| !of_network(name)) {
             set_sysctl(name, value)?;
         }
     }
@@ -74,6 +74,12 @@ fn mount_shm(directory: &Path) -> Step<PathBuf> {
     mount("shm", &at, "tmpfs", flags, Some(c"mode=1777,size=65536k"))
         .doing("mount the pod's shared memory")?;
     Ok(at)
+}
+
+/// Some of these are of an interface, which is there when the pod is connected.
+pub(super) fn set_network_sysctls(plan: &PodPlan) -> Step {
+    let mut network = plan.sysctls.iter().filter(|(name, _)| of_network(name));
+    network.try_for_each(|(name, value)| set_sysctl(name, value))
 }
 
 fn set_sysctl(name: &str, value: &str) -> Step {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::forward::ForwardPlan;
 use crate::launch::{ExecPlan, LaunchPlan, PodPlan};
 
 /// A numbered call of the daemon.
@@ -28,6 +29,12 @@ pub(crate) struct Request {
 pub(crate) enum Call {
     /// Make the pod's namespaces. Once, first. Descriptors that come along are held open as long as the pod lives.
     Setup(Box<PodPlan>),
+    /// The pod has its network: set the kernel parameters of it, and forward the host's ports, whose listening sockets
+    /// come along. Once, at most.
+    Connected {
+        /// Where what comes in on which socket goes; none when there are no host ports.
+        forward: Option<ForwardPlan>,
+    },
     /// Bring a container up to its barrier: everything but the last `execve`.
     Create {
         /// The container's id.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, UserPlan, capability, mounts,
-    signal,
+    ports, signal, sysctl,
 };
 
 /// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them.
@@ -133,7 +133,7 @@ pub(crate) fn pod(
         .map(|l| l.sysctls.clone().into_iter().collect())
         .unwrap_or_default();
     for name in sysctls.keys() {
-        check_sysctl(name, own(wished.network), own(wished.ipc))?;
+        sysctl::check(name, own(wished.network), own(wished.ipc))?;
     }
     let hostname = if own(wished.network) {
         hostname(config)?
@@ -149,6 +149,16 @@ pub(crate) fn pod(
         own_ipc: own(wished.ipc),
         shared_pids: wished.pid == NamespaceMode::Pod as i32 && rung != Rung::Process,
         sysctls: sysctls.into_iter().collect(),
+        // In the host's network a pod's ports are the host's own already (as with containerd and CRI-O).
+        host_ports: if wished.network == NamespaceMode::Node as i32 {
+            Vec::new()
+        } else {
+            let ports = ports::host_ports(&config.port_mappings)?.into_iter();
+            // Without a network namespace a program that listens on the same port has the host's already.
+            ports
+                .filter(|port| rung != Rung::Process || port.host_port != port.pod_port)
+                .collect()
+        },
     })
 }
 
@@ -164,31 +174,6 @@ fn hostname(config: &PodSandboxConfig) -> Result<String, Invalid> {
         ));
     }
     Ok(name.chars().take(63).collect())
-}
-
-/// Only parameters of the pod's own namespaces may be set (Kubernetes calls the others node-level).
-fn check_sysctl(name: &str, own_network: bool, own_ipc: bool) -> Result<(), Invalid> {
-    let dotted = name.replace('/', ".");
-    if dotted
-        .split('.')
-        .any(|part| part.is_empty() || part == "..")
-    {
-        return invalid(format!("sysctl {name:?} is not a name"));
-    }
-    let ipc = dotted.starts_with("fs.mqueue.")
-        || dotted.starts_with("kernel.msg")
-        || dotted.starts_with("kernel.sem")
-        || dotted.starts_with("kernel.shm");
-    match (dotted.starts_with("net."), ipc) {
-        (true, _) if own_network => Ok(()),
-        (_, true) if own_ipc => Ok(()),
-        (true, _) | (_, true) => invalid(format!(
-            "sysctl {name:?} would change the host: the pod has no namespace of its own for it"
-        )),
-        (false, false) => invalid(format!(
-            "sysctl {name:?} has no namespace: it would change the host"
-        )),
-    }
 }
 
 /// How a container is set up.

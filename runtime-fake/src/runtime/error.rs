@@ -22,6 +22,9 @@ pub(crate) enum Error {
         what: &'static str,
         source: NetError,
     },
+    /// A port of the host.
+    #[error(transparent)]
+    Port(#[from] super::ports::PortError),
     /// The pod's keeper said no.
     #[error(transparent)]
     Keeper(#[from] Failure),

@@ -5,14 +5,15 @@ use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
 use cri::v1::PodSandboxConfig;
 use jiff::Timestamp;
 
-use super::{Error, Runtime, blocking, io, pods::Pod};
+use super::{Error, Runtime, blocking, io, pods::Pod, ports};
 use crate::{
     id::SandboxId,
     keeper::{
         client::unexpected,
+        forward::ForwardPlan,
         protocol::{Call, Outcome},
     },
-    launch::{self, Invalid, PodPlan, Rung},
+    launch::{self, Invalid, PodPlan, Rung, of_network},
     recovery, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState},
     store::{Change, Refused},
@@ -81,6 +82,9 @@ impl Runtime {
 
     async fn set_up(&self, sandbox: &Sandbox, plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
         let (own_network, plan_rung) = (plan.own_network, plan.rung);
+        // First, so that a port that is taken costs nobody anything.
+        let claimed = ports::claim(&plan.host_ports, &sandbox.id, &self.store.state())?;
+        let network_sysctls = plan.sysctls.iter().any(|(name, _)| of_network(name));
         write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
         let directory = plan.directory.clone();
         let pod = self
@@ -99,7 +103,15 @@ impl Runtime {
             return Ok(Vec::new());
         }
         let (network, id) = (self.network.clone(), sandbox.id.clone());
-        blocking(move || network.attach(&id, pid)).await
+        let addresses = blocking(move || network.attach(&id, pid)).await?;
+        if network_sysctls || !claimed.sockets.is_empty() {
+            let forward = (!claimed.sockets.is_empty()).then(|| ForwardPlan {
+                sockets: claimed.forwards,
+                addresses: addresses.clone(),
+            });
+            pod.keeper.connected(forward, claimed.sockets).await?;
+        }
+        Ok(addresses)
     }
 
     /// Stops every container and takes the pod's namespaces and network down. Stopping what is stopped, or was never

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use crate::{
     image::{ImageError, Problem},
     keeper::protocol::FailureKind,
-    runtime::Error,
+    runtime::{Error, PortError},
     store::Refused,
 };
 
@@ -26,6 +26,7 @@ impl From<Error> for Status {
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source),
             Error::Net { .. } => Code::Internal,
+            Error::Port(error) => port(error),
         };
         Self::new(code, message(&error))
     }
@@ -57,6 +58,15 @@ fn refusal(refused: &Refused) -> Code {
         Refused::NameTaken { .. } => Code::AlreadyExists,
         Refused::SandboxNotReady { .. } | Refused::WrongState { .. } => Code::FailedPrecondition,
         Refused::ShuttingDown => Code::Unavailable,
+    }
+}
+
+fn port(error: &PortError) -> Code {
+    match error {
+        PortError::Taken { .. } => Code::FailedPrecondition,
+        PortError::Privileged { .. } => Code::PermissionDenied,
+        PortError::NoAddress { .. } | PortError::NoTransport { .. } => Code::InvalidArgument,
+        PortError::Io { source, .. } => system(source),
     }
 }
 

@@ -1,0 +1,155 @@
+//! Ports of the host, taken for a pod: sockets that are made here, in the host's network namespace, and serve in the
+//! pod's forwarder. Whoever has the socket has the port: nothing else keeps two pods, or a pod and a program of the host,
+//! from the same one.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::OwnedFd,
+};
+
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt},
+};
+
+use crate::{
+    id::SandboxId,
+    keeper::forward::Forward,
+    launch::{HostPort, Transport, host_ports},
+    sandbox::SandboxState,
+    store::State,
+};
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Why a port cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PortError {
+    /// Somebody has it.
+    #[error("the host port {port} is taken by {holder}; choose another one, or end what has it")]
+    Taken { port: HostPort, holder: String },
+    /// A low port, and not root.
+    #[error(
+        "the host port {port} is below {first}, where only root may listen; choose another one, or allow it with the sysctl net.ipv4.ip_unprivileged_port_start"
+    )]
+    Privileged { port: HostPort, first: u16 },
+    /// An address of somebody else's.
+    #[error("the host port {port} cannot be had: this host has no such address")]
+    NoAddress { port: HostPort },
+    /// The kernel has no SCTP.
+    #[error("the host port {port} cannot be had: this kernel does not have {}", port.transport)]
+    NoTransport { port: HostPort },
+    /// Anything else.
+    #[error("failed to listen on the host port {port}")]
+    Io { port: HostPort, source: io::Error },
+}
+
+/// Sockets that are taken, each with where it leads.
+#[derive(Debug, Default)]
+pub(crate) struct Claimed {
+    pub(crate) sockets: Vec<OwnedFd>,
+    pub(crate) forwards: Vec<Forward>,
+}
+
+/// Takes all of `ports`, or none. `state` is to say who has one that is taken.
+pub(crate) fn claim(
+    ports: &[HostPort],
+    own: &SandboxId,
+    state: &State,
+) -> Result<Claimed, PortError> {
+    let mut claimed = Claimed::default();
+    for port in ports {
+        // A kernel without IPv6 has all that can be asked for by asking for all.
+        let (addresses, optional): (&[IpAddr], usize) = match port.host {
+            Some(address) => (&[address], 1),
+            None => (
+                &[
+                    IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                    IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+                ],
+                1,
+            ),
+        };
+        for (index, address) in addresses.iter().enumerate() {
+            let socket = match take(port, *address) {
+                Ok(socket) => socket,
+                Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if index >= optional => continue,
+                Err(error) => return Err(explain(port, error, own, state)),
+            };
+            claimed.sockets.push(socket);
+            claimed.forwards.push(Forward {
+                transport: port.transport,
+                ipv6: address.is_ipv6(),
+                port: port.pod_port,
+            });
+        }
+    }
+    Ok(claimed)
+}
+
+fn take(port: &HostPort, address: IpAddr) -> rustix::io::Result<OwnedFd> {
+    let family = match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let (kind, protocol) = match port.transport {
+        Transport::Tcp => (SocketType::STREAM, ipproto::TCP),
+        Transport::Udp => (SocketType::DGRAM, ipproto::UDP),
+        Transport::Sctp => (SocketType::STREAM, ipproto::SCTP),
+    };
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(protocol))?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    // For a port whose last connections are still winding down. With UDP it would let two have the same one.
+    if port.transport != Transport::Udp {
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    bind(&socket, &SocketAddr::new(address, port.host_port))?;
+    if port.transport != Transport::Udp {
+        listen(&socket, BACKLOG)?;
+    }
+    Ok(socket)
+}
+
+fn explain(port: &HostPort, error: Errno, own: &SandboxId, state: &State) -> PortError {
+    let port = port.clone();
+    match error {
+        Errno::ADDRINUSE => PortError::Taken {
+            holder: holder(&port, own, state).unwrap_or_else(|| "a program of the host".to_owned()),
+            port,
+        },
+        Errno::ACCESS => PortError::Privileged {
+            port,
+            first: std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+                .ok()
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(1024),
+        },
+        Errno::ADDRNOTAVAIL => PortError::NoAddress { port },
+        Errno::PROTONOSUPPORT | Errno::SOCKTNOSUPPORT | Errno::AFNOSUPPORT => {
+            PortError::NoTransport { port }
+        }
+        other => PortError::Io {
+            port,
+            source: other.into(),
+        },
+    }
+}
+
+/// The pod that has `port`, in words.
+fn holder(port: &HostPort, own: &SandboxId, state: &State) -> Option<String> {
+    let sandbox = state.sandboxes.values().find(|sandbox| {
+        sandbox.id != *own
+            && sandbox.state != SandboxState::NotReady
+            && host_ports(&sandbox.config.port_mappings)
+                .is_ok_and(|ports| ports.iter().any(|other| other.overlaps(port)))
+    })?;
+    let (name, namespace, ..) = sandbox.key();
+    Some(format!(
+        "the pod {namespace}/{name} ({})",
+        sandbox.id.short()
+    ))
+}

@@ -1,0 +1,328 @@
+//! Ports of the host lead to the pod: whoever asks, and as long as the pod lives.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use cri::v1;
+use harness::{PATIENCE, Pod, Runtime};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, logged, skip_if};
+
+/// Answers every line with the line and who it is.
+const TCP: &str = r#"exec perl -MIO::Socket::INET -e '
+    $server = IO::Socket::INET->new(Listen => 50, LocalPort => 8080) or die "listen: $!";
+    $| = 1; print "ready\n";
+    while ($client = $server->accept) { while (<$client>) { print $client "tcp: $_" } close $client }'"#;
+const UDP: &str = r#"exec perl -MIO::Socket::INET -e '
+    $server = IO::Socket::INET->new(Proto => "udp", LocalPort => 8080) or die "bind: $!";
+    $| = 1; print "ready\n";
+    while ($from = $server->recv($text, 65536)) { $server->send("udp: $text") }'"#;
+
+/// A port that nobody has on any address of the host, and that the kernel gives nobody by itself for now.
+pub(crate) fn free_port() -> u16 {
+    loop {
+        let tcp = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
+        let port = tcp.as_ref().unwrap().local_addr().unwrap().port();
+        if UdpSocket::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn mapping(protocol: v1::Protocol, host_ip: &str, host_port: u16) -> v1::PortMapping {
+    v1::PortMapping {
+        protocol: protocol.into(),
+        container_port: 8080,
+        host_port: host_port.into(),
+        host_ip: host_ip.to_owned(),
+    }
+}
+
+fn with_ports(runtime: &Runtime, name: &str, ports: Vec<v1::PortMapping>) -> v1::PodSandboxConfig {
+    let mut config = runtime.sandbox(name);
+    config.port_mappings = ports;
+    config
+}
+
+async fn serve(pod: &Pod, script: &str) {
+    let id = pod.start(pod.script("server", script)).await.unwrap();
+    logged(pod, &id, "ready").await;
+}
+
+fn address(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port)
+}
+
+/// Sends `text` and the end, and reads all of the answer.
+fn ask(to: SocketAddr, text: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(text.as_bytes())?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+async fn ask_away(to: SocketAddr, text: &str) -> std::io::Result<String> {
+    let text = text.to_owned();
+    tokio::task::spawn_blocking(move || ask(to, &text))
+        .await
+        .unwrap()
+}
+
+fn has_ipv6() -> bool {
+    TcpListener::bind("[::1]:0").is_ok()
+}
+
+#[tokio::test]
+async fn a_tcp_port_of_the_host_leads_to_the_pod() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("a_tcp_port", Means::of(&runtime).await.no_network());
+    let port = free_port();
+    let config = with_ports(
+        &runtime,
+        "server",
+        vec![mapping(v1::Protocol::Tcp, "", port)],
+    );
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    serve(&pod, TCP).await;
+    let hosts: &[&str] = if has_ipv6() {
+        &["127.0.0.1", "127.1.2.3", "::1"]
+    } else {
+        &["127.0.0.1", "127.1.2.3"]
+    };
+    for host in hosts {
+        let answer = ask_away(address(host, port), "hello\n").await.unwrap();
+        assert_eq!(answer, "tcp: hello\n", "{host}");
+    }
+    // A megabyte, and many at once.
+    let long = "x".repeat(1 << 20) + "\n";
+    let answer = ask_away(address("127.0.0.1", port), &long).await.unwrap();
+    assert_eq!(answer.len(), long.len() + "tcp: ".len());
+    // A server that takes one after the other: each waits for its turn.
+    let mut asked = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        asked.spawn(async move {
+            let text = format!("number {number}\n");
+            let answer = ask_away(address("127.0.0.1", port), &text).await.unwrap();
+            assert_eq!(answer, format!("tcp: {text}"));
+        });
+    }
+    asked.join_all().await;
+    // Nobody has the port any more when the pod has stopped.
+    runtime.client.stop_pod(&pod.id).await.unwrap();
+    TcpListener::bind(("0.0.0.0", port)).unwrap();
+}
+
+#[tokio::test]
+async fn a_udp_port_of_the_host_leads_to_the_pod() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("a_udp_port", Means::of(&runtime).await.no_network());
+    let port = free_port();
+    let ports = vec![mapping(v1::Protocol::Udp, "127.0.0.1", port)];
+    let pod = Pod::run(&runtime.client, with_ports(&runtime, "server", ports))
+        .await
+        .unwrap();
+    serve(&pod, UDP).await;
+    let clients = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    for round in 0..3 {
+        for (number, client) in clients.iter().enumerate() {
+            client
+                .send_to(format!("{number} {round}").as_bytes(), ("127.0.0.1", port))
+                .unwrap();
+        }
+        // Each gets its own answers back.
+        for (number, client) in clients.iter().enumerate() {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut buffer = [0; 100];
+            let (length, from) = client.recv_from(&mut buffer).unwrap();
+            assert_eq!(from, address("127.0.0.1", port));
+            assert_eq!(
+                String::from_utf8_lossy(&buffer[..length]),
+                format!("udp: {number} {round}")
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_port_on_which_the_pod_does_not_listen_refuses() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_port_on_which_the_pod_does_not_listen",
+        Means::of(&runtime).await.no_network()
+    );
+    let port = free_port();
+    let ports = vec![mapping(v1::Protocol::Tcp, "", port)];
+    let _pod = Pod::run(&runtime.client, with_ports(&runtime, "nobody", ports))
+        .await
+        .unwrap();
+    let error = ask_away(address("127.0.0.1", port), "hello\n")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+}
+
+#[tokio::test]
+async fn two_pods_do_not_get_one_port() {
+    let runtime = Runtime::start().await.unwrap();
+    let port = free_port();
+    let ports = vec![mapping(v1::Protocol::Tcp, "", port)];
+    let first = with_ports(&runtime, "first", ports.clone());
+    let first = Pod::run(&runtime.client, first).await.unwrap();
+    let second = with_ports(&runtime, "second", ports);
+    let refused = runtime.client.run_pod(second.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let expected = format!("the host port {port}/TCP is taken by the pod test/first");
+    assert!(refused.message().contains(&expected), "{refused}");
+    // Nothing is left of it, and the same call succeeds when the port is free.
+    assert_eq!(
+        runtime
+            .client
+            .pods(v1::PodSandboxFilter::default())
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    runtime.client.stop_pod(&first.id).await.unwrap();
+    runtime.client.run_pod(second).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_of_a_program_of_the_host_is_taken() {
+    let runtime = Runtime::start().await.unwrap();
+    let program = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = program.local_addr().unwrap().port();
+    let config = |ip| with_ports(&runtime, "late", vec![mapping(v1::Protocol::Tcp, ip, port)]);
+    let refused = runtime.client.run_pod(config("")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(
+        refused.message().contains("a program of the host"),
+        "{refused}"
+    );
+    // Another address of the host's is another port.
+    runtime.client.run_pod(config("127.0.0.2")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_of_one_address_is_of_no_other() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_port_of_one_address",
+        Means::of(&runtime).await.no_network()
+    );
+    let port = free_port();
+    let ports = vec![mapping(v1::Protocol::Tcp, "127.0.0.3", port)];
+    let pod = Pod::run(&runtime.client, with_ports(&runtime, "one", ports))
+        .await
+        .unwrap();
+    serve(&pod, TCP).await;
+    let answer = ask_away(address("127.0.0.3", port), "hello\n").await;
+    assert_eq!(answer.unwrap(), "tcp: hello\n");
+    let refused = ask_away(address("127.0.0.1", port), "hello\n").await;
+    assert_eq!(
+        refused.unwrap_err().kind(),
+        std::io::ErrorKind::ConnectionRefused
+    );
+}
+
+#[tokio::test]
+async fn ports_outlive_the_daemon() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    skip_if!("ports_outlive", Means::of(&runtime).await.no_network());
+    let port = free_port();
+    let ports = vec![mapping(v1::Protocol::Tcp, "", port)];
+    let config = with_ports(&runtime, "server", ports.clone());
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    serve(&pod, TCP).await;
+    runtime.kill9().await;
+    let answer = ask_away(address("127.0.0.1", port), "alone\n").await;
+    assert_eq!(answer.unwrap(), "tcp: alone\n");
+    runtime.restart().await.unwrap();
+    let answer = ask_away(address("127.0.0.1", port), "again\n").await;
+    assert_eq!(answer.unwrap(), "tcp: again\n");
+    // The new daemon knows who has the port.
+    let second = with_ports(&runtime, "second", ports);
+    let refused = runtime.client.run_pod(second).await.unwrap_err();
+    assert!(
+        refused.message().contains("the pod test/server"),
+        "{refused}"
+    );
+}
+
+/// A low port is root's.
+#[tokio::test]
+async fn a_low_port_needs_root() {
+    let runtime = Runtime::start().await.unwrap();
+    let isolation = runtime.isolation().await.unwrap();
+    let port = (700..1024)
+        .rev()
+        .find(|port| TcpStream::connect_timeout(&address("127.0.0.7", *port), PATIENCE).is_err())
+        .unwrap();
+    let ports = vec![mapping(v1::Protocol::Tcp, "127.0.0.7", port)];
+    let made = runtime
+        .client
+        .run_pod(with_ports(&runtime, "low", ports))
+        .await;
+    if isolation == "root" {
+        made.unwrap();
+    } else if !nix::unistd::geteuid().is_root() {
+        let refused = made.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert!(refused.message().contains("below 1024"), "{refused}");
+    }
+}
+
+#[rstest]
+#[case("localhost", 12000, 80, "is not an address")]
+#[case("192.0.2.77", 12000, 80, "this host has no such address")]
+#[case("", 70000, 80, "70000 is not a port")]
+#[case("", -1, 80, "-1 is not a port")]
+#[case("", 12000, 0, "0 is not a port")]
+#[tokio::test]
+async fn nonsense_is_refused(
+    #[case] host_ip: &str,
+    #[case] host_port: i32,
+    #[case] container_port: i32,
+    #[case] part: &str,
+) {
+    let runtime = Runtime::start().await.unwrap();
+    let port = v1::PortMapping {
+        protocol: v1::Protocol::Tcp.into(),
+        container_port,
+        host_port,
+        host_ip: host_ip.to_owned(),
+    };
+    let config = with_ports(&runtime, "nonsense", vec![port]);
+    let refused = runtime.client.run_pod(config).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains(part), "{refused}");
+    assert!(
+        runtime
+            .client
+            .pods(v1::PodSandboxFilter::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+/// A parameter of the pod's interface is set when that is there.
+#[tokio::test]
+async fn a_sysctl_of_the_pods_interface() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("a_sysctl", Means::of(&runtime).await.no_network());
+    let mut config = runtime.sandbox("tuned");
+    let linux = config.linux.as_mut().unwrap();
+    linux.sysctls = [("net.ipv4.conf.eth0.arp_ignore", "2")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let script = "cat /proc/sys/net/ipv4/conf/eth0/arp_ignore";
+    let output = pod.output(pod.script("look", script)).await.unwrap();
+    assert_eq!(output, "2\n");
+}
