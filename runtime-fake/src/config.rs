@@ -18,6 +18,8 @@ pub struct Config {
     pub ephemeral: bool,
     /// How images are pulled from registries.
     pub registries: Registries,
+    /// The owner has opened the socket to a group, by its mode; otherwise only the owner and root are served.
+    pub socket_group: bool,
 }
 
 impl Config {
@@ -30,6 +32,7 @@ impl Config {
             image_archives: Vec::new(),
             ephemeral: false,
             registries: Registries::default(),
+            socket_group: false,
         }
     }
 }

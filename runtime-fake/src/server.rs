@@ -1,14 +1,16 @@
 //! The daemon: everything opened, reconciled, served, and in the end put away in order.
 
+mod connections;
+mod deadline;
+
 use std::{sync::Arc, time::Duration};
 
 use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
 use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use crate::{
     config::Config,
@@ -19,6 +21,8 @@ use crate::{
     service::{CriService, image::ImageServer},
     store::{self, OpenError, Store},
 };
+use connections::Admission;
+use deadline::Deadline;
 
 /// The longest message either way, as a kubelet's client allows it.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -35,9 +39,6 @@ pub enum ServeError {
     /// Its images.
     #[error(transparent)]
     Images(#[from] ImageError),
-    /// Its socket.
-    #[error("failed to serve on the socket")]
-    Transport(#[from] tonic::transport::Error),
 }
 
 /// Serves the Container Runtime Interface on `listener` until `shutdown`.
@@ -46,7 +47,7 @@ pub enum ServeError {
 /// are ephemeral: then they and everything else are gone when this returns.
 ///
 /// # Errors
-/// When the state directory cannot be used, or the socket fails.
+/// When the state directory or the images cannot be used.
 pub async fn serve(
     listener: UnixListener,
     config: Config,
@@ -87,36 +88,52 @@ pub async fn serve(
     );
     let runtime_service = RuntimeServiceServer::new(CriService::new(runtime.clone()));
     let image_service = ImageServiceServer::new(ImageServer::new(runtime.images.clone()));
-    let server = Server::builder()
-        .add_service(
-            runtime_service
-                .max_decoding_message_size(MAX_MESSAGE)
-                .max_encoding_message_size(MAX_MESSAGE),
-        )
-        .add_service(
-            image_service
-                .max_decoding_message_size(MAX_MESSAGE)
-                .max_encoding_message_size(MAX_MESSAGE),
-        );
-    let incoming = UnixListenerStream::new(listener);
-    let served = tokio::select! {
-        served = server.serve_with_incoming_shutdown(incoming, until(&shutdown, &runtime)) => served,
-        // A client that waits for something slow (a long grace, say) is not waited for.
-        () = patience(&shutdown) => Ok(()),
-    };
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health
+        .set_serving::<RuntimeServiceServer<CriService>>()
+        .await;
+    health
+        .set_serving::<ImageServiceServer<ImageServer>>()
+        .await;
+    let services = Routes::new(
+        runtime_service
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE),
+    )
+    .add_service(
+        image_service
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE),
+    )
+    .add_service(health_service)
+    .prepare();
+    let admission = admission(&runtime.config);
+    let stop = runtime.stopping.clone();
+    tokio::select! {
+        () = connections::serve(listener, admission, Deadline(services), stop) => {}
+        // Streams of events would keep a server from stopping: they end first. A client that waits for something slow (a
+        // long grace, say) is not waited for.
+        () = patience(&shutdown, &runtime) => {}
+    }
     put_away(runtime).await;
-    Ok(served?)
+    Ok(())
 }
 
-/// Waits for the word to stop. Streams of events would keep a server from stopping: they end first.
-async fn until(shutdown: &CancellationToken, runtime: &Runtime) {
+async fn patience(shutdown: &CancellationToken, runtime: &Runtime) {
     shutdown.cancelled().await;
     runtime.stopping.cancel();
+    tokio::time::sleep(DRAIN).await;
 }
 
-async fn patience(shutdown: &CancellationToken) {
-    shutdown.cancelled().await;
-    tokio::time::sleep(DRAIN).await;
+/// What the kernel shows instead of a user that has no number here (`/proc/sys/kernel/overflowuid`).
+const OVERFLOW_UID: u32 = 65534;
+
+fn admission(config: &Config) -> Admission {
+    Admission {
+        own: nix::unistd::geteuid().as_raw(),
+        group: config.socket_group,
+        unmapped: matches!(config.isolation, Isolation::Rootless { .. }).then_some(OVERFLOW_UID),
+    }
 }
 
 async fn put_away(runtime: Runtime) {

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::Gid;
 use thiserror::Error;
 
 use super::args::{LONGEST_SOCKET_PATH, UnixEndpoint};
@@ -71,8 +72,8 @@ pub(crate) fn default_listen(
     UnixEndpoint::at(path)
 }
 
-/// Listens on `path`, readable and writable for the owner and the group. The file of a server that is gone is replaced.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, EndpointError> {
+/// Listens on `path`, for the owner and, if given, a group (its number). The file of a server that is gone is replaced.
+pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, EndpointError> {
     check_length(path)?;
     let io = |doing, source| EndpointError::Io {
         doing,
@@ -107,7 +108,12 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, EndpointError> {
             io("listen on", source)
         }
     })?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o660))
+    if let Some(group) = group {
+        nix::unistd::chown(path, None, Some(group))
+            .map_err(|error| io("give the group", error.into()))?;
+    }
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
         .map_err(|source| io("set the mode of", source))?;
     listener
         .set_nonblocking(true)
@@ -175,16 +181,19 @@ mod tests {
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b.sock");
-        let first = listen(&path).unwrap();
+        let first = listen(&path, None).unwrap();
         UnixStream::connect(&path).unwrap();
-        assert!(matches!(listen(&path), Err(EndpointError::InUse { .. })));
+        assert!(matches!(
+            listen(&path, None),
+            Err(EndpointError::InUse { .. })
+        ));
         assert_eq!(
             std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o660
         );
         drop(first);
         UnixStream::connect(&path).unwrap_err();
-        listen(&path).unwrap();
+        listen(&path, None).unwrap();
     }
 
     #[test]
@@ -193,7 +202,7 @@ mod tests {
         let path = dir.path().join("file");
         std::fs::write(&path, "mine").unwrap();
         assert!(matches!(
-            listen(&path),
+            listen(&path, None),
             Err(EndpointError::NotASocket { .. })
         ));
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
@@ -206,7 +215,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let missing = length - dir.path().as_os_str().len() - 1;
         let path = dir.path().join("s".repeat(missing));
-        let result = listen(&path);
+        let result = listen(&path, None);
         assert_eq!(result.is_ok(), fits, "{result:?}");
         if !fits {
             assert!(matches!(

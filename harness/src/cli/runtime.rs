@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
+use nix::unistd::Gid;
 use runtime_fake::{Config, IsolationWish};
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +53,9 @@ pub(crate) struct RuntimeArgs {
     /// Remove every pod when the runtime ends
     #[arg(long)]
     ephemeral: bool,
+    /// A group, by name or number, that may use the socket as its owner may
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
     /// Leave the caller's session, so that its terminal does not end the runtime
     #[arg(long, hide = true)]
     own_session: bool,
@@ -106,7 +110,14 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
-    let listener = match listen(endpoint.path()) {
+    let group = match args.socket_group.as_deref().map(group_of).transpose() {
+        Ok(group) => group,
+        Err(problem) => {
+            say(&problem);
+            return Exit::BadInput;
+        }
+    };
+    let listener = match listen(endpoint.path(), group) {
         Ok(listener) => listener,
         Err(error) => {
             complain(&error);
@@ -127,6 +138,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     let mut config = Config::new(state_dir, isolation);
     config.image_archives.clone_from(&args.image_archive);
     config.ephemeral = args.ephemeral || args.until_stdin_closes;
+    config.socket_group = args.socket_group.is_some();
     file.apply(&mut config);
     MirrorFlag::apply(&args.registry_mirror, &mut config.registries);
     let exit = tokio.block_on(serve(&args, config, listener, &endpoint));
@@ -139,6 +151,19 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
         complain(&error);
     }
     exit
+}
+
+fn group_of(name: &str) -> Result<Gid, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(Gid::from_raw(number));
+    }
+    match nix::unistd::Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid),
+        Ok(None) => Err(format!(
+            "there is no group {name}: give a name of /etc/group, or a number"
+        )),
+        Err(error) => Err(format!("failed to look up the group {name}: {error}")),
+    }
 }
 
 async fn serve(

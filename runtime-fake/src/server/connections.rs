@@ -1,0 +1,134 @@
+//! Clients on the socket: who may talk, and HTTP/2 for those.
+
+use std::{convert::Infallible, time::Duration};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tower::Service;
+
+/// How long nobody is accepted after the kernel refused to: it is out of descriptors, which may pass.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves every client that may talk until `shutdown`; calls that are under way are answered before this returns.
+pub(super) async fn serve<S>(
+    listener: UnixListener,
+    admission: Admission,
+    service: S,
+    shutdown: CancellationToken,
+) where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+{
+    let connections = GracefulShutdown::new();
+    let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new());
+    loop {
+        // Cancel-safe: a client that was not accepted yet is still in the queue.
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept a client");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        if !admitted(&stream, admission) {
+            continue;
+        }
+        let connection = http.serve_connection(
+            TokioIo::new(stream),
+            TowerToHyperService::new(service.clone()),
+        );
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a client's connection failed");
+            }
+        });
+    }
+    drop(listener);
+    connections.shutdown().await;
+}
+
+/// Who may use the socket besides whom its mode lets in: a wider mode, set by mistake or for a moment, admits nobody.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Admission {
+    /// The user that the daemon runs as.
+    pub(super) own: u32,
+    /// The owner has opened the socket to a group: then the kernel alone decides, by the socket's mode.
+    pub(super) group: bool,
+    /// The user that everybody without a number in the daemon's user namespace looks like, the host's root among them;
+    /// none outside of one. The kernel lets only the owner and that root through a socket of mode 0600.
+    pub(super) unmapped: Option<u32>,
+}
+
+impl Admission {
+    fn admits(self, uid: u32) -> bool {
+        self.group || uid == self.own || uid == 0 || Some(uid) == self.unmapped
+    }
+}
+
+fn admitted(stream: &UnixStream, admission: Admission) -> bool {
+    let peer = match stream.peer_cred() {
+        Ok(peer) => peer,
+        Err(error) => {
+            tracing::warn!(%error, "a client was sent away: the kernel does not say who it is");
+            return false;
+        }
+    };
+    let admitted = admission.admits(peer.uid());
+    if !admitted {
+        let (uid, pid) = (peer.uid(), peer.pid());
+        tracing::warn!(
+            uid,
+            ?pid,
+            "a client was sent away: the socket is not its own"
+        );
+    }
+    admitted
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::the_owner(1000, false, None, 1000, true)]
+    #[case::root(1000, false, None, 0, true)]
+    #[case::somebody_else(1000, false, None, 1001, false)]
+    #[case::somebody_of_the_group(1000, true, None, 1001, true)]
+    #[case::nobody_outside_a_user_namespace(0, false, None, 65534, false)]
+    #[case::the_hosts_root_seen_from_inside(0, false, Some(65534), 65534, true)]
+    #[case::a_subordinate_user(0, false, Some(65534), 7, false)]
+    fn admits(
+        #[case] own: u32,
+        #[case] group: bool,
+        #[case] unmapped: Option<u32>,
+        #[case] uid: u32,
+        #[case] expected: bool,
+    ) {
+        let admission = Admission {
+            own,
+            group,
+            unmapped,
+        };
+        assert_eq!(admission.admits(uid), expected);
+    }
+}
