@@ -11,6 +11,7 @@ pub(crate) mod config;
 mod dirs;
 pub(crate) mod endpoint;
 pub(crate) mod logging;
+pub(crate) mod registry;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod runtime;
@@ -35,6 +36,7 @@ enum Command {
     Run(run::args::RunArgs),
     Runtime(runtime::RuntimeArgs),
     Agent(agent::AgentArgs),
+    Registry(registry::RegistryArgs),
     Version(version::VersionArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -45,6 +47,7 @@ pub(crate) fn dispatch(cli: Cli) -> Exit {
         Command::Run(args) => run::run(&args),
         Command::Runtime(args) => runtime::run(args),
         Command::Agent(args) => agent::run(args),
+        Command::Registry(args) => registry::run(&args),
         Command::Version(args) => version::run(args),
         Command::Completions(args) => completions::run(args),
     }
@@ -82,6 +85,9 @@ mod tests {
     #[case("crib runtime --registry-mirror docker.io")]
     #[case("crib agent --manifests /m")]
     #[case("crib agent --runtime-endpoint unix:///s")]
+    #[case("crib registry --listen 5000")]
+    #[case("crib registry --auth basic")]
+    #[case("crib registry --ca-file x")]
     #[case("crib completions cobol")]
     #[case("crib dance")]
     fn refused(#[case] line: &str) {
@@ -105,6 +111,9 @@ mod tests {
     )]
     #[case("crib agent --runtime-endpoint unix:///run/x.sock --manifests /m --node-name n")]
     #[case("crib version --output json")]
+    #[case(
+        "crib registry --listen [::1]:5000 --root d --load a --load b=n:1 --auth bearer --tls --ca-file c"
+    )]
     #[case("crib completions bash")]
     fn accepted(#[case] line: &str) {
         Cli::try_parse_from(line.split(' ')).unwrap();

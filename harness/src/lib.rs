@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Reading order: [`runtime`] and [`node`] start things, [`client`] and [`pod`] speak to them, [`eventually()`] waits,
-//! [`witness`] and [`leak`] look from outside, [`fixture`] and [`fixture_image`] make what is needed.
+//! [`witness`] and [`leak`] look from outside, [`fixture`] and [`fixture_image`] make what is needed, [`registry`] serves it.
 
 pub mod binary;
 pub mod client;
@@ -29,6 +29,7 @@ pub mod leak;
 pub mod node;
 pub mod pod;
 pub mod process;
+pub mod registry;
 pub mod runtime;
 pub mod skip;
 pub mod witness;
@@ -38,4 +39,5 @@ pub use eventually::{PATIENCE, eventually};
 pub use leak::Leaks;
 pub use node::Node;
 pub use pod::Pod;
+pub use registry::Registry;
 pub use runtime::Runtime;

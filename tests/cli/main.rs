@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod command;
+mod registry;
 mod run;
 mod servers;
 mod usage;

@@ -88,7 +88,14 @@ async fn versions_and_help_and_completions() {
     assert_eq!(json["crib"], env!("CARGO_PKG_VERSION"));
     assert_eq!(json["cri"], "v1");
 
-    for command in ["run", "runtime", "agent", "version", "completions"] {
+    for command in [
+        "run",
+        "runtime",
+        "agent",
+        "registry",
+        "version",
+        "completions",
+    ] {
         let help = place.crib(&[command, "--help"]).await;
         assert_eq!(help.code, Some(0));
         assert!(help.out.contains("Examples:"), "{}", help.out);

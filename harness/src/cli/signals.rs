@@ -69,6 +69,20 @@ impl Signals {
     }
 }
 
+/// Waits for the end of standard input. A thread of its own reads it, because that cannot be given up; it ends with the
+/// process.
+pub(crate) async fn end_of_stdin() {
+    let (closed, end) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        let mut stdin = io::stdin().lock();
+        while io::Read::read(&mut stdin, &mut buffer).is_ok_and(|length| length > 0) {}
+        let _ = closed.send(());
+    });
+    // The thread says so, or is gone: either way nothing more comes.
+    let _ = end.await;
+}
+
 /// Whether a signal is in the mask `SigIgn` of a status file (proc_pid_status(5)).
 fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status

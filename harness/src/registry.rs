@@ -1,0 +1,414 @@
+//! An image registry in the test's own process: pull and push as the OCI distribution specification 1.1 has it.
+//!
+//! One server can stand in for several registries: an image that is loaded as `registry.k8s.io/pause:3.10` is found by the
+//! path `registry.k8s.io/pause`, by `pause` together with `?ns=registry.k8s.io` (which containerd sends to mirrors), and by
+//! `pause` alone as long as no other registry has something else there.
+//!
+//! ```no_run
+//! use harness::fixture_image::{ImageBuilder, Layer};
+//! use harness::registry::{Fault, Registry};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let registry = Registry::start().await?;
+//! let image = ImageBuilder::new("example.com/motd:1").layer(Layer::new().file("etc/motd", 0o644, "hello\n"));
+//! registry.add(&image)?;
+//! registry.fail(Fault::cut(100).on("/blobs/").times(1));
+//! println!("pull {}/motd:1, or make {} a mirror of example.com", registry.host(), registry.url());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `route` ◆, `names` ◆, `document` ◆ | what a request, a name and a manifest mean |
+//! | `store` | blobs and names in a directory, which is an OCI layout |
+//! | `load` | archives and layouts into the store |
+//! | `auth`, `tls`, `fault` | who may come in, how, and what goes wrong |
+//! | `serve`, `answer` | requests to answers |
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::fixture_image::ImageBuilder;
+
+mod answer;
+mod auth;
+mod document;
+mod fault;
+mod load;
+mod names;
+mod route;
+mod serve;
+mod store;
+mod tls;
+
+pub use auth::{Auth, BadAuth, Bearer};
+pub use fault::Fault;
+pub use load::LoadError;
+pub use route::Digest;
+pub use serve::Seen;
+
+use auth::Door;
+use document::Document;
+use fault::Faults;
+use serve::Server;
+use store::Store;
+
+/// Why there is no registry.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The directory cannot be used.
+    #[error("failed to keep images in {path}; check the directory and its permissions")]
+    Store {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The address cannot be had.
+    #[error("failed to listen on {address}; is the port taken?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no certificate.
+    #[error("failed to set up TLS")]
+    Tls {
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// How a registry is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    listen: SocketAddr,
+    root: Option<PathBuf>,
+    auth: Auth,
+    tls: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            root: None,
+            auth: Auth::Open,
+            tls: false,
+        }
+    }
+}
+
+impl Options {
+    /// Where it listens; a free port of 127.0.0.1 without.
+    #[must_use]
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// The directory in which it keeps images, and finds those of an earlier one; a temporary one without.
+    #[must_use]
+    pub fn root(mut self, directory: &Path) -> Self {
+        self.root = Some(directory.to_owned());
+        self
+    }
+
+    /// Who may use it.
+    #[must_use]
+    pub fn auth(mut self, auth: Auth) -> Self {
+        self.auth = auth;
+        self
+    }
+
+    /// Speaks TLS with a certificate of its own: see [`Registry::ca`].
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Starts it. It serves when this returns.
+    ///
+    /// # Errors
+    /// The address or the directory cannot be had.
+    pub async fn start(self) -> Result<Registry, RegistryError> {
+        let keep = |source| RegistryError::Store {
+            path: self.root.clone().unwrap_or_else(std::env::temp_dir),
+            source,
+        };
+        let (root, temporary) = match &self.root {
+            Some(root) => (root.clone(), None),
+            None => {
+                let mut name = tempfile::Builder::new();
+                let made = name.prefix("crib-registry").tempdir().map_err(keep)?;
+                (made.path().to_owned(), Some(made))
+            }
+        };
+        let store = Store::open(&root).map_err(keep)?;
+        let listen = |source| RegistryError::Listen {
+            address: self.listen,
+            source,
+        };
+        let listener = TcpListener::bind(self.listen).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let tls = match self.tls {
+            true => Some(
+                tls::acceptor(address.ip()).map_err(|error| RegistryError::Tls {
+                    source: error.into(),
+                })?,
+            ),
+            false => None,
+        };
+        let (acceptor, ca) = tls.unzip();
+        let scheme = if ca.is_some() { "https" } else { "http" };
+        let server = Arc::new(Server {
+            store,
+            door: Door::new(self.auth),
+            faults: Faults::default(),
+            seen: Mutex::default(),
+            url: format!("{scheme}://{address}"),
+        });
+        let shutdown = CancellationToken::new();
+        let accepting = accept(listener, acceptor, server.clone(), shutdown.clone());
+        let task = tokio::spawn(accepting);
+        Ok(Registry {
+            server,
+            address,
+            ca,
+            end: shutdown.drop_guard(),
+            task,
+            _temporary: temporary,
+        })
+    }
+}
+
+/// A registry. Dropping it closes all connections, and removes its directory when that is a temporary one.
+#[derive(Debug)]
+pub struct Registry {
+    server: Arc<Server>,
+    address: SocketAddr,
+    ca: Option<String>,
+    /// Ends the task, and with it all connections.
+    end: DropGuard,
+    task: JoinHandle<()>,
+    /// Removes the directory when it is nobody's; after the end has been asked for.
+    _temporary: Option<TempDir>,
+}
+
+impl Registry {
+    /// A registry on a free port of 127.0.0.1, for everybody, without TLS.
+    ///
+    /// # Errors
+    /// See [`Options::start`].
+    pub async fn start() -> Result<Self, RegistryError> {
+        Options::default().start().await
+    }
+
+    /// A registry that is not started as usual.
+    #[must_use]
+    pub fn with() -> Options {
+        Options::default()
+    }
+
+    /// Ends it, and waits for that.
+    pub async fn stop(self) {
+        drop(self.end);
+        // A task that panicked has ended too.
+        let _ = self.task.await;
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `127.0.0.1:PORT`: the first part of the names of its images.
+    #[must_use]
+    pub fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// `http://127.0.0.1:PORT`, or with `https`.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.server.url
+    }
+
+    /// The certificate of its authority in PEM, with TLS.
+    #[must_use]
+    pub fn ca(&self) -> Option<&str> {
+        self.ca.as_deref()
+    }
+
+    /// Loads an OCI layout, an OCI or docker archive, or a directory of them. Without a name they need names of their own.
+    /// Returns the names.
+    ///
+    /// # Errors
+    /// It cannot be read, or has no name.
+    pub fn load(&self, path: &Path, name: Option<&str>) -> Result<Vec<String>, LoadError> {
+        load::load(&self.server.store, path, name)
+    }
+
+    /// Adds an image that a test built, under its own name, and returns the digest of its manifest.
+    ///
+    /// # Errors
+    /// It cannot be written, or has a bad name.
+    pub fn add(&self, image: &ImageBuilder) -> Result<Digest, LoadError> {
+        let io = |source| LoadError::Io {
+            path: self.server.store.root().to_owned(),
+            source,
+        };
+        let directory = tempfile::tempdir_in(self.server.store.root()).map_err(io)?;
+        image.write_oci_layout(directory.path()).map_err(io)?;
+        let name = self.load(directory.path(), None)?.pop().unwrap_or_default();
+        let reference = load::parse(&name)?;
+        let tag = reference.tag.unwrap_or_default();
+        let store = &self.server.store;
+        let digest = store.names(|names| {
+            let repository = names.0.get(&reference.repository)?;
+            repository.tags.get(&tag).cloned()
+        });
+        digest.ok_or(LoadError::NoName {
+            path: directory.path().to_owned(),
+        })
+    }
+
+    /// Adds a blob and returns its digest.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn add_blob(&self, bytes: &[u8]) -> io::Result<Digest> {
+        self.server.store.put_bytes(bytes)
+    }
+
+    /// Adds a manifest or an index under a name (`docker.io/library/it:1`), whatever is in it, and returns its digest.
+    ///
+    /// # Errors
+    /// It cannot be written, or the name is bad.
+    pub fn add_manifest(
+        &self,
+        name: &str,
+        media_type: &str,
+        bytes: &[u8],
+    ) -> Result<Digest, LoadError> {
+        let reference = load::parse(name)?;
+        let store = &self.server.store;
+        let document = Document::parse(bytes).unwrap_or_default();
+        let digest = store::digest_of(bytes);
+        let tag = reference.tag.as_deref();
+        store
+            .put_manifest(
+                &reference.repository,
+                tag,
+                &digest,
+                media_type,
+                bytes,
+                &document,
+            )
+            .and_then(|()| store.write_index())
+            .map_err(|source| LoadError::Io {
+                path: store.root().to_owned(),
+                source,
+            })?;
+        Ok(digest)
+    }
+
+    /// Does something wrong from now on.
+    pub fn fail(&self, fault: Fault) {
+        self.server.faults.add(fault);
+    }
+
+    /// Does nothing wrong any more.
+    pub fn recover(&self) {
+        self.server.faults.clear();
+    }
+
+    /// The requests that were answered so far.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        let seen = self.server.seen.lock();
+        seen.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Takes connections until the end.
+async fn accept(
+    listener: TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    server: Arc<Server>,
+    shutdown: CancellationToken,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        // All arms are cancel-safe: accepting gives a connection or leaves it in the queue.
+        let stream = tokio::select! {
+            () = shutdown.cancelled() => {
+                connections.shutdown().await;
+                return;
+            }
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of descriptors, most likely: others will be closed.
+                    tracing::warn!(%error, "cannot take a connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        // Answers are small or written in large pieces: waiting for more only delays them.
+        let _ = stream.set_nodelay(true);
+        let (server, acceptor) = (server.clone(), acceptor.clone());
+        connections.spawn(async move {
+            match acceptor {
+                None => serve_connection(stream, server).await,
+                Some(acceptor) => match acceptor.accept(stream).await {
+                    Ok(stream) => serve_connection(stream, server).await,
+                    Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+                },
+            }
+        });
+    }
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    server: Arc<Server>,
+) {
+    let service = service_fn(move |request| {
+        let server = server.clone();
+        async move { server.answer(request).await }
+    });
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}
+
+/// A word that nobody guesses.
+fn random_word() -> io::Result<String> {
+    let mut bytes = [0_u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+#[path = "registry/tests.rs"]
+mod tests;

@@ -1,0 +1,439 @@
+//! Brings images into a registry: OCI layouts, OCI archives and docker archives, compressed or not, or a directory of them.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use runtime_fake::image::Reference;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use self::archive::{normal, unpack};
+use super::document::{DOCKER_MANIFEST, Descriptor, Document};
+use super::route::Digest;
+use super::store::{REF_NAME, Store, digest_of, digest_of_file};
+
+mod archive;
+
+/// The annotation with the full name that docker and containerd write.
+const FULL_NAME: &str = "io.containerd.image.name";
+
+/// Why an image cannot be brought into a registry.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file cannot be read or written.
+    #[error("failed to read the image {path}")]
+    Io {
+        /// The image.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error(
+        "{path} is neither an OCI layout nor an OCI or docker archive: it has no index.json and no manifest.json"
+    )]
+    NoImage {
+        /// What was to be an image.
+        path: PathBuf,
+    },
+    /// It is no archive, or breaks off.
+    #[error("{path} is no whole tar archive")]
+    NoArchive {
+        /// What was to be an archive.
+        path: PathBuf,
+    },
+    /// A directory has no image in it.
+    #[error(
+        "the directory {path} has no image in it: give an OCI layout, or a directory with archives (*.tar, *.tar.gz, *.tgz) or layouts"
+    )]
+    Empty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Something in it is not as it has to be.
+    #[error("the image {path} is broken: {problem}")]
+    Broken {
+        /// The image.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It does not say what it is called.
+    #[error("the image {path} has no name: give it one, {path}=NAME:TAG")]
+    NoName {
+        /// The image.
+        path: PathBuf,
+    },
+    /// One name for several images.
+    #[error("{path} has {count} images: one name does not fit them all")]
+    Several {
+        /// The archive.
+        path: PathBuf,
+        /// How many it has.
+        count: usize,
+    },
+    /// The name breaks the grammar.
+    #[error("{name:?} is no name for an image")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Why.
+        source: runtime_fake::image::ReferenceError,
+    },
+}
+
+/// Loads what is at `path` and returns the names it can be pulled by.
+pub(super) fn load(
+    store: &Store,
+    path: &Path,
+    name: Option<&str>,
+) -> Result<Vec<String>, LoadError> {
+    let io = |source| LoadError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let metadata = fs::metadata(path).map_err(io)?;
+    let loader = |source| Loader {
+        store,
+        path,
+        source,
+    };
+    let names = if !metadata.is_dir() {
+        let staging = tempfile::tempdir_in(store.root()).map_err(io)?;
+        let members = unpack(path, staging.path()).map_err(|error| {
+            // What the kernel says has a number; the rest says that it is no archive.
+            match error.raw_os_error() {
+                Some(_) => io(error),
+                None => LoadError::NoArchive {
+                    path: path.to_owned(),
+                },
+            }
+        })?;
+        loader(Source::Members(members)).load(name)?
+    } else if path.join("index.json").is_file() {
+        loader(Source::Directory).load(name)?
+    } else {
+        let mut names = Vec::new();
+        for image in images_in(path).map_err(io)? {
+            names.extend(load(store, &image, name)?);
+        }
+        if names.is_empty() {
+            return Err(LoadError::Empty {
+                path: path.to_owned(),
+            });
+        }
+        names
+    };
+    store.write_index().map_err(io)?;
+    Ok(names)
+}
+
+/// The archives and layouts in a directory, in order.
+fn images_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut images = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let archive = [".tar", ".tar.gz", ".tgz"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        if archive || path.join("index.json").is_file() {
+            images.push(path);
+        }
+    }
+    images.sort();
+    Ok(images)
+}
+
+/// Where the members of an image are.
+enum Source {
+    Directory,
+    Members(HashMap<String, PathBuf>),
+}
+
+struct Loader<'a> {
+    store: &'a Store,
+    path: &'a Path,
+    source: Source,
+}
+
+/// An entry of a docker archive's manifest.json.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+impl Loader<'_> {
+    fn member(&self, name: &str) -> Option<PathBuf> {
+        match &self.source {
+            Source::Directory => Some(self.path.join(name)).filter(|path| path.is_file()),
+            Source::Members(members) => members.get(&normal(Path::new(name))).cloned(),
+        }
+    }
+
+    fn io(&self, source: io::Error) -> LoadError {
+        LoadError::Io {
+            path: self.path.to_owned(),
+            source,
+        }
+    }
+
+    fn broken(&self, problem: String) -> LoadError {
+        LoadError::Broken {
+            path: self.path.to_owned(),
+            problem,
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, LoadError> {
+        let path = self.member(name);
+        path.map(|path| fs::read(path).map_err(|error| self.io(error)))
+            .transpose()
+    }
+
+    fn load(&self, name: Option<&str>) -> Result<Vec<String>, LoadError> {
+        let saved: Vec<Saved> = match self.read("manifest.json")? {
+            Some(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|error| self.broken(format!("manifest.json: {error}")))?,
+            None => Vec::new(),
+        };
+        if let Some(bytes) = self.read("index.json")? {
+            let index = Document::parse(&bytes)
+                .map_err(|error| self.broken(format!("index.json: {error}")))?;
+            return self.load_index(&index, &saved, name);
+        }
+        if saved.is_empty() {
+            return Err(LoadError::NoImage {
+                path: self.path.to_owned(),
+            });
+        }
+        self.one_name(name, saved.len())?;
+        let mut names = Vec::new();
+        for image in &saved {
+            names.extend(self.load_saved(image, name)?);
+        }
+        Ok(names)
+    }
+
+    fn one_name(&self, name: Option<&str>, count: usize) -> Result<(), LoadError> {
+        if name.is_some() && count > 1 {
+            return Err(LoadError::Several {
+                path: self.path.to_owned(),
+                count,
+            });
+        }
+        Ok(())
+    }
+
+    fn load_index(
+        &self,
+        index: &Document,
+        saved: &[Saved],
+        name: Option<&str>,
+    ) -> Result<Vec<String>, LoadError> {
+        let mut entries: Vec<&Descriptor> = index.manifests.iter().collect();
+        // A tool that adds a second name writes the entry again.
+        let distinct: std::collections::BTreeSet<&str> =
+            entries.iter().map(|entry| entry.digest.as_str()).collect();
+        self.one_name(name, distinct.len())?;
+        if name.is_some() {
+            entries.truncate(1);
+        }
+        let mut names = Vec::new();
+        for entry in entries {
+            let said = entry.annotations.get(FULL_NAME);
+            let said = said.or_else(|| {
+                let named = entry.annotations.get(REF_NAME);
+                // Many tools write the tag alone, which says nothing.
+                named.filter(|named| named.contains(['/', ':']))
+            });
+            let all = match (name, said) {
+                (Some(name), _) => vec![name.to_owned()],
+                (None, Some(said)) => vec![said.clone()],
+                (None, None) => self.saved_names(entry, saved)?,
+            };
+            if all.is_empty() {
+                return Err(LoadError::NoName {
+                    path: self.path.to_owned(),
+                });
+            }
+            for name in all {
+                names.push(self.put_named(&name, entry)?);
+            }
+        }
+        Ok(names)
+    }
+
+    /// What manifest.json calls the image that an entry of index.json is.
+    fn saved_names(&self, entry: &Descriptor, saved: &[Saved]) -> Result<Vec<String>, LoadError> {
+        let (_, bytes) = self.document(entry)?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let same = saved.iter().find(|image| {
+            let digits = image.config.rsplit('/').next().unwrap_or_default();
+            let digits = digits.trim_end_matches(".json");
+            !digits.is_empty() && text.contains(digits)
+        });
+        let tags = same.or_else(|| saved.first().filter(|_| saved.len() == 1));
+        Ok(tags
+            .and_then(|image| image.repo_tags.clone())
+            .unwrap_or_default())
+    }
+
+    fn put_named(&self, name: &str, entry: &Descriptor) -> Result<String, LoadError> {
+        let reference = parse(name)?;
+        self.put(&reference.repository, reference.tag.as_deref(), entry)?;
+        Ok(reference.to_string())
+    }
+
+    fn document(&self, entry: &Descriptor) -> Result<(Digest, Vec<u8>), LoadError> {
+        let digest: Digest = entry
+            .digest
+            .parse()
+            .map_err(|()| self.broken(format!("{:?} is no digest", entry.digest)))?;
+        let bytes = self
+            .read(&member_of(&digest))?
+            .ok_or_else(|| self.broken(format!("it has no blob {digest}")))?;
+        Ok((digest, bytes))
+    }
+
+    /// Takes a manifest or an index with all that it needs.
+    fn put(
+        &self,
+        repository: &str,
+        tag: Option<&str>,
+        entry: &Descriptor,
+    ) -> Result<(), LoadError> {
+        let (digest, bytes) = self.document(entry)?;
+        let document = Document::parse(&bytes)
+            .map_err(|error| self.broken(format!("the manifest {digest}: {error}")))?;
+        self.copy(&digest)?;
+        for child in &document.manifests {
+            let here = child
+                .digest
+                .parse()
+                .is_ok_and(|digest| self.member(&member_of(&digest)).is_some());
+            // An archive of one platform keeps the index of all.
+            if here {
+                self.put(repository, None, child)?;
+            }
+        }
+        for blob in document.blobs() {
+            let blob = blob
+                .digest
+                .parse()
+                .map_err(|()| self.broken(format!("{:?} is no digest", blob.digest)))?;
+            self.copy(&blob)?;
+        }
+        let kind = match entry.media_type.as_str() {
+            "" => document.kind(),
+            said => said,
+        };
+        self.store
+            .put_manifest(repository, tag, &digest, kind, &bytes, &document)
+            .map_err(|error| self.io(error))
+    }
+
+    fn copy(&self, digest: &Digest) -> Result<(), LoadError> {
+        let from = self
+            .member(&member_of(digest))
+            .ok_or_else(|| self.broken(format!("it has no blob {digest}")))?;
+        match self.store.copy_blob(&from, digest) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.broken(format!("its blob {digest} has another digest"))),
+            Err(error) => Err(self.io(error)),
+        }
+    }
+
+    /// Makes a manifest for an image of a docker archive, which has none.
+    fn load_saved(&self, image: &Saved, name: Option<&str>) -> Result<Vec<String>, LoadError> {
+        let names = match name {
+            Some(name) => vec![name.to_owned()],
+            None => image.repo_tags.clone().unwrap_or_default(),
+        };
+        if names.is_empty() {
+            return Err(LoadError::NoName {
+                path: self.path.to_owned(),
+            });
+        }
+        let config = self.descriptor(
+            &image.config,
+            |_| "application/vnd.docker.container.image.v1+json",
+        )?;
+        let layers: Result<Vec<Value>, LoadError> = image
+            .layers
+            .iter()
+            .map(|layer| self.descriptor(layer, layer_type))
+            .collect();
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": DOCKER_MANIFEST,
+            "config": config,
+            "layers": layers?,
+        });
+        let bytes = manifest.to_string().into_bytes();
+        let digest = digest_of(&bytes);
+        let mut full = Vec::new();
+        for name in names {
+            let reference = parse(&name)?;
+            self.store
+                .put_manifest(
+                    &reference.repository,
+                    reference.tag.as_deref(),
+                    &digest,
+                    DOCKER_MANIFEST,
+                    &bytes,
+                    &Document::default(),
+                )
+                .map_err(|error| self.io(error))?;
+            full.push(reference.to_string());
+        }
+        Ok(full)
+    }
+
+    fn descriptor(
+        &self,
+        member: &str,
+        kind: impl Fn([u8; 4]) -> &'static str,
+    ) -> Result<Value, LoadError> {
+        let path = self
+            .member(member)
+            .ok_or_else(|| self.broken(format!("it has no file {member:?}")))?;
+        let describe = || -> io::Result<Value> {
+            let digest = digest_of_file(&path)?;
+            self.store.copy_blob(&path, &digest)?;
+            let mut magic = [0; 4];
+            let _ = File::open(&path)?.read(&mut magic)?;
+            let size = fs::metadata(&path)?.len();
+            Ok(json!({"mediaType": kind(magic), "size": size, "digest": digest.as_str()}))
+        };
+        describe().map_err(|error| self.io(error))
+    }
+}
+
+/// The type of a layer by its first bytes.
+fn layer_type(magic: [u8; 4]) -> &'static str {
+    match magic {
+        [0x1f, 0x8b, ..] => "application/vnd.docker.image.rootfs.diff.tar.gzip",
+        [0x28, 0xb5, 0x2f, 0xfd] => "application/vnd.docker.image.rootfs.diff.tar.zstd",
+        _ => "application/vnd.docker.image.rootfs.diff.tar",
+    }
+}
+
+fn member_of(digest: &Digest) -> String {
+    let (algorithm, digits) = digest.parts();
+    format!("blobs/{algorithm}/{digits}")
+}
+
+/// A name in full: `busybox` is `docker.io/library/busybox:latest`.
+pub(super) fn parse(name: &str) -> Result<Reference, LoadError> {
+    name.parse().map_err(|source| LoadError::BadName {
+        name: name.to_owned(),
+        source,
+    })
+}
