@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use mounts::{Forbidden, MountPlan, MountSource, Propagation};
 pub(crate) use plan::{Given, ImageDefaults, Invalid, container, exec, pod, stop_signal};
 pub(crate) use ports::{HostPort, Transport, host_ports};
 pub(crate) use sysctl::of_network;
@@ -98,7 +99,7 @@ pub(crate) enum RootPlan {
 }
 
 /// A container's process namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Pids {
     /// Its own.
@@ -107,21 +108,11 @@ pub(crate) enum Pids {
     Pod,
     /// The host's.
     Host,
-}
-
-/// A file or directory of the host in a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MountPlan {
-    /// The path on the host.
-    pub source: PathBuf,
-    /// The absolute path in the container; links are followed inside the container's root only.
-    pub target: PathBuf,
-    /// No write through this mount.
-    pub read_only: bool,
-    /// ... nor through the mounts below it.
-    pub recursive_read_only: bool,
-    /// Mounts that the host makes below the source later appear in the container.
-    pub follow_host: bool,
+    /// That of another container in the pod, which has to run.
+    Target {
+        /// Its id.
+        container: String,
+    },
 }
 
 /// A process to be run.

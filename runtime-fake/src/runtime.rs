@@ -11,6 +11,7 @@ pub(crate) mod pods;
 mod ports;
 mod sandboxes;
 mod streams;
+mod volumes;
 
 use std::{
     path::PathBuf,

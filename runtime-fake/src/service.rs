@@ -120,6 +120,7 @@ impl RuntimeService for CriService {
             }],
             features: Some(v1::RuntimeFeatures {
                 supplemental_groups_policy: true,
+                mount_options: namespaces,
                 ..Default::default()
             }),
         }))

@@ -2,29 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cri::v1::{Mount, MountPropagation};
 use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, logged, skip_if};
-
-fn of(host_path: &Path, container_path: &str) -> Mount {
-    Mount {
-        host_path: host_path.display().to_string(),
-        container_path: container_path.to_owned(),
-        ..Default::default()
-    }
-}
-
-fn directory(runtime: &Runtime, name: &str) -> PathBuf {
-    let path = runtime.root().join(name);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
+use crate::support::{Means, code, directory, logged, of, skip_if};
 
 async fn output(pod: &Pod, mounts: impl IntoIterator<Item = Mount>, script: &str) -> String {
     let mut config = pod.script(&fixture::unique("c"), script);
@@ -180,7 +165,7 @@ async fn recursive_read_only_needs_more(#[case] change: fn(&mut Mount)) {
 }
 
 #[rstest]
-#[case::source_that_is_not_there("/no/such/directory", "/mnt")]
+#[case::source_that_cannot_be_made("/proc/no/such/directory", "/mnt")]
 #[case::source_that_is_relative("usr", "/mnt")]
 #[case::source_with_a_nul("/usr\0", "/mnt")]
 #[case::no_source("", "/mnt")]
@@ -222,71 +207,6 @@ async fn mounts_are_echoed() {
         runtime.client.container(&id).await.unwrap().mounts,
         config.mounts
     );
-}
-
-/// A mount of the test's on the host, taken away whatever happens.
-struct OnHost(PathBuf);
-
-impl OnHost {
-    fn tmpfs(at: PathBuf) -> Self {
-        fs::create_dir_all(&at).unwrap();
-        mount(
-            Some("tmpfs"),
-            &at,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            None::<&str>,
-        )
-        .unwrap();
-        Self(at)
-    }
-}
-
-impl Drop for OnHost {
-    fn drop(&mut self) {
-        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
-    }
-}
-
-#[rstest]
-#[case::private(MountPropagation::PropagationPrivate, false)]
-#[case::from_host_to_container(MountPropagation::PropagationHostToContainer, true)]
-#[tokio::test]
-async fn what_the_host_mounts_later(#[case] propagation: MountPropagation, #[case] seen: bool) {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "what_the_host_mounts_later",
-        Means::of(&runtime).await.no_host_mounts()
-    );
-    let volume = OnHost::tmpfs(runtime.root().join("volume"));
-    mount(
-        None::<&str>,
-        &volume.0,
-        None::<&str>,
-        MsFlags::MS_SHARED,
-        None::<&str>,
-    )
-    .unwrap();
-    fs::create_dir(volume.0.join("later")).unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let mut config = fixture::forever("c");
-    let mut wanted = of(&volume.0, "/mnt");
-    wanted.set_propagation(propagation);
-    config.mounts = vec![wanted];
-    let id = pod.start(config).await.unwrap();
-
-    let later = OnHost::tmpfs(volume.0.join("later"));
-    fs::write(later.0.join("file"), "late\n").unwrap();
-    let inside = runtime
-        .client
-        .sh(&id, "cat /mnt/later/file 2>/dev/null || echo nothing")
-        .await
-        .unwrap();
-    assert_eq!(inside, if seen { "late\n" } else { "nothing\n" });
-    // What the container mounts never reaches the host (nothing may be mounted in there, so an exec tries in vain).
-    runtime.client.remove(&id).await.unwrap();
-    drop(later);
-    drop(volume);
 }
 
 /// Emptying a directory on the host reaches a container that runs, as with a volume that is updated.

@@ -131,6 +131,59 @@ async fn process_namespaces() {
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
 }
 
+fn targeting(mut config: ContainerConfig, target: &str) -> ContainerConfig {
+    let options = fixture::security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    options.pid = NamespaceMode::Target.into();
+    target.clone_into(&mut options.target_id);
+    config
+}
+
+/// What a kubelet asks for with `kubectl debug --target`.
+#[tokio::test]
+async fn the_process_namespace_of_another_container() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "the_process_namespace_of_another_container",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let target = pod.start(fixture::forever("app")).await.unwrap();
+    let script = "tr '\\0' ' ' < /proc/1/cmdline";
+    let debug = targeting(pod.script("debug", script), &target[..13]);
+    let seen = pod.output(debug).await.unwrap();
+    assert!(seen.contains("sleep 1000"), "{seen}");
+    // It may signal the target's first process, and its own life ends with the namespace's.
+    let debug = targeting(
+        pod.script("killer", "kill -TERM 1; exec sleep 1000"),
+        &target,
+    );
+    let killer = pod.start(debug).await.unwrap();
+    assert_eq!(pod.ended(&target).await.unwrap().exit_code, 143);
+    assert_eq!(pod.ended(&killer).await.unwrap().exit_code, 137);
+    let late = targeting(fixture::forever("late"), &target);
+    assert_eq!(code(pod.create(late).await), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn no_process_namespace_to_join() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let other = runtime.pod("q").await.unwrap();
+    let elsewhere = other.start(fixture::forever("c")).await.unwrap();
+    let created = pod.create(fixture::forever("created")).await.unwrap();
+    for (target, expected) in [
+        ("", Code::InvalidArgument),
+        ("no-such-container", Code::NotFound),
+        (&elsewhere, Code::InvalidArgument),
+        (&created, Code::FailedPrecondition),
+    ] {
+        let config = targeting(fixture::forever("debug"), target);
+        assert_eq!(code(pod.create(config).await), expected, "{target:?}");
+    }
+}
+
 #[tokio::test]
 async fn shared_memory_is_the_pods() {
     let runtime = Runtime::start().await.unwrap();

@@ -1,7 +1,10 @@
 //! What several families of tests need.
 
 use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use cri::v1::Mount;
 use harness::{PATIENCE, Pod, Runtime, eventually};
 use tonic::{Code, Status};
 
@@ -82,4 +85,20 @@ pub(crate) async fn logged(pod: &Pod, id: &str, line: &str) -> Vec<String> {
 /// `text` without the line end.
 pub(crate) fn trimmed(text: &str) -> &str {
     text.trim_end_matches('\n')
+}
+
+/// A mount of a path of the host.
+pub(crate) fn of(host_path: &Path, container_path: &str) -> Mount {
+    Mount {
+        host_path: host_path.display().to_string(),
+        container_path: container_path.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// A directory of the test's own.
+pub(crate) fn directory(runtime: &Runtime, name: &str) -> PathBuf {
+    let path = runtime.root().join(name);
+    fs::create_dir_all(&path).unwrap();
+    path
 }

@@ -300,12 +300,13 @@ impl Shelf {
         }
     }
 
-    /// Keeps the layers of a record for `holder`, across restarts.
+    /// Keeps the layers of a record for `holder`, besides what it holds already, across restarts.
     pub(crate) fn hold(
         &mut self,
         holder: &str,
-        chains: BTreeSet<Digest>,
+        mut chains: BTreeSet<Digest>,
     ) -> Result<(), ImageError> {
+        chains.extend(self.holds.get(holder).into_iter().flatten());
         // Nothing to keep, as with the host's image.
         if chains.is_empty() || self.holds.get(holder) == Some(&chains) {
             return Ok(());

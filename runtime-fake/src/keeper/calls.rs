@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use super::{
     Keeper,
-    container::{Container, Phase},
+    container::{self, Container, Phase},
     forward, own_pid, pod,
     protocol::{Call, ContainerState, Failure, FailureKind, Outcome, Request},
     step::{self, Step},
@@ -60,7 +60,8 @@ impl Keeper {
                         "the container is there already",
                     ));
                 }
-                let created = Container::create(&plan, pod, number)?;
+                let joined = container::joined(&self.containers, &plan)?;
+                let created = Container::create(&plan, pod, joined, number)?;
                 self.containers.insert(container, created);
                 Ok(None)
             }

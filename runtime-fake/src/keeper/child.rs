@@ -6,7 +6,6 @@
 use std::{
     io::{self, Read as _, Write as _},
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
-    path::Path,
 };
 
 use rustix::{
@@ -16,6 +15,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    pod::Pod,
     process,
     protocol::{Failure, UserIds},
     root,
@@ -46,9 +46,12 @@ pub(super) struct Ends {
 }
 
 /// A container's first process.
-pub(super) fn container(plan: &LaunchPlan, shm: Option<&Path>, ends: Ends, barrier: OwnedFd) -> ! {
+pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: OwnedFd) -> ! {
     let report = take_over(ends);
-    sys::close_others(&mut [report.as_raw_fd(), barrier.as_raw_fd()]);
+    let host = pod.host_mounts.as_ref().map(OwnedFd::as_fd);
+    let mut keep = vec![report.as_raw_fd(), barrier.as_raw_fd()];
+    keep.extend(host.map(|fd| fd.as_raw_fd()));
+    sys::close_others(&mut keep);
     let set_up = || -> Step<process::Ready> {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
@@ -61,7 +64,7 @@ pub(super) fn container(plan: &LaunchPlan, shm: Option<&Path>, ends: Ends, barri
         if plan.rung == Rung::Process {
             rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
         } else {
-            root::enter(plan, shm)?;
+            root::enter(plan, pod.shm.as_deref(), host)?;
         }
         process::prepare(&plan.process)
     };

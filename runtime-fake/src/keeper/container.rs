@@ -6,6 +6,7 @@
 //! ```
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::Read as _,
     os::fd::{AsFd as _, BorrowedFd},
@@ -104,9 +105,33 @@ impl ReportPipe {
     }
 }
 
+/// The first process of the container whose process namespace a new one joins, if it joins one.
+pub(super) fn joined(
+    containers: &BTreeMap<String, Container>,
+    plan: &LaunchPlan,
+) -> Step<Option<i32>> {
+    let Pids::Target { container } = &plan.pids else {
+        return Ok(None);
+    };
+    match containers.get(container) {
+        Some(target) if target.phase == Phase::Running => Ok(Some(target.pid)),
+        Some(_) | None => Err(Failure::new(
+            FailureKind::WrongState,
+            format!("the target container {container} does not run: it has no processes to share"),
+        )),
+    }
+}
+
 impl Container {
     /// Forks the first process, which sets itself up and reports.
-    pub(super) fn create(plan: &LaunchPlan, pod: &Pod, number: u64) -> Step<Self> {
+    ///
+    /// `joined` is the first process of the container whose process namespace the plan names.
+    pub(super) fn create(
+        plan: &LaunchPlan,
+        pod: &Pod,
+        joined: Option<i32>,
+        number: u64,
+    ) -> Step<Self> {
         let what = "make the container's pipes";
         let (stdout, child_stdout) = pipe_from_child().doing(what)?;
         let (stderr, child_stderr) = pipe_from_child().doing(what)?;
@@ -127,18 +152,19 @@ impl Container {
             stderr: child_stderr,
             report: child_report,
         };
-        let (flags, target) = match (plan.rung, plan.pids) {
+        let (flags, target) = match (plan.rung, &plan.pids) {
             (Rung::Process, _) => (0, None),
             (_, Pids::Own) => (
                 libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP | libc::CLONE_NEWPID,
                 None,
             ),
             (_, Pids::Pod) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, pod.pause),
+            (_, Pids::Target { .. }) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, joined),
             (_, Pids::Host) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, None),
         };
         let pid = match fork_into(target, flags)? {
             Fork::Parent(pid) => pid,
-            Fork::Child => child::container(plan, pod.shm.as_deref(), ends, child_barrier),
+            Fork::Child => child::container(plan, pod, ends, child_barrier),
         };
         Ok(Self {
             phase: Phase::Creating { number },

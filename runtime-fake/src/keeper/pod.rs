@@ -24,6 +24,9 @@ pub(super) struct Pod {
     pub(super) plan: PodPlan,
     /// The pod's shared memory directory.
     pub(super) shm: Option<PathBuf>,
+    /// The mount namespace of the daemon, where mounts of the host are to be found; none where there is no way back to it,
+    /// from inside a user namespace.
+    pub(super) host_mounts: Option<OwnedFd>,
     /// The first process of the namespace that all containers share.
     pub(super) pause: Option<i32>,
     /// Namespaces that end with their last descriptor: kept alive for the daemon, which may end before the pod.
@@ -32,8 +35,12 @@ pub(super) struct Pod {
 
 /// Makes what `plan` asks for.
 pub(super) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
-    let mut shm = None;
+    let (mut shm, mut host_mounts) = (None, None);
     if plan.rung != Rung::Process {
+        if plan.rung == Rung::Root {
+            let namespace = std::fs::File::open("/proc/self/ns/mnt");
+            host_mounts = Some(namespace.doing("hold the host's mount namespace")?.into());
+        }
         let mut flags = UnshareFlags::NEWNS;
         flags.set(UnshareFlags::NEWUTS, !plan.hostname.is_empty());
         flags.set(UnshareFlags::NEWIPC, plan.own_ipc);
@@ -63,6 +70,7 @@ pub(super) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
     Ok(Pod {
         plan,
         shm,
+        host_mounts,
         pause,
         _held: held,
     })

@@ -6,44 +6,39 @@
 mod devices;
 mod host;
 mod inside;
+mod overlay;
+mod volumes;
 
 use std::{
-    ffi::CString,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags},
     io::Errno,
     mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags,
-        MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag,
-        fsconfig_set_string, fsmount, fsopen, mount, mount_change, move_mount, open_tree, unmount,
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+        OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
+        fsmount, fsopen, mount_change, move_mount, open_tree, unmount,
     },
 };
 
 use inside::Root;
 
 use super::{
-    protocol::{Failure, FailureKind},
-    step::{Doing as _, Step, plain},
+    step::{Doing as _, Step},
     sys,
 };
-use crate::launch::{LaunchPlan, MountPlan, RootPlan, Rung};
+use crate::launch::{LaunchPlan, RootPlan, Rung};
 
 /// Makes this process's root the one that `plan` describes. The process must be in a new mount namespace.
 ///
-/// `shm` is the pod's shared memory directory, as a mount of the keeper's.
-pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>) -> Step {
+/// `shm` is the pod's shared memory directory, as a mount of the keeper's; `host` the daemon's mount namespace.
+pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>, host: Option<BorrowedFd<'_>>) -> Step {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
-    // Opened before anything is mounted: a source is what the host has there.
-    let sources = plan
-        .mounts
-        .iter()
-        .map(open_source)
-        .collect::<Step<Vec<_>>>()?;
+    let sources = volumes::open(plan.rung, &plan.mounts, host)?;
     let shm = match shm {
         Some(path) => Some(clone_tree(path, false).doing("share the pod's /dev/shm")?),
         None if plan.host_ipc => {
@@ -60,7 +55,7 @@ pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>) -> Step {
     }
     system_mounts(plan, &root, shm)?;
     for (mount, source) in plan.mounts.iter().zip(sources) {
-        place(&root, mount, source)?;
+        volumes::place(&root, mount, source)?;
     }
     if !plan.privileged {
         protect(plan, &root)?;
@@ -110,27 +105,6 @@ fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
     )
 }
 
-fn open_source(mount: &MountPlan) -> Step<OwnedFd> {
-    let tree = clone_tree(&mount.source, true).doing(format_args!(
-        "mount {} of the host at {}",
-        mount.source.display(),
-        mount.target.display()
-    ))?;
-    if !mount.follow_host {
-        sys::set_private(tree.as_fd()).doing(format_args!(
-            "separate the mount at {} from the host",
-            mount.target.display()
-        ))?;
-    }
-    if mount.read_only {
-        sys::set_read_only(tree.as_fd(), mount.recursive_read_only).doing(format_args!(
-            "make the mount at {} read-only",
-            mount.target.display()
-        ))?;
-    }
-    Ok(tree)
-}
-
 /// A new file system, mounted nowhere yet.
 fn new_mount(
     kind: &str,
@@ -159,13 +133,8 @@ fn make_root(plan: &LaunchPlan, at: &Path) -> Step<Vec<OwnedFd>> {
     let layer = plan.directory.join("layer");
     match &plan.root {
         RootPlan::Host => return host::make(plan.rung, &layer, at),
-        RootPlan::Layers(lower) => overlay(plan.rung, lower, &layer, at).map_err(|error| {
-            let count = lower.len();
-            let reason = plain(&error.into());
-            let message =
-                format!("failed to put a writable layer over the image ({count} layers): {reason}");
-            Failure::new(FailureKind::NoOverlay, message)
-        }),
+        RootPlan::Layers(lower) => overlay::writable(plan.rung, lower, &layer, at)
+            .map_err(|error| overlay::failure(lower.len(), error)),
         RootPlan::Copied => {
             // A root has to be a mount of its own to be entered.
             let what = "mount the copy of the image";
@@ -174,47 +143,6 @@ fn make_root(plan: &LaunchPlan, at: &Path) -> Step<Vec<OwnedFd>> {
         }
     }?;
     Ok(Vec::new())
-}
-
-/// Mounts `lower`, topmost first, below a writable layer at `at`.
-fn overlay(rung: Rung, lower: &[PathBuf], layer: &Path, at: &Path) -> Result<(), Errno> {
-    // mount(2) takes one page of options: names relative to the directory that all layers share keep them short.
-    let shared = lower.first().and_then(|first| {
-        first
-            .ancestors()
-            .skip(1)
-            .find(|parent| lower.iter().all(|l| l.starts_with(parent)))
-    });
-    let relative = |l: &PathBuf| {
-        shared
-            .and_then(|parent| l.strip_prefix(parent).ok())
-            .unwrap_or(l)
-            .display()
-            .to_string()
-    };
-    let user = if rung == Rung::Rootless {
-        ",userxattr"
-    } else {
-        ""
-    };
-    let names: Vec<String> = lower.iter().map(relative).collect();
-    let options = format!(
-        "lowerdir={},upperdir={},workdir={}{user}",
-        names.join(":"),
-        layer.join("upper").display(),
-        layer.join("work").display()
-    );
-    let options = CString::new(options).map_err(|_| Errno::INVAL)?;
-    rustix::process::chdir(shared.unwrap_or(Path::new("/")))?;
-    let mounted = mount(
-        "overlay",
-        at,
-        "overlay",
-        MountFlags::empty(),
-        Some(options.as_c_str()),
-    );
-    rustix::process::chdir("/")?;
-    mounted
 }
 
 fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
@@ -285,24 +213,6 @@ fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
         }
     };
     attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).doing("mount /sys")
-}
-
-fn place(root: &Root, plan: &MountPlan, source: OwnedFd) -> Step {
-    let directory = FileType::from_raw_mode(
-        rustix::fs::fstat(&source)
-            .doing(format_args!("look at {}", plan.source.display()))?
-            .st_mode,
-    ) == FileType::Directory;
-    let target = if directory {
-        root.directory(&plan.target)?
-    } else {
-        root.file(&plan.target)?
-    };
-    attach(source.as_fd(), target.as_fd()).doing(format_args!(
-        "mount {} at {}",
-        plan.source.display(),
-        plan.target.display()
-    ))
 }
 
 fn protect(plan: &LaunchPlan, root: &Root) -> Step {

@@ -41,9 +41,14 @@ pub(super) fn set_read_only(mount: BorrowedFd<'_>, recursive: bool) -> io::Resul
     set_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, recursive)
 }
 
-/// Lets no mount or unmount elsewhere show through a mount, nor through those below it.
-pub(super) fn set_private(mount: BorrowedFd<'_>) -> io::Result<()> {
-    set_attributes(mount, 0, libc::MS_PRIVATE, true)
+/// Sets how mounts and unmounts elsewhere show through a mount and those below it: `MS_PRIVATE`, `MS_SLAVE` or `MS_SHARED`.
+pub(super) fn set_propagation(mount: BorrowedFd<'_>, propagation: libc::c_ulong) -> io::Result<()> {
+    set_attributes(mount, 0, propagation, true)
+}
+
+/// Gives a mount and those below it further attributes (`MOUNT_ATTR_*`).
+pub(super) fn add_attributes(mount: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
+    set_attributes(mount, attributes, 0, true)
 }
 
 fn set_attributes(

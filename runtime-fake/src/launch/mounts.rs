@@ -1,39 +1,128 @@
-//! What of the host a container sees, and where: pure.
+//! What of the host and of images a container sees, and where: pure.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
 
 use cri::v1::{ContainerConfig, Mount, MountPropagation};
+use serde::{Deserialize, Serialize};
 
-use super::{Invalid, MountPlan, plan::invalid};
+use super::{Given, Invalid, RootPlan, Rung, plan::invalid};
 
-/// What the client asked for, after what every container has.
-pub(super) fn with_namespace(
-    config: &ContainerConfig,
-    sandbox_directory: &Path,
-) -> Result<Vec<MountPlan>, Invalid> {
-    // What every container has, unless the client brings its own.
-    let provided = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"]
-        .into_iter()
-        .filter(|target| {
-            !config
-                .mounts
-                .iter()
-                .any(|m| Path::new(&m.container_path) == Path::new(target))
-        });
-    let provided = provided.map(|target| MountPlan {
-        source: sandbox_directory.join(target.trim_start_matches("/etc/")),
-        target: PathBuf::from(target),
-        read_only: false,
-        recursive_read_only: false,
-        follow_host: false,
-    });
-    provided
-        .map(Ok)
-        .chain(config.mounts.iter().map(mount))
-        .collect()
+/// Something to be seen in a container besides its root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MountPlan {
+    /// What is mounted.
+    pub source: MountSource,
+    /// The absolute path in the container; links are followed inside the container's root only.
+    pub target: PathBuf,
+    /// No write through this mount.
+    pub read_only: bool,
+    /// ... nor through the mounts below it.
+    pub recursive_read_only: bool,
+    /// Whether later mounts show on the other side.
+    pub propagation: Propagation,
+    /// What else is forbidden.
+    pub forbidden: Vec<Forbidden>,
 }
 
-fn mount(mount: &Mount) -> Result<MountPlan, Invalid> {
+/// What is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum MountSource {
+    /// A file or directory of the host; a directory is made where there is nothing.
+    Host(PathBuf),
+    /// What an image has at a path.
+    Image {
+        /// Unpacked layers, topmost first.
+        layers: Vec<PathBuf>,
+        /// Relative to the image's root; empty is all of it.
+        sub_path: PathBuf,
+        /// Where the layers can be put together, in the container's directory; a copy where overlayfs does not work.
+        at: PathBuf,
+    },
+    /// What the container's own root has there: it stays writable when the root is not.
+    Own,
+}
+
+/// Whether mounts that are made later show on the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Propagation {
+    /// Neither way.
+    Private,
+    /// The host's show in the container.
+    FromHost,
+    /// Both ways.
+    Both,
+}
+
+/// What a mount forbids or does without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Forbidden {
+    /// No program runs from it.
+    Programs,
+    /// No program from it gains another user's rights.
+    SetUid,
+    /// No device in it can be opened.
+    Devices,
+    /// Reading leaves no access time.
+    AccessTimes,
+    /// ... on directories.
+    DirectoryAccessTimes,
+    /// No symbolic link in it is followed.
+    Links,
+}
+
+/// What every container has, unless the client brings its own.
+const PROVIDED: [&str; 3] = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"];
+
+/// What every container has, what its image asks for, then what the client asked for.
+pub(super) fn with_namespace(
+    config: &ContainerConfig,
+    given: &Given<'_>,
+) -> Result<Vec<MountPlan>, Invalid> {
+    let brought = |target: &Path| {
+        let same = |m: &Mount| normal(Path::new(&m.container_path)) == normal(target);
+        config.mounts.iter().any(same)
+    };
+    let plain = |source: MountSource, target: &Path| MountPlan {
+        source,
+        target: target.to_owned(),
+        read_only: false,
+        recursive_read_only: false,
+        propagation: Propagation::Private,
+        forbidden: Vec::new(),
+    };
+    let provided = PROVIDED.iter().map(Path::new).filter(|t| !brought(t));
+    let provided = provided.map(|target| {
+        let name = target.file_name().unwrap_or_default();
+        plain(
+            MountSource::Host(given.sandbox_directory.join(name)),
+            target,
+        )
+    });
+    // An image's volume is the directory that the image has there, with its contents and owners (containerd copies it).
+    let volumes = given.image.volumes.iter().map(Path::new);
+    let volumes = volumes
+        .filter(|target| target.is_absolute() && !is_root(target) && !brought(target))
+        .map(|target| plain(MountSource::Own, target));
+    let mut wished = config
+        .mounts
+        .iter()
+        .enumerate()
+        .map(|(index, wish)| mount(index, wish, given))
+        .collect::<Result<Vec<_>, _>>()?;
+    // A mount must not hide one below it that comes before it in the list (containerd sorts in the same way).
+    wished.sort_by_key(|mount| normal(&mount.target).components().count());
+    let mut volumes: Vec<MountPlan> = volumes.collect();
+    volumes.sort_by_key(|mount| normal(&mount.target).components().count());
+    Ok(volumes.into_iter().chain(provided).chain(wished).collect())
+}
+
+fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, Invalid> {
     let target = &mount.container_path;
     if !Path::new(target).is_absolute() || target.contains('\0') {
         return invalid(format!(
@@ -43,60 +132,147 @@ fn mount(mount: &Mount) -> Result<MountPlan, Invalid> {
     if is_root(Path::new(target)) {
         return invalid("mounts: container_path / would hide the image");
     }
-    if mount.image.is_some() {
-        return invalid(format!(
-            "mounts: an image volume (at {target}) is not supported yet"
-        ));
-    }
-    if !Path::new(&mount.host_path).is_absolute() || mount.host_path.contains('\0') {
-        return invalid(format!(
-            "mounts: host_path {:?} (for {target}) is not an absolute path",
-            mount.host_path
-        ));
-    }
     if !mount.uid_mappings.is_empty() || !mount.gid_mappings.is_empty() {
         return invalid(format!(
             "mounts: id mappings (for {target}) are not supported yet"
         ));
     }
-    let Ok(propagation) = MountPropagation::try_from(mount.propagation) else {
-        return invalid(format!(
-            "mounts: unknown propagation {} (for {target})",
-            mount.propagation
-        ));
+    let source = match &mount.image {
+        Some(image) => image_source(index, mount, &image.image, given)?,
+        None => host_source(mount)?,
     };
-    if propagation == MountPropagation::PropagationBidirectional {
-        return invalid(format!(
-            "mounts: bidirectional propagation (for {target}) is not supported yet"
-        ));
-    }
-    if mount.recursive_read_only
-        && (!mount.readonly || propagation != MountPropagation::PropagationPrivate)
-    {
+    let propagation = propagation(mount, given.rung)?;
+    if mount.recursive_read_only && (!mount.readonly || propagation != Propagation::Private) {
         return invalid(format!(
             "mounts: recursive_read_only (for {target}) needs readonly and private propagation"
         ));
     }
     Ok(MountPlan {
-        source: PathBuf::from(&mount.host_path),
+        source,
         target: PathBuf::from(target),
         read_only: mount.readonly,
         recursive_read_only: mount.recursive_read_only,
-        follow_host: propagation == MountPropagation::PropagationHostToContainer,
+        propagation,
+        forbidden: forbidden(mount)?,
     })
 }
 
-/// Whether an absolute path is the root in other words, whatever links there are: `/a/..` may be.
-fn is_root(path: &Path) -> bool {
-    let mut depth = 0_usize;
+fn host_source(mount: &Mount) -> Result<MountSource, Invalid> {
+    let (path, target) = (&mount.host_path, &mount.container_path);
+    if !mount.image_sub_path.is_empty() {
+        return invalid(format!(
+            "mounts: image_sub_path (for {target}) needs an image"
+        ));
+    }
+    if !Path::new(path).is_absolute() || path.contains('\0') {
+        return invalid(format!(
+            "mounts: host_path {path:?} (for {target}) is not an absolute path"
+        ));
+    }
+    Ok(MountSource::Host(PathBuf::from(path)))
+}
+
+fn image_source(
+    index: usize,
+    mount: &Mount,
+    image: &str,
+    given: &Given<'_>,
+) -> Result<MountSource, Invalid> {
+    let target = &mount.container_path;
+    if !mount.host_path.is_empty() {
+        return invalid(format!(
+            "mounts: the one at {target} has an image and a host_path: it can have one of them"
+        ));
+    }
+    if !mount.readonly {
+        return invalid(format!(
+            "mounts: the image volume at {target} has to be readonly: the image is everybody's"
+        ));
+    }
+    let sub_path = Path::new(&mount.image_sub_path);
+    let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if mount.image_sub_path.contains('\0') || !sub_path.components().all(inside) {
+        return invalid(format!(
+            "mounts: image_sub_path {:?} (for {target}) is not a path inside the image: relative, without `..`",
+            mount.image_sub_path
+        ));
+    }
+    match given.volumes.get(image) {
+        Some(RootPlan::Layers(layers)) => Ok(MountSource::Image {
+            layers: layers.clone(),
+            sub_path: sub_path.to_owned(),
+            at: given.directory.join("volumes").join(index.to_string()),
+        }),
+        Some(RootPlan::Host | RootPlan::Copied) => invalid(format!(
+            "mounts: the image {image:?} (for {target}) is the host's own root, which cannot be a volume: use host_path"
+        )),
+        None => invalid(format!(
+            "mounts: the image {image:?} (for {target}) is not here: pull it first"
+        )),
+    }
+}
+
+fn propagation(mount: &Mount, rung: Rung) -> Result<Propagation, Invalid> {
+    let target = &mount.container_path;
+    let Ok(wished) = MountPropagation::try_from(mount.propagation) else {
+        return invalid(format!(
+            "mounts: unknown propagation {} (for {target})",
+            mount.propagation
+        ));
+    };
+    match wished {
+        MountPropagation::PropagationPrivate => Ok(Propagation::Private),
+        _ if mount.image.is_some() => invalid(format!(
+            "mounts: an image volume (at {target}) has private propagation: nothing is mounted into images"
+        )),
+        MountPropagation::PropagationHostToContainer => Ok(Propagation::FromHost),
+        MountPropagation::PropagationBidirectional if rung == Rung::Root => Ok(Propagation::Both),
+        MountPropagation::PropagationBidirectional => invalid(format!(
+            "mounts: bidirectional propagation (for {target}) needs isolation root: a user namespace's mounts never reach \
+             the host"
+        )),
+    }
+}
+
+fn forbidden(mount: &Mount) -> Result<Vec<Forbidden>, Invalid> {
+    let known = BTreeMap::from([
+        ("noexec", Forbidden::Programs),
+        ("nosuid", Forbidden::SetUid),
+        ("nodev", Forbidden::Devices),
+        ("noatime", Forbidden::AccessTimes),
+        ("nodiratime", Forbidden::DirectoryAccessTimes),
+        ("nosymfollow", Forbidden::Links),
+    ]);
+    let one = |name: &String| {
+        known.get(name.as_str()).copied().ok_or_else(|| {
+            Invalid(format!(
+                "mounts: unknown mount_options {name:?} (for {}): known are {}",
+                mount.container_path,
+                known.keys().copied().collect::<Vec<_>>().join(", ")
+            ))
+        })
+    };
+    mount.mount_options.iter().map(one).collect()
+}
+
+/// `path` without `.`, `..` and doubled slashes, whatever links there are.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
     for component in path.components() {
         match component {
-            Component::Normal(_) => depth += 1,
-            Component::ParentDir => depth = depth.saturating_sub(1),
+            Component::Normal(name) => normal.push(name),
+            Component::ParentDir => {
+                normal.pop();
+            }
             Component::Prefix(_) | Component::RootDir | Component::CurDir => {}
         }
     }
-    depth == 0
+    normal
+}
+
+/// Whether an absolute path is the root in other words: `/a/..` may be.
+fn is_root(path: &Path) -> bool {
+    normal(path).as_os_str().is_empty()
 }
 
 /// Without a mount namespace a file cannot be at another place. What a kubelet always mounts is left out; its absence
@@ -116,3 +292,7 @@ pub(super) fn without_namespace(config: &ContainerConfig) -> Result<Vec<MountPla
         )),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -61,6 +61,9 @@ pub(crate) struct ImageDefaults {
     pub(crate) user: String,
     pub(crate) working_dir: String,
     pub(crate) stop_signal: Option<String>,
+    /// Directories that stay writable, with what the image has in them.
+    #[serde(default)]
+    pub(crate) volumes: Vec<String>,
 }
 
 /// What the runtime adds to a client's wishes.
@@ -71,6 +74,10 @@ pub(crate) struct Given<'a> {
     pub(crate) sandbox_directory: &'a Path,
     pub(crate) root: RootPlan,
     pub(crate) image: &'a ImageDefaults,
+    /// The images that mounts name, by what the client calls them.
+    pub(crate) volumes: BTreeMap<String, RootPlan>,
+    /// The container whose process namespace is joined, if one was found under the id that the client gave.
+    pub(crate) target: Option<String>,
 }
 
 /// The namespaces of a sandbox; those that are not named are the pod's own.
@@ -208,7 +215,7 @@ pub(crate) fn container(
     let mounts = if given.rung == Rung::Process {
         mounts::without_namespace(config)?
     } else {
-        mounts::with_namespace(config, given.sandbox_directory)?
+        mounts::with_namespace(config, &given)?
     };
     if given.rung == Rung::Process {
         check_without_namespaces(context, &given.root)?;
@@ -238,8 +245,12 @@ pub(crate) fn container(
                     "namespace_options.pid is POD, but the sandbox was made without a shared process namespace",
                 );
             }
-            Ok(NamespaceMode::Target) | Err(_) => {
-                return invalid("namespace_options.pid TARGET is not supported yet");
+            Ok(NamespaceMode::Target) => target(given.target)?,
+            Err(_) => {
+                return invalid(format!(
+                    "namespace_options.pid is POD, CONTAINER, NODE or TARGET, not {}",
+                    wished.pid
+                ));
             }
         },
         host_ipc: !in_pod(pod.ipc),
@@ -249,6 +260,15 @@ pub(crate) fn container(
         stdin: config.stdin,
         oom_score_adj: oom.and_then(|adj| i32::try_from(adj.clamp(-1000, 1000)).ok()),
     })
+}
+
+fn target(found: Option<String>) -> Result<Pids, Invalid> {
+    match found {
+        Some(container) => Ok(Pids::Target { container }),
+        None => invalid(
+            "namespace_options.pid is TARGET without a target_id: name the container whose processes are to be seen",
+        ),
+    }
 }
 
 /// What was asked for and is not there is refused, so that nothing runs with less protection than it was given.

@@ -1,11 +1,11 @@
 //! Containers come into being: image, record, plan, keeper.
 
-use std::{fs, path::Path, sync::atomic::Ordering};
+use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering};
 
 use cri::v1::ContainerConfig;
 use jiff::Timestamp;
 
-use super::{Error, Runtime, blocking, io, pods::Pod};
+use super::{Error, Runtime, blocking, io, pods::Pod, volumes};
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
@@ -48,9 +48,10 @@ impl Runtime {
         id: &ContainerId,
         sandbox: &Sandbox,
         pod: &Pod,
-        config: ContainerConfig,
+        mut config: ContainerConfig,
         image: Image,
     ) -> Result<(), Error> {
+        volumes::name_images(&mut config, &image.volume_ids);
         let directory = self.container_dir(&sandbox.id, id);
         let given = Given {
             rung: self.config.isolation.rung(),
@@ -58,6 +59,8 @@ impl Runtime {
             sandbox_directory: &self.sandbox_dir(&sandbox.id),
             root: image.root,
             image: &image.defaults,
+            volumes: image.volumes,
+            target: self.target(sandbox, &config)?,
         };
         let plan = launch::container(&config, &sandbox.config, given)?;
         let container = Container {
@@ -130,16 +133,17 @@ impl Runtime {
         Ok(user)
     }
 
-    async fn copied(&self, plan: LaunchPlan) -> Result<LaunchPlan, Error> {
-        let RootPlan::Layers(lower) = plan.root else {
-            return Ok(plan);
-        };
-        let (images, into) = (self.images.clone(), plan.directory.join("rootfs"));
-        blocking(move || images.copy(&lower, &into)).await?;
-        Ok(LaunchPlan {
-            root: RootPlan::Copied,
-            ..plan
+    async fn copied(&self, mut plan: LaunchPlan) -> Result<LaunchPlan, Error> {
+        let images = self.images.clone();
+        blocking(move || {
+            if let RootPlan::Layers(lower) = &plan.root {
+                images.copy(lower, &plan.directory.join("rootfs"))?;
+                plan.root = RootPlan::Copied;
+            }
+            volumes::copy(&images, &mut plan.mounts)?;
+            Ok(plan)
         })
+        .await
     }
 
     /// The image that `config` names, kept for the container even if it is removed under its name.
@@ -149,7 +153,9 @@ impl Runtime {
             return Err(Invalid("the container names no image".to_owned()).into());
         }
         let (images, holder) = (self.images.clone(), id.to_string());
+        let mounts = config.mounts.clone();
         blocking(move || {
+            let volumes = volumes::hold(&images, &holder, &mounts)?;
             let Some(record) = images.status(&name) else {
                 return Err(Invalid(format!("image {name:?} is not here: pull it first")).into());
             };
@@ -165,11 +171,14 @@ impl Runtime {
                 user: config.user,
                 working_dir: config.working_dir,
                 stop_signal: Some(config.stop_signal).filter(|s| !s.is_empty()),
+                volumes: config.volumes,
             };
             Ok(Image {
                 id: record.id.to_string(),
                 root,
                 defaults,
+                volume_ids: volumes.ids,
+                volumes: volumes.roots,
             })
         })
         .await
@@ -193,11 +202,16 @@ struct Image {
     id: String,
     root: RootPlan,
     defaults: ImageDefaults,
+    /// The images that mounts name, by what the client calls them: their ids, and where their files are.
+    volume_ids: BTreeMap<String, String>,
+    volumes: BTreeMap<String, RootPlan>,
 }
 
 fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
-    for part in ["rootfs", "layer/upper", "layer/work"] {
-        fs::create_dir_all(directory.join(part)).map_err(io("make the container's directory"))?;
+    let parts = ["rootfs", "layer/upper", "layer/work"];
+    let own = parts.iter().map(|part| directory.join(part));
+    for path in own.chain(volumes::directories(&plan.mounts)) {
+        fs::create_dir_all(path).map_err(io("make the container's directory"))?;
     }
     match plan.log_path.as_deref().and_then(Path::parent) {
         Some(parent) => {

@@ -30,7 +30,7 @@ pub(super) fn make(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
     let what = "make the container's writable layer";
     let tmpfs = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
     attach(tmpfs.as_fd(), open_dir(layer).doing(what)?.as_fd()).doing(what)?;
-    let whole = make_layer(layer).and_then(|()| overlay(rung, &["/".into()], layer, at));
+    let whole = make_layer(layer).and_then(|()| overlay::writable(rung, &["/".into()], layer, at));
     let mut parts = match whole {
         Ok(()) => graft_mounts(rung, layer, at)?,
         // Inside a user namespace the host's mounts are locked below its root, which overlayfs then does not take: one
@@ -114,7 +114,7 @@ fn graft(rung: Rung, name: &str, layer: &Path, at: &Path) -> Step<OwnedFd> {
     rustix::fs::mkdir(&own_layer, Mode::from_raw_mode(0o755)).doing(&what)?;
     make_layer(&own_layer).doing(&what)?;
     let lower = Path::new("/").join(name);
-    if overlay(rung, std::slice::from_ref(&lower), &own_layer, &target).is_ok() {
+    if overlay::writable(rung, std::slice::from_ref(&lower), &own_layer, &target).is_ok() {
         return open_dir(&target).doing(&what);
     }
     let tree = clone_tree(&lower, true).doing(&what)?;

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
     path::{Component, Path, PathBuf},
@@ -50,6 +50,14 @@ impl Root {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Where in this root something opened in it is, after all links.
+    pub(super) fn path_of(&self, fd: &OwnedFd) -> Result<PathBuf, std::io::Error> {
+        let path =
+            |fd: BorrowedFd<'_>| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let (root, path) = (path(self.fd())?, path(fd.as_fd())?);
+        Ok(Path::new("/").join(path.strip_prefix(&root).unwrap_or(&path)))
     }
 
     /// The directory `path`, made with its parents if need be.

@@ -56,6 +56,7 @@ fn image() -> ImageDefaults {
         user: "web:www".into(),
         working_dir: "/srv".into(),
         stop_signal: Some("SIGQUIT".into()),
+        volumes: Vec::new(),
     }
 }
 
@@ -71,6 +72,8 @@ fn plan_on(
         sandbox_directory: Path::new("/state/sandboxes/s"),
         root: RootPlan::Host,
         image,
+        volumes: BTreeMap::new(),
+        target: None,
     };
     container(config, sandbox, given)
 }
@@ -210,7 +213,7 @@ fn users(
     Some(NamespaceMode::Pod),
     Err("without a shared process namespace")
 )]
-#[case::target(None, Some(NamespaceMode::Target), Err("TARGET is not supported"))]
+#[case::target(None, Some(NamespaceMode::Target), Err("TARGET without a target_id"))]
 fn process_namespaces(
     #[case] of_pod: Option<NamespaceMode>,
     #[case] of_container: Option<NamespaceMode>,

@@ -1,0 +1,153 @@
+//! Which mounts a container gets, as tables.
+
+use std::collections::BTreeMap;
+
+use cri::v1::ImageSpec;
+use rstest::rstest;
+
+use super::*;
+use crate::launch::ImageDefaults;
+
+fn of(host_path: &str, container_path: &str) -> Mount {
+    Mount {
+        host_path: host_path.into(),
+        container_path: container_path.into(),
+        ..Default::default()
+    }
+}
+
+fn of_image(image: &str, sub_path: &str) -> Mount {
+    Mount {
+        container_path: "/mnt".into(),
+        readonly: true,
+        image: Some(ImageSpec {
+            image: image.into(),
+            ..Default::default()
+        }),
+        image_sub_path: sub_path.into(),
+        ..Default::default()
+    }
+}
+
+fn plan_on(rung: Rung, mounts: Vec<Mount>, volumes: &[&str]) -> Result<Vec<MountPlan>, Invalid> {
+    let config = ContainerConfig {
+        mounts,
+        ..Default::default()
+    };
+    let image = ImageDefaults {
+        volumes: volumes.iter().map(|&v| v.into()).collect(),
+        ..Default::default()
+    };
+    let given = Given {
+        rung,
+        directory: "/state/c".into(),
+        sandbox_directory: Path::new("/state"),
+        root: RootPlan::Host,
+        image: &image,
+        volumes: BTreeMap::from([
+            ("data".to_owned(), RootPlan::Layers(vec!["/layer".into()])),
+            ("host".to_owned(), RootPlan::Host),
+        ]),
+        target: None,
+    };
+    with_namespace(&config, &given)
+}
+
+fn targets(plans: &[MountPlan]) -> String {
+    let targets: Vec<_> = plans
+        .iter()
+        .map(|m| m.target.display().to_string())
+        .collect();
+    targets.join(" ")
+}
+
+#[rstest]
+#[case::nothing(vec![], &[], "/etc/hostname /etc/resolv.conf /etc/hosts")]
+#[case::brought(vec![of("/h", "/etc/hosts")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts")]
+#[case::brought_in_other_words(vec![of("/h", "/etc//./hosts/")], &[], "/etc/hostname /etc/resolv.conf /etc//./hosts/")]
+#[case::by_depth(vec![of("/h", "/a/b/c"), of("/h", "/a"), of("/h", "//a/./b")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts /a //a/./b /a/b/c")]
+#[case::as_given_within_a_depth(vec![of("/h", "/b"), of("/h", "/a")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts /b /a")]
+#[case::volumes(vec![of("/h", "/v/w")], &["/v/x", "/v", "relative", "/", "/v/w"], "/v /v/x /etc/hostname /etc/resolv.conf /etc/hosts /v/w")]
+fn order(#[case] mounts: Vec<Mount>, #[case] volumes: &[&str], #[case] expected: &str) {
+    assert_eq!(
+        targets(&plan_on(Rung::Root, mounts, volumes).unwrap()),
+        expected
+    );
+}
+
+#[rstest]
+#[case::private(
+    MountPropagation::PropagationPrivate,
+    Rung::Rootless,
+    Propagation::Private
+)]
+#[case::from_host(
+    MountPropagation::PropagationHostToContainer,
+    Rung::Rootless,
+    Propagation::FromHost
+)]
+#[case::both(
+    MountPropagation::PropagationBidirectional,
+    Rung::Root,
+    Propagation::Both
+)]
+fn propagations(
+    #[case] wished: MountPropagation,
+    #[case] rung: Rung,
+    #[case] expected: Propagation,
+) {
+    let mut mount = of("/h", "/mnt");
+    mount.set_propagation(wished);
+    let plans = plan_on(rung, vec![mount], &[]).unwrap();
+    assert_eq!(plans.last().unwrap().propagation, expected);
+}
+
+#[test]
+fn an_image_is_a_source() {
+    let plans = plan_on(Rung::Root, vec![of_image("data", "etc")], &[]).unwrap();
+    let last = plans.last().unwrap();
+    assert!(last.read_only);
+    let expected = MountSource::Image {
+        layers: vec!["/layer".into()],
+        sub_path: "etc".into(),
+        at: "/state/c/volumes/0".into(),
+    };
+    assert_eq!(last.source, expected);
+}
+
+fn with(mut mount: Mount, change: impl FnOnce(&mut Mount)) -> Mount {
+    change(&mut mount);
+    mount
+}
+
+#[rstest]
+#[case::both_in_a_user_namespace(with(of("/h", "/mnt"), |m| m.set_propagation(MountPropagation::PropagationBidirectional)), "needs isolation root")]
+#[case::unknown_propagation(with(of("/h", "/mnt"), |m| m.propagation = 9), "unknown propagation 9")]
+#[case::root(of("/h", "/a/.."), "would hide the image")]
+#[case::writable_image(with(of_image("data", ""), |m| m.readonly = false), "has to be readonly")]
+#[case::image_and_path(with(of_image("data", ""), |m| m.host_path = "/h".into()), "an image and a host_path")]
+#[case::image_that_is_not_here(of_image("nope", ""), "\"nope\" (for /mnt) is not here")]
+#[case::image_of_the_host(of_image("host", ""), "cannot be a volume")]
+#[case::image_with_propagation(with(of_image("data", ""), |m| m.set_propagation(MountPropagation::PropagationHostToContainer)), "nothing is mounted into images")]
+#[case::sub_path_outside(of_image("data", "a/../../b"), "not a path inside the image")]
+#[case::sub_path_from_the_root(of_image("data", "/etc"), "not a path inside the image")]
+#[case::sub_path_without_image(with(of("/h", "/mnt"), |m| m.image_sub_path = "x".into()), "needs an image")]
+#[case::recursive_but_writable(with(of("/h", "/mnt"), |m| m.recursive_read_only = true), "needs readonly")]
+#[case::unknown_option(with(of("/h", "/mnt"), |m| m.mount_options = vec!["noexecute".into()]), "unknown mount_options \"noexecute\"")]
+#[case::id_mappings(with(of("/h", "/mnt"), |m| m.uid_mappings = vec![cri::v1::IdMapping::default()]), "id mappings")]
+fn refused(#[case] mount: Mount, #[case] expected: &str) {
+    let error = plan_on(Rung::Rootless, vec![mount], &[]).unwrap_err();
+    assert!(error.0.contains(expected), "{error}");
+}
+
+#[test]
+fn options_are_understood() {
+    let mount = with(of("/h", "/mnt"), |m| {
+        m.mount_options = vec!["noexec".into(), "nosymfollow".into()];
+    });
+    let plans = plan_on(Rung::Root, vec![mount], &[]).unwrap();
+    assert_eq!(
+        plans.last().unwrap().forbidden,
+        [Forbidden::Programs, Forbidden::Links]
+    );
+}

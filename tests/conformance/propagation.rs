@@ -1,0 +1,145 @@
+//! Mounts of the host that show in containers, and the other way round.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cri::v1::{Mount, MountPropagation};
+use harness::{Runtime, fixture};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, of, skip_if};
+
+/// A mount of the test's on the host, taken away whatever happens.
+struct OnHost(PathBuf);
+
+impl OnHost {
+    fn tmpfs(at: PathBuf) -> Self {
+        fs::create_dir_all(&at).unwrap();
+        mount(
+            Some("tmpfs"),
+            &at,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            None::<&str>,
+        )
+        .unwrap();
+        Self(at)
+    }
+
+    /// One whose later mounts show, or do not show, in others.
+    fn sharing(at: PathBuf, how: MsFlags) -> Self {
+        let new = Self::tmpfs(at);
+        mount(None::<&str>, &new.0, None::<&str>, how, None::<&str>).unwrap();
+        new
+    }
+}
+
+impl Drop for OnHost {
+    fn drop(&mut self) {
+        // What a container mounted lies on top.
+        while umount2(&self.0, MntFlags::MNT_DETACH).is_ok() {}
+    }
+}
+
+fn propagating(host_path: &Path, propagation: MountPropagation) -> Mount {
+    let mut mount = of(host_path, "/mnt");
+    mount.set_propagation(propagation);
+    mount
+}
+
+#[rstest]
+#[case::private(MountPropagation::PropagationPrivate, false, false)]
+#[case::from_host_to_container(MountPropagation::PropagationHostToContainer, true, false)]
+#[case::both_ways(MountPropagation::PropagationBidirectional, true, true)]
+#[tokio::test]
+async fn what_is_mounted_later(
+    #[case] propagation: MountPropagation,
+    #[case] inside: bool,
+    #[case] outside: bool,
+) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "what_is_mounted_later",
+        Means::of(&runtime).await.no_host_mounts()
+    );
+    // Made before the volume: its namespaces know nothing of it.
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = OnHost::sharing(runtime.root().join("volume"), MsFlags::MS_SHARED);
+    for name in ["from-host", "from-container"] {
+        fs::create_dir(volume.0.join(name)).unwrap();
+    }
+    let mut config = fixture::forever("c");
+    config.mounts = vec![propagating(&volume.0, propagation)];
+    fixture::security(&mut config).privileged = true;
+    let id = pod.start(config.clone()).await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.mounts, config.mounts);
+
+    let later = OnHost::tmpfs(volume.0.join("from-host"));
+    fs::write(later.0.join("file"), "host\n").unwrap();
+    let script = "cat /mnt/from-host/file 2>/dev/null || echo nothing
+        mount -n -t tmpfs inner /mnt/from-container && echo container > /mnt/from-container/file";
+    let seen = runtime.client.sh(&id, script).await.unwrap();
+    assert_eq!(seen, if inside { "host\n" } else { "nothing\n" });
+    let there = volume.0.join("from-container");
+    let seen = fs::read_to_string(there.join("file"));
+    assert_eq!(
+        seen.ok().as_deref(),
+        outside.then_some("container\n"),
+        "{outside}"
+    );
+    runtime.client.remove(&id).await.unwrap();
+    while outside && umount2(&there, MntFlags::MNT_DETACH).is_ok() {}
+}
+
+#[rstest]
+#[case::from_host_to_container(MountPropagation::PropagationHostToContainer)]
+#[case::both_ways(MountPropagation::PropagationBidirectional)]
+#[tokio::test]
+async fn what_the_host_does_not_share(#[case] propagation: MountPropagation) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "what_the_host_does_not_share",
+        Means::of(&runtime).await.no_host_mounts()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = OnHost::sharing(runtime.root().join("volume"), MsFlags::MS_PRIVATE);
+    let mut config = fixture::forever("c");
+    config.mounts = vec![propagating(&volume.0, propagation)];
+    let error = pod.create(config).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains("--make-shared"), "{error}");
+}
+
+#[tokio::test]
+async fn both_ways_needs_root() {
+    let runtime = Runtime::start().await.unwrap();
+    if runtime.isolation().await.unwrap() == "root" {
+        return;
+    }
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.mounts = vec![propagating(
+        Path::new("/usr"),
+        MountPropagation::PropagationBidirectional,
+    )];
+    assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+}
+
+/// A volume that is mounted on the host after the pod was made is what later containers of the pod get.
+#[tokio::test]
+async fn what_the_host_mounts_after_the_pod_was_made() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "what_the_host_mounts_after_the_pod_was_made",
+        Means::of(&runtime).await.no_host_mounts()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = OnHost::sharing(runtime.root().join("volume"), MsFlags::MS_PRIVATE);
+    fs::write(volume.0.join("file"), "late\n").unwrap();
+    let mut config = pod.script("c", "cat /mnt/file");
+    config.mounts = vec![of(&volume.0, "/mnt")];
+    assert_eq!(pod.output(config).await.unwrap(), "late\n");
+}

@@ -1,0 +1,287 @@
+//! Images as volumes, volumes of images, and where a mount may not be.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use cri::v1::{ImageSpec, Mount};
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::{Runtime, fixture};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, directory, of, skip_if, trimmed};
+
+const DATA: &str = "example.com/data:1";
+const APP: &str = "example.com/app:1";
+
+/// A runtime with an image of several layers to be mounted, and one to be run.
+async fn with_images() -> (Runtime, tempfile::TempDir) {
+    let place = tempfile::tempdir().unwrap();
+    let data = [
+        Layer::new()
+            .file("etc/passwd", 0o644, "below\n")
+            .file("etc/gone", 0o644, "")
+            .symlink("link", "/etc"),
+        Layer::new()
+            .file("etc/passwd", 0o644, "above\n")
+            .whiteout("etc/gone")
+            .host_program("/bin/echo")
+            .unwrap(),
+    ];
+    let data = data
+        .into_iter()
+        .fold(ImageBuilder::new(DATA), ImageBuilder::layer);
+    data.write_docker(&place.path().join("data.tar")).unwrap();
+    let mut app = Layer::new()
+        .directory("data", 0o750)
+        .owned_by(33, 34)
+        .file("data/file", 0o640, "of the image\n")
+        .owned_by(33, 34)
+        .symlink("innocent", "/proc/sys/kernel")
+        .directory("tmp", 0o1777);
+    for program in [
+        "/bin/sh",
+        "/bin/cat",
+        "/bin/sleep",
+        "/usr/bin/stat",
+        "/bin/rm",
+    ] {
+        app = app.host_program(program).unwrap();
+    }
+    let app = ImageBuilder::new(APP)
+        .layer(app)
+        .volumes(["/data", "/new/volume"]);
+    app.write_docker(&place.path().join("app.tar")).unwrap();
+    let runtime = Runtime::with()
+        .durable()
+        .archive(&place.path().join("data.tar"))
+        .archive(&place.path().join("app.tar"))
+        .start()
+        .await
+        .unwrap();
+    (runtime, place)
+}
+
+fn image_volume(sub_path: &str) -> Mount {
+    Mount {
+        container_path: "/mnt".to_owned(),
+        readonly: true,
+        image: Some(ImageSpec {
+            image: DATA.to_owned(),
+            ..Default::default()
+        }),
+        image_sub_path: sub_path.to_owned(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn an_image_as_a_volume() {
+    let (mut runtime, _place) = with_images().await;
+    skip_if!(
+        "an_image_as_a_volume",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let id = runtime.client.pull(DATA).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.mounts = vec![image_volume("")];
+    let container = pod.start(config).await.unwrap();
+    let status = runtime.client.container(&container).await.unwrap();
+    let image = status.mounts[0].image.clone().unwrap();
+    assert_eq!((image.image.as_str(), &image.image_ref), (DATA, &id));
+    // The container holds it, whatever becomes of its name and of the daemon.
+    runtime.client.remove_image(DATA).await.unwrap();
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    let script = "cat /mnt/etc/passwd; readlink /mnt/link; ls /mnt/etc; /mnt/bin/echo runs
+        (echo x > /mnt/etc/x) 2>&1 | grep -o 'Read-only file system'";
+    assert_eq!(
+        runtime.client.sh(&container, script).await.unwrap(),
+        "above\n/etc\npasswd\nruns\nRead-only file system\n"
+    );
+    let status = runtime.client.container(&container).await.unwrap();
+    assert_eq!(status.mounts[0].image.as_ref().unwrap().image_ref, id);
+}
+
+#[rstest]
+#[case::directory("etc", "/mnt", "/mnt/passwd")]
+#[case::through_a_link("link", "/mnt", "/mnt/passwd")]
+#[case::file("etc/passwd", "/new/file", "/new/file")]
+#[tokio::test]
+async fn a_part_of_an_image(#[case] sub_path: &str, #[case] at: &str, #[case] file: &str) {
+    let (runtime, _place) = with_images().await;
+    skip_if!(
+        "a_part_of_an_image",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    runtime.client.pull(DATA).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", &format!("cat {file}"));
+    config.mounts = vec![Mount {
+        container_path: at.to_owned(),
+        ..image_volume(sub_path)
+    }];
+    assert_eq!(pod.output(config).await.unwrap(), "above\n");
+}
+
+#[rstest]
+#[case::missing(image_volume("no/such/path"))]
+#[case::removed_by_a_layer(image_volume("etc/gone"))]
+#[case::writable(Mount { readonly: false, ..image_volume("") })]
+#[case::not_pulled(Mount { image: Some(ImageSpec { image: APP.to_owned(), ..Default::default() }), ..image_volume("") })]
+#[tokio::test]
+async fn an_image_volume_is_refused(#[case] mount: Mount) {
+    let (runtime, _place) = with_images().await;
+    runtime.client.pull(DATA).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.mounts = vec![mount];
+    assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn volumes_of_an_image() {
+    let (runtime, _place) = with_images().await;
+    skip_if!("volumes_of_an_image", Means::of(&runtime).await.no_users());
+    runtime.client.pull(APP).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    // A volume has what the image has there, with its owners, and stays writable when the root is not.
+    let script = "cat /data/file; echo new > /data/new && cat /data/new; echo x > /new/volume/x && cat /new/volume/x
+        stat -c '%u:%g %a' /data /data/file; (echo x > /etc/x) 2>/dev/null || echo the root is read-only";
+    let mut config = pod.script("c", script);
+    config.image.as_mut().unwrap().image = APP.to_owned();
+    fixture::security(&mut config).readonly_rootfs = true;
+    let expected = "of the image\nnew\nx\n33:34 750\n33:34 640\nthe root is read-only\n";
+    assert_eq!(pod.output(config.clone()).await.unwrap(), expected);
+    // Each container has its own; one that the client brings is the client's.
+    let mut other = pod.script(
+        "d",
+        "cat /data/new 2>/dev/null || echo mine; cat /new/volume/brought",
+    );
+    other.image = config.image;
+    let brought = directory(&runtime, "brought");
+    fs::write(brought.join("brought"), "brought\n").unwrap();
+    other.mounts = vec![of(&brought, "/new/volume")];
+    assert_eq!(pod.output(other).await.unwrap(), "mine\nbrought\n");
+}
+
+#[tokio::test]
+async fn a_missing_host_path_is_made() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_missing_host_path_is_made",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let missing = directory(&runtime, "volume").join("a/b");
+    let mut config = pod.script("c", "echo fine > /mnt/file");
+    config.mounts = vec![of(&missing, "/mnt")];
+    pod.output(config).await.unwrap();
+    assert_eq!(fs::read_to_string(missing.join("file")).unwrap(), "fine\n");
+    let mode = fs::metadata(&missing).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755);
+}
+
+#[rstest]
+#[case::a_file_over_a_directory(
+    "/etc/hostname",
+    "/etc",
+    "the one is a file, the other a directory"
+)]
+#[case::a_directory_over_a_file("/etc", "/etc/passwd", "the one is a directory, the other a file")]
+#[case::inside_proc("/etc", "/proc/sys", "inside /proc")]
+#[case::over_proc("/etc", "/proc", "inside /proc")]
+#[tokio::test]
+async fn not_there(#[case] host_path: &str, #[case] target: &str, #[case] reason: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("not_there", Means::of(&runtime).await.no_namespaces());
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.mounts = vec![of(Path::new(host_path), target)];
+    let error = pod.create(config).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    assert!(error.message().contains(reason), "{error}");
+}
+
+#[tokio::test]
+async fn not_into_proc_by_a_link_of_the_image() {
+    let (runtime, _place) = with_images().await;
+    skip_if!(
+        "not_into_proc_by_a_link",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    runtime.client.pull(APP).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.image.as_mut().unwrap().image = APP.to_owned();
+    config.mounts = vec![of(&directory(&runtime, "volume"), "/innocent")];
+    let error = pod.create(config).await.unwrap_err();
+    assert!(error.message().contains("inside /proc"), "{error}");
+}
+
+#[tokio::test]
+async fn what_of_proc_and_dev_may_be_covered() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "what_of_proc_and_dev",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let file = directory(&runtime, "volume").join("file");
+    fs::write(&file, "covered\n").unwrap();
+    let mut config = pod.script("c", "cat /proc/meminfo /dev/termination-log");
+    config.mounts = vec![
+        of(&file, "/proc/meminfo"),
+        of(&file, "/dev/termination-log"),
+    ];
+    assert_eq!(pod.output(config).await.unwrap(), "covered\ncovered\n");
+    let mut config = pod.script("d", "[ -e /proc/self ] && stat -f -c %T /proc");
+    config.mounts = vec![of(Path::new("/proc"), "/proc")];
+    assert_eq!(trimmed(&pod.output(config).await.unwrap()), "proc");
+}
+
+/// Whatever their order, the deeper one is not hidden by the other.
+#[tokio::test]
+async fn a_mount_below_another() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_mount_below_another",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let (outer, inner) = (directory(&runtime, "outer"), directory(&runtime, "inner"));
+    fs::create_dir(outer.join("below")).unwrap();
+    fs::write(inner.join("file"), "inner\n").unwrap();
+    let mut config = pod.script("c", "cat /mnt/below/file");
+    config.mounts = vec![of(&inner, "/mnt/below"), of(&outer, "/mnt")];
+    assert_eq!(pod.output(config).await.unwrap(), "inner\n");
+}
+
+#[tokio::test]
+async fn options_of_a_mount() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "options_of_a_mount",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    assert!(
+        runtime
+            .client
+            .status()
+            .await
+            .unwrap()
+            .features
+            .unwrap()
+            .mount_options
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = directory(&runtime, "volume");
+    fs::copy("/bin/true", volume.join("program")).unwrap();
+    let mut config = pod.script("c", "/mnt/program && /forbidden/program || echo no");
+    let mut forbidden = of(&volume, "/forbidden");
+    forbidden.mount_options = vec!["noexec".to_owned()];
+    config.mounts = vec![of(&volume, "/mnt"), forbidden];
+    assert_eq!(pod.output(config).await.unwrap(), "no\n");
+}
