@@ -4,6 +4,8 @@ mod capability;
 mod mounts;
 mod plan;
 mod ports;
+pub(crate) mod seccomp;
+mod security;
 mod signal;
 mod sysctl;
 
@@ -133,6 +135,9 @@ pub(crate) struct ProcessPlan {
     pub ambient: Vec<u8>,
     /// `execve` grants no privileges.
     pub no_new_privs: bool,
+    /// The file of the filter for its system calls, as [`seccomp::Filter`] writes it.
+    #[serde(default)]
+    pub seccomp: Option<PathBuf>,
 }
 
 /// A user, to be looked up in the container's own files.

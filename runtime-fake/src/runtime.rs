@@ -10,6 +10,7 @@ mod network;
 pub(crate) mod pods;
 mod ports;
 mod sandboxes;
+mod seccomp;
 mod streams;
 mod volumes;
 

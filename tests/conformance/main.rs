@@ -20,6 +20,7 @@ mod propagation;
 mod races;
 mod recovery;
 mod sandbox;
+mod seccomp;
 mod security;
 mod stop;
 mod support;

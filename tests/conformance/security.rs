@@ -76,6 +76,28 @@ async fn capabilities(#[case] add: &[&str], #[case] drop: &[&str], #[case] expec
     assert_eq!(process.capabilities("CapAmb").unwrap(), 0);
 }
 
+/// Who is not root keeps what is ambient, and nothing else, filtered or not.
+#[rstest]
+#[tokio::test]
+async fn ambient_capabilities(#[values(false, true)] filtered: bool) {
+    let runtime = Runtime::with().start().await.unwrap();
+    skip_if!("ambient_capabilities", Means::of(&runtime).await.no_users());
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = with_capabilities(&[], &[]);
+    let security = fixture::security(&mut config);
+    security.run_as_user = value(1001);
+    if filtered {
+        security.seccomp = Some(cri::v1::SecurityProfile::default());
+    }
+    let capabilities = security.capabilities.get_or_insert_default();
+    capabilities.add_ambient_capabilities = vec!["NET_ADMIN".to_owned()];
+    let (_, process) = witnessed(&pod, config).await;
+    for set in ["CapEff", "CapPrm", "CapAmb", "CapInh"] {
+        assert_eq!(process.capabilities(set).unwrap(), NET_ADMIN, "{set}");
+    }
+    assert_eq!(process.capabilities("CapBnd").unwrap(), DEFAULT | NET_ADMIN);
+}
+
 #[tokio::test]
 async fn an_unknown_capability_is_refused() {
     let runtime = Runtime::start().await.unwrap();
@@ -355,11 +377,26 @@ async fn what_is_protected_for_who_asks_for_nothing() {
             [ ! -e $file ] || [ $(head -c 1 $file | wc -c) = 0 ] || echo $file can be read
         done
         [ -z \"$(ls /sys/firmware)\" ] || echo /sys/firmware can be read; exit 0";
-    let out = pod.output(pod.script("c", script)).await.unwrap();
+    let mut config = pod.script("c", script);
+    config.linux = None;
+    let out = pod.output(config).await.unwrap();
     assert!(
         out.lines().count() >= 1 && out.lines().all(|line| line == "Read-only file system"),
         "{out}"
     );
+}
+
+/// Empty lists are what a kubelet sends for `procMount: Unmasked`.
+#[tokio::test]
+async fn nothing_is_protected_for_who_asks_for_that() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "nothing_is_protected",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let config = pod.script("c", "grep -c ' /proc/' /proc/self/mountinfo; true");
+    assert_eq!(pod.output(config).await.unwrap(), "0\n");
 }
 
 #[tokio::test]
@@ -394,20 +431,23 @@ async fn protection_that_is_not_there_is_refused() {
     use cri::v1::security_profile::ProfileType;
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    let localhost = Some(cri::v1::SecurityProfile {
+    let localhost = cri::v1::SecurityProfile {
         profile_type: ProfileType::Localhost.into(),
         localhost_ref: "localhost/profile".to_owned(),
-    });
-    let mut seccomp = fixture::forever("a");
-    fixture::security(&mut seccomp).seccomp = localhost.clone();
+    };
+    let mut old_apparmor = fixture::forever("a");
+    #[allow(deprecated)]
+    {
+        fixture::security(&mut old_apparmor).apparmor_profile = localhost.localhost_ref.clone();
+    }
     let mut apparmor = fixture::forever("b");
-    fixture::security(&mut apparmor).apparmor = localhost;
+    fixture::security(&mut apparmor).apparmor = Some(localhost);
     let mut selinux = fixture::forever("c");
     fixture::security(&mut selinux).selinux_options = Some(cri::v1::SeLinuxOption {
         level: "s0:c1,c2".to_owned(),
         ..Default::default()
     });
-    for config in [seccomp, apparmor, selinux] {
+    for config in [old_apparmor, apparmor, selinux] {
         assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: Owned
     let set_up = || -> Step<process::Ready> {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
+        let filter = process::filter(&plan.process)?;
         if plan.rung != Rung::Process {
             hide()?;
         }
@@ -66,7 +67,7 @@ pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: Owned
         } else {
             root::enter(plan, pod.shm.as_deref(), host)?;
         }
-        process::prepare(&plan.process)
+        process::prepare(&plan.process, filter)
     };
     let ready = match set_up() {
         Ok(ready) => ready,
@@ -89,13 +90,14 @@ pub(super) fn exec(plan: &ExecPlan, rung: Rung, target: i32, ends: Ends) -> ! {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
         hide()?;
+        let filter = process::filter(&plan.process)?;
         if rung == Rung::Process {
             let what = "enter the container's directory";
             rustix::process::chdir(format!("/proc/{target}/cwd")).doing(what)?;
         } else {
             join(target, "mnt", LinkNameSpaceType::Mount)?;
         }
-        process::prepare(&plan.process)
+        process::prepare(&plan.process, filter)
     };
     match set_up() {
         Ok(ready) => fail(report, ready.exec()),

@@ -317,6 +317,7 @@ mod tests {
             capabilities: Vec::new(),
             ambient: Vec::new(),
             no_new_privs: false,
+            seccomp: None,
         };
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         client

@@ -1,6 +1,6 @@
 //! The last steps of a process before its program: directory, limits, ids, capabilities, `execve`.
 
-use std::{collections::BTreeMap, ffi::CString, os::unix::ffi::OsStrExt as _, path::Path};
+use std::{collections::BTreeMap, ffi::CString, io, os::unix::ffi::OsStrExt as _, path::Path};
 
 use rustix::{
     fs::Mode,
@@ -15,7 +15,7 @@ use super::{
     sys,
     user::{self, Resolved},
 };
-use crate::launch::ProcessPlan;
+use crate::launch::{ProcessPlan, seccomp::Filter};
 
 /// Where programs are looked for when a container has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -28,13 +28,28 @@ pub(super) struct Ready {
     argv: Vec<CString>,
     env: Vec<CString>,
     path: String,
+    filter: Option<Filter>,
 }
 
 /// What files a program makes are not writable for others, unless it asks for that.
 const UMASK: u32 = 0o022;
 
+/// The filter for the process's system calls, from where the daemon left it: to be read while the process's root is still
+/// the host's.
+pub(super) fn filter(plan: &ProcessPlan) -> Step<Option<Filter>> {
+    let Some(path) = &plan.seccomp else {
+        return Ok(None);
+    };
+    let what = "read the container's seccomp filter";
+    let bytes = std::fs::read(path).doing(what)?;
+    match Filter::from_bytes(&bytes) {
+        Some(filter) => Ok(Some(filter)),
+        None => Err(io::Error::from(io::ErrorKind::InvalidData)).doing(what),
+    }
+}
+
 /// Gives up what the plan does not grant. The process's root is the container's already.
-pub(super) fn prepare(plan: &ProcessPlan) -> Step<Ready> {
+pub(super) fn prepare(plan: &ProcessPlan, filter: Option<Filter>) -> Step<Ready> {
     rustix::process::umask(Mode::from_raw_mode(UMASK));
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let resolved = user::resolve(&plan.user, &read("/etc/passwd"), &read("/etc/group"))?;
@@ -53,12 +68,13 @@ pub(super) fn prepare(plan: &ProcessPlan) -> Step<Ready> {
         .iter()
         .map(|a| text(a))
         .collect::<Step<Vec<_>>>()?;
-    drop_privileges(plan, &resolved.ids)?;
+    drop_privileges(plan, &resolved.ids, filter.is_some())?;
     Ok(Ready {
         ids: resolved.ids,
         argv,
         env,
         path,
+        filter,
     })
 }
 
@@ -106,9 +122,9 @@ fn environment(plan: &ProcessPlan, user: &Resolved) -> BTreeMap<String, String> 
     env
 }
 
-fn drop_privileges(plan: &ProcessPlan, ids: &UserIds) -> Step {
+fn drop_privileges(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
     if !rustix::process::geteuid().is_root() {
-        return as_ordinary_user(plan, ids);
+        return as_ordinary_user(plan, ids, filtered);
     }
     // A runtime that was given less than all cannot give more than it has.
     let own = rustix::thread::capabilities(None)
@@ -158,9 +174,16 @@ fn drop_privileges(plan: &ProcessPlan, ids: &UserIds) -> Step {
         capability_set(&plan.ambient)
     };
     let ambient = capability_set(&plan.ambient) & wanted;
+    // Whoever may gain privileges later needs this one to load a filter. It ends with `execve`, which grants root what the
+    // bounding set has, and others what the ambient set has.
+    let to_filter = if filtered && !plan.no_new_privs {
+        CapabilitySet::SYS_ADMIN & own
+    } else {
+        CapabilitySet::empty()
+    };
     let sets = CapabilitySets {
-        effective,
-        permitted: effective | ambient,
+        effective: effective | to_filter,
+        permitted: effective | ambient | to_filter,
         inheritable: ambient,
     };
     rustix::thread::set_capabilities(None, sets).doing("set capabilities")?;
@@ -180,7 +203,7 @@ fn drop_privileges(plan: &ProcessPlan, ids: &UserIds) -> Step {
 }
 
 /// Without namespaces an ordinary user's processes are the user's own; user 0 stands for that.
-fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds) -> Step {
+fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
     let own = rustix::process::geteuid().as_raw();
     if ids.uid != 0 && ids.uid != own {
         let message = format!(
@@ -189,7 +212,8 @@ fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds) -> Step {
         );
         return Err(Failure::new(FailureKind::Invalid, message));
     }
-    if plan.no_new_privs {
+    // Without privileges there is no filter but for who gains none.
+    if plan.no_new_privs || filtered {
         rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
     }
     Ok(())
@@ -211,18 +235,28 @@ impl Ready {
             );
         };
         let name = program.to_string_lossy().into_owned();
+        let named = program.as_bytes().contains(&b'/');
+        let candidates: Vec<CString> = if named {
+            vec![program.clone()]
+        } else {
+            let directories = self.path.split(':').filter(|d| !d.is_empty());
+            directories
+                .filter_map(|d| CString::new(Path::new(d).join(&name).as_os_str().as_bytes()).ok())
+                .collect()
+        };
         sys::reset_signals();
-        if program.as_bytes().contains(&b'/') {
-            return explain(&name, &sys::exec(program, &self.argv, &self.env));
+        // Last of all: from here on only the calls that the filter lets pass can be made.
+        if let Some(filter) = &self.filter
+            && let Err(failure) = sys::load_filter(filter).doing("load the seccomp filter")
+        {
+            return failure;
         }
         let mut refused = None;
-        for directory in self.path.split(':').filter(|d| !d.is_empty()) {
-            let Ok(candidate) =
-                CString::new(Path::new(directory).join(&name).as_os_str().as_bytes())
-            else {
-                continue;
-            };
+        for candidate in candidates {
             let error = sys::exec(&candidate, &self.argv, &self.env);
+            if named {
+                return explain(&name, &error);
+            }
             match error.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => {}
                 _ => refused = Some(error),

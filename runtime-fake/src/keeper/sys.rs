@@ -7,6 +7,8 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd},
 };
 
+use crate::launch::seccomp::Filter;
+
 /// Which side of a [`fork`] this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fork {
@@ -131,6 +133,38 @@ pub(super) fn exec(program: &CString, argv: &[CString], env: &[CString]) -> io::
     // SAFETY: both arrays end with a null pointer and, as the strings that they point to, outlive the call.
     unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
     io::Error::last_os_error()
+}
+
+/// Filters the system calls of this process from now on.
+pub(super) fn load_filter(filter: &Filter) -> io::Result<()> {
+    let mut program: Vec<libc::sock_filter> = filter
+        .program
+        .iter()
+        .map(|one| libc::sock_filter {
+            code: one.code,
+            jt: one.jt,
+            jf: one.jf,
+            k: one.k,
+        })
+        .collect();
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program and its array outlive the call, and the length is the array's.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::c_ulong::from(filter.flags),
+            &raw const program,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Closes every descriptor but the standard ones and `keep`: a new process has the keeper's until its program runs.

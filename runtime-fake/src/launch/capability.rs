@@ -1,5 +1,7 @@
 //! Capabilities by name: pure.
 
+use cri::v1::Capability;
+
 use super::Invalid;
 
 /// All that Linux 6 knows, in the order of their numbers (capabilities(7)).
@@ -65,7 +67,7 @@ const DEFAULT: [&str; 14] = [
     "AUDIT_WRITE",
 ];
 
-fn number(name: &str) -> Result<u8, Invalid> {
+pub(super) fn number(name: &str) -> Result<u8, Invalid> {
     let upper = name.to_ascii_uppercase();
     let short = upper.strip_prefix("CAP_").unwrap_or(&upper);
     let found = NAMES
@@ -79,48 +81,45 @@ fn all() -> Vec<u8> {
     (0..).zip(NAMES).map(|(number, _)| number).collect()
 }
 
-/// The numbers of the capabilities after `add` and `drop`, in order. `ALL` stands for all in either; what is named beside
-/// it wins.
+/// The numbers of the capabilities of a process, in order, and those of its ambient set. `ALL` stands for all in either
+/// list; what is dropped by name is not there whatever else is said (containerd).
 pub(super) fn granted(
-    add: &[String],
-    drop: &[String],
+    wished: &Capability,
     privileged: bool,
-) -> Result<Vec<u8>, Invalid> {
+) -> Result<(Vec<u8>, Vec<u8>), Invalid> {
+    let (add, drop) = (&wished.add_capabilities, &wished.drop_capabilities);
+    let ambient = numbers(&wished.add_ambient_capabilities)?;
     if privileged {
-        return Ok(all());
+        return Ok((all(), ambient));
     }
     let has_all = |names: &[String]| names.iter().any(|n| n.eq_ignore_ascii_case("ALL"));
-    let numbers = |names: &[String]| {
-        names
-            .iter()
-            .filter(|n| !n.eq_ignore_ascii_case("ALL"))
-            .map(|n| number(n))
-            .collect::<Result<Vec<u8>, _>>()
-    };
     let (added, dropped) = (numbers(add)?, numbers(drop)?);
-    let base = if has_all(add) {
-        all()
-    } else if has_all(drop) {
+    let base = if has_all(drop) {
         Vec::new()
+    } else if has_all(add) {
+        all()
     } else {
         DEFAULT
             .iter()
             .map(|n| number(n))
             .collect::<Result<_, _>>()?
     };
-    let mut granted: Vec<u8> = base
-        .into_iter()
-        .filter(|n| !dropped.contains(n))
-        .chain(added)
-        .collect();
+    let kept = |numbers: &[u8]| -> Vec<u8> {
+        let kept = numbers.iter().filter(|n| !dropped.contains(n));
+        kept.copied().collect()
+    };
+    // Nobody has an ambient capability that is not granted.
+    let ambient = kept(&ambient);
+    let mut granted = kept(&[base, added, ambient.clone()].concat());
     granted.sort_unstable();
     granted.dedup();
-    Ok(granted)
+    Ok((granted, ambient))
 }
 
-/// The numbers of `names`.
-pub(super) fn numbers(names: &[String]) -> Result<Vec<u8>, Invalid> {
-    names.iter().map(|n| number(n)).collect()
+/// The numbers of `names`, `ALL` aside.
+fn numbers(names: &[String]) -> Result<Vec<u8>, Invalid> {
+    let names = names.iter().filter(|n| !n.eq_ignore_ascii_case("ALL"));
+    names.map(|n| number(n)).collect()
 }
 
 #[cfg(test)]
@@ -135,28 +134,58 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nothing_asked("", "", 14)]
-    #[case::one_more("NET_ADMIN", "", 15)]
-    #[case::prefixed_twice("CAP_NET_ADMIN net_admin", "", 15)]
-    #[case::one_less("", "NET_RAW", 13)]
-    #[case::none("", "ALL", 0)]
-    #[case::just_one("KILL", "ALL", 1)]
-    #[case::all("ALL", "", 41)]
-    #[case::all_but_one("ALL", "SYS_ADMIN", 40)]
-    fn counts(#[case] add: &str, #[case] drop: &str, #[case] count: usize) {
-        assert_eq!(
-            granted(&names(add), &names(drop), false).unwrap().len(),
-            count
-        );
+    #[case::nothing_asked("", "", "", 14, 0)]
+    #[case::one_more("NET_ADMIN", "", "", 15, 0)]
+    #[case::prefixed_twice("CAP_NET_ADMIN net_admin", "", "", 15, 0)]
+    #[case::one_less("", "NET_RAW", "", 13, 0)]
+    #[case::none("", "ALL", "", 0, 0)]
+    #[case::just_one("KILL", "ALL", "", 1, 0)]
+    #[case::all("ALL", "", "", 41, 0)]
+    #[case::all_but_one("ALL", "SYS_ADMIN", "", 40, 0)]
+    #[case::all_and_none("ALL", "ALL", "", 0, 0)]
+    #[case::added_and_dropped("NET_ADMIN", "NET_ADMIN", "", 14, 0)]
+    #[case::ambient("", "", "NET_ADMIN", 15, 1)]
+    #[case::ambient_and_granted("", "", "KILL", 14, 1)]
+    #[case::ambient_only("", "ALL", "NET_ADMIN", 1, 1)]
+    #[case::ambient_and_dropped("", "NET_RAW", "NET_RAW", 13, 0)]
+    fn counts(
+        #[case] add: &str,
+        #[case] drop: &str,
+        #[case] ambient: &str,
+        #[case] count: usize,
+        #[case] of_them_ambient: usize,
+    ) {
+        let wished = Capability {
+            add_capabilities: names(add),
+            drop_capabilities: names(drop),
+            add_ambient_capabilities: names(ambient),
+        };
+        let (granted, ambient) = granted(&wished, false).unwrap();
+        assert_eq!((granted.len(), ambient.len()), (count, of_them_ambient));
     }
 
     #[test]
     fn a_misspelt_name_is_refused() {
-        assert!(
-            granted(&names("NET_ADMN"), &[], false)
-                .unwrap_err()
-                .0
-                .contains("NET_ADMN")
-        );
+        for misspelt in [
+            Capability {
+                add_capabilities: names("NET_ADMN"),
+                ..Default::default()
+            },
+            Capability {
+                drop_capabilities: names("NET_ADMN"),
+                ..Default::default()
+            },
+            Capability {
+                add_ambient_capabilities: names("NET_ADMN"),
+                ..Default::default()
+            },
+        ] {
+            assert!(
+                granted(&misspelt, false)
+                    .unwrap_err()
+                    .0
+                    .contains("NET_ADMN")
+            );
+        }
     }
 }

@@ -7,39 +7,16 @@ use std::{
 
 use cri::v1::{
     ContainerConfig, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
-    PodSandboxConfig, Signal, SupplementalGroupsPolicy,
+    PodSandboxConfig, Signal,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, UserPlan, capability, mounts,
-    ports, signal, sysctl,
+    ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability, mounts, ports,
+    seccomp, security, signal, sysctl,
 };
 
-/// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them.
-const MASKED: [&str; 12] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
-];
-/// ... and those that are only to be read.
-const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
 /// What asks a process to end, unless it wishes for another one.
 const SIGTERM: i32 = 15;
 
@@ -208,7 +185,7 @@ pub(crate) fn container(
         .as_ref()
         .and_then(|l| l.security_context.as_ref())
         .unwrap_or(&default_context);
-    check_context(context)?;
+    security::check(context)?;
     let pod = namespaces(sandbox);
     let wished = context.namespace_options.clone().unwrap_or(pod.clone());
     let in_pod = |mode: i32| mode != NamespaceMode::Node as i32;
@@ -220,7 +197,7 @@ pub(crate) fn container(
     if given.rung == Rung::Process {
         check_without_namespaces(context, &given.root)?;
     }
-    let (masked, read_only) = protected_paths(context);
+    let (masked, read_only) = security::protected_paths(config);
     let log_path = log_path(&sandbox.log_directory, &config.log_path)?;
     let oom = config
         .linux
@@ -229,7 +206,7 @@ pub(crate) fn container(
         .map(|r| r.oom_score_adj);
     Ok(LaunchPlan {
         rung: given.rung,
-        process: process(config, context, given.image)?,
+        process: process(config, context, given.image, &given.directory)?,
         directory: given.directory,
         root: given.root,
         read_only_root: context.readonly_rootfs,
@@ -271,36 +248,6 @@ fn target(found: Option<String>) -> Result<Pids, Invalid> {
     }
 }
 
-/// What was asked for and is not there is refused, so that nothing runs with less protection than it was given.
-fn check_context(context: &LinuxContainerSecurityContext) -> Result<(), Invalid> {
-    use cri::v1::security_profile::ProfileType;
-    if let Some(profile) = &context.seccomp
-        && profile.profile_type == ProfileType::Localhost as i32
-        && !context.privileged
-    {
-        return invalid("a Localhost seccomp profile is not supported yet: leave it out");
-    }
-    if let Some(profile) = &context.apparmor
-        && profile.profile_type == ProfileType::Localhost as i32
-    {
-        return invalid("a Localhost AppArmor profile is not supported yet: leave it out");
-    }
-    if let Some(label) = &context.selinux_options
-        && [&label.user, &label.role, &label.r#type, &label.level]
-            .iter()
-            .any(|part| !part.is_empty())
-    {
-        return invalid("SELinux labels are not supported yet: leave them out");
-    }
-    if context.run_as_group.is_some()
-        && context.run_as_user.is_none()
-        && context.run_as_username.is_empty()
-    {
-        return invalid("run_as_group is set without run_as_user or run_as_username");
-    }
-    Ok(())
-}
-
 /// What cannot be had without a mount namespace and would be missed.
 fn check_without_namespaces(
     context: &LinuxContainerSecurityContext,
@@ -317,20 +264,6 @@ fn check_without_namespaces(
         );
     }
     Ok(())
-}
-
-fn protected_paths(context: &LinuxContainerSecurityContext) -> (Vec<String>, Vec<String>) {
-    let or = |given: &[String], default: &[&str]| {
-        if given.is_empty() {
-            default.iter().map(|p| (*p).to_owned()).collect()
-        } else {
-            given.to_vec()
-        }
-    };
-    (
-        or(&context.masked_paths, &MASKED),
-        or(&context.readonly_paths, &READ_ONLY),
-    )
 }
 
 /// `directory/path`, where the path may not lead out.
@@ -359,6 +292,7 @@ fn process(
     config: &ContainerConfig,
     context: &LinuxContainerSecurityContext,
     image: &ImageDefaults,
+    directory: &Path,
 ) -> Result<ProcessPlan, Invalid> {
     // A command replaces the image's arguments too (CRI v1, ContainerConfig.command).
     let (command, args) = if config.command.is_empty() {
@@ -391,15 +325,7 @@ fn process(
         .capabilities
         .as_ref()
         .unwrap_or(&default_capabilities);
-    let mut granted = capability::granted(
-        &capabilities.add_capabilities,
-        &capabilities.drop_capabilities,
-        context.privileged,
-    )?;
-    let ambient = capability::numbers(&capabilities.add_ambient_capabilities)?;
-    granted.extend(&ambient);
-    granted.sort_unstable();
-    granted.dedup();
+    let (granted, ambient) = capability::granted(capabilities, context.privileged)?;
     Ok(ProcessPlan {
         argv,
         env,
@@ -408,58 +334,19 @@ fn process(
         } else {
             config.working_dir.clone()
         },
-        user: user(context, image)?,
+        user: security::user(context, image)?,
         capabilities: granted,
         ambient,
         no_new_privs: context.no_new_privs,
+        seccomp: seccomp::kept(context, directory)?,
     })
 }
 
-fn user(
-    context: &LinuxContainerSecurityContext,
-    image: &ImageDefaults,
-) -> Result<UserPlan, Invalid> {
-    let id = |field: &str, value: i64| {
-        u32::try_from(value)
-            .map_err(|_| Invalid(format!("{field} {value} is not an id: 0 to 4294967295")))
-    };
-    let (image_user, image_group) = image
-        .user
-        .split_once(':')
-        .map_or((image.user.as_str(), None), |(u, g)| (u, Some(g)));
-    let own_group = context
-        .run_as_group
-        .as_ref()
-        .map(|g| id("run_as_group", g.value))
-        .transpose()?;
-    let (user, group) = match (&context.run_as_user, context.run_as_username.as_str()) {
-        (Some(uid), _) => (id("run_as_user", uid.value)?.to_string(), None),
-        (None, "") => (image_user.to_owned(), image_group.map(ToOwned::to_owned)),
-        (None, name) => (name.to_owned(), None),
-    };
-    let groups = context
-        .supplemental_groups
-        .iter()
-        .map(|g| id("supplemental_groups", *g))
-        .collect::<Result<_, _>>()?;
-    let Ok(policy) = SupplementalGroupsPolicy::try_from(context.supplemental_groups_policy) else {
-        return invalid(format!(
-            "supplemental_groups_policy is Merge or Strict, not {}",
-            context.supplemental_groups_policy
-        ));
-    };
-    Ok(UserPlan {
-        user,
-        group: own_group.map(|g| g.to_string()).or(group),
-        groups,
-        merge_groups: policy == SupplementalGroupsPolicy::Merge,
-    })
-}
-
-/// A further process, with the surroundings of its container's first one.
+/// A further process, with the surroundings of its container's first one, whose directory is `directory`.
 pub(crate) fn exec(
     config: &ContainerConfig,
     image: &ImageDefaults,
+    directory: &Path,
     argv: Vec<String>,
 ) -> Result<ExecPlan, Invalid> {
     if argv.is_empty() {
@@ -477,7 +364,7 @@ pub(crate) fn exec(
         ..config.clone()
     };
     Ok(ExecPlan {
-        process: process(&config, context, image)?,
+        process: process(&config, context, image, directory)?,
     })
 }
 

@@ -80,7 +80,11 @@ impl Runtime {
             image: image.defaults,
             config,
         };
+        let filter = self.filter(&container.config, &plan.process).await?;
         make_directories(&directory, &plan)?;
+        if let (Some(path), Some(filter)) = (&plan.process.seccomp, filter) {
+            fs::write(path, filter).map_err(io("write the container's seccomp filter"))?;
+        }
         if let Err(refused) = self
             .store
             .apply(Change::AddContainer(Box::new(container)))

@@ -31,7 +31,8 @@ impl Runtime {
         if container.state != ContainerState::Running {
             return Err(wrong_state(&container, "a process needs a running one"));
         }
-        let plan = launch::exec(&container.config, &container.image, argv)?;
+        let directory = self.container_dir(&container.sandbox, &container.id);
+        let plan = launch::exec(&container.config, &container.image, &directory, argv)?;
         let (mut stdout, child_stdout) = output()?;
         let (mut stderr, child_stderr) = output()?;
         let stdin: OwnedFd = File::open("/dev/null")

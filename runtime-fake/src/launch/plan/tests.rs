@@ -278,14 +278,17 @@ fn a_log_directory_is_absolute() {
 #[case::no_name(|c: &mut ContainerConfig| c.metadata.as_mut().unwrap().name.clear(), "metadata.name")]
 #[case::terminal(|c: &mut ContainerConfig| c.tty = true, "tty")]
 #[case::device(|c: &mut ContainerConfig| c.devices.push(Default::default()), "devices")]
-#[case::seccomp(|c: &mut ContainerConfig| context(c).seccomp = Some(profile()), "seccomp")]
+#[case::seccomp(|c: &mut ContainerConfig| context(c).seccomp = Some(SecurityProfile { localhost_ref: "p".into(), ..profile() }), "seccomp")]
 #[case::apparmor(|c: &mut ContainerConfig| context(c).apparmor = Some(profile()), "AppArmor")]
+#[case::old_apparmor(|c: &mut ContainerConfig| context(c).apparmor_profile = "localhost/p".into(), "AppArmor")]
+#[case::nonsense_of_apparmor(|c: &mut ContainerConfig| context(c).apparmor_profile = "default".into(), "runtime/default")]
 #[case::selinux(|c: &mut ContainerConfig| context(c).selinux_options = Some(SeLinuxOption { level: "s0".into(), ..Default::default() }), "SELinux")]
 #[case::group_alone(|c: &mut ContainerConfig| context(c).run_as_group = Some(Int64Value { value: 1 }), "run_as_group")]
 #[case::negative_user(|c: &mut ContainerConfig| context(c).run_as_user = Some(Int64Value { value: -1 }), "run_as_user -1")]
 #[case::negative_group(|c: &mut ContainerConfig| context(c).supplemental_groups = vec![-1], "supplemental_groups -1")]
 #[case::capability(|c: &mut ContainerConfig| context(c).capabilities = Some(Capability { add_capabilities: vec!["FLY".into()], ..Default::default() }), "FLY")]
 #[case::variable(|c: &mut ContainerConfig| c.envs = vec![KeyValue { key: "A=B".into(), value: "".into() }], "A=B")]
+#[allow(deprecated, reason = "old clients")]
 fn containers_refused(#[case] change: fn(&mut ContainerConfig), #[case] expected: &str) {
     let mut config = config();
     change(&mut config);
@@ -310,7 +313,10 @@ fn nothing_to_run_is_refused() {
         plan_on(Rung::Root, &config, &sandbox(), &empty),
         "no command",
     );
-    refused(exec(&config, &empty, Vec::new()), "no command");
+    refused(
+        exec(&config, &empty, Path::new("/c"), Vec::new()),
+        "no command",
+    );
 }
 
 #[test]
@@ -327,10 +333,17 @@ fn what_needs_a_mount_namespace_is_refused_without_one() {
 #[test]
 fn paths_are_protected_unless_the_client_says_which() {
     let mut config = config();
+    config.linux = None;
     let default = plan(&config).unwrap();
     assert_eq!(
         (default.masked_paths.len(), default.read_only_paths.len()),
-        (MASKED.len(), READ_ONLY.len())
+        (security::MASKED.len(), security::READ_ONLY.len())
+    );
+    context(&mut config);
+    let unmasked = plan(&config).unwrap();
+    assert_eq!(
+        (unmasked.masked_paths.len(), unmasked.read_only_paths.len()),
+        (0, 0)
     );
     context(&mut config).masked_paths = vec!["/m".into()];
     context(&mut config).readonly_paths = vec!["/r".into()];
@@ -347,9 +360,17 @@ fn an_exec_is_like_its_container() {
     let mut config = config();
     context(&mut config).run_as_user = Some(Int64Value { value: 7 });
     context(&mut config).no_new_privs = true;
+    context(&mut config).seccomp = Some(profile());
     config.args = vec!["dropped".into()];
     let first = plan(&config).unwrap().process;
-    let further = exec(&config, &image(), vec!["ls".into()]).unwrap().process;
+    let further = exec(
+        &config,
+        &image(),
+        Path::new("/state/sandboxes/s/containers/c"),
+        vec!["ls".into()],
+    )
+    .unwrap()
+    .process;
     assert_eq!(further.argv, ["ls"]);
     assert_eq!(
         (
@@ -357,14 +378,16 @@ fn an_exec_is_like_its_container() {
             further.cwd,
             further.user,
             further.capabilities,
-            further.no_new_privs
+            further.no_new_privs,
+            further.seccomp
         ),
         (
             first.env,
             first.cwd,
             first.user,
             first.capabilities,
-            first.no_new_privs
+            first.no_new_privs,
+            first.seccomp
         )
     );
 }

@@ -1,0 +1,78 @@
+//! Which profile is taken, and filters that survive their file.
+
+use rstest::rstest;
+
+use super::*;
+
+fn context(
+    seccomp: Option<(i32, &str)>,
+    path: &str,
+    privileged: bool,
+) -> LinuxContainerSecurityContext {
+    #[allow(deprecated)]
+    LinuxContainerSecurityContext {
+        seccomp: seccomp.map(|(profile_type, localhost_ref)| SecurityProfile {
+            profile_type,
+            localhost_ref: localhost_ref.to_owned(),
+        }),
+        seccomp_profile_path: path.to_owned(),
+        privileged,
+        ..Default::default()
+    }
+}
+
+#[rstest]
+#[case::nothing(None, "", false, Some(Wish::Unconfined))]
+#[case::default(Some((0, "")), "", false, Some(Wish::Default))]
+#[case::unconfined(Some((1, "")), "runtime/default", false, Some(Wish::Unconfined))]
+#[case::file(Some((2, "/a/b.json")), "", false, Some(Wish::File("/a/b.json".into())))]
+#[case::prefixed(Some((2, "localhost//a/b.json")), "", false, Some(Wish::File("/a/b.json".into())))]
+#[case::relative(Some((2, "b.json")), "", false, None)]
+#[case::empty(Some((2, "")), "", false, None)]
+#[case::of_an_unknown_type(Some((3, "/b")), "", false, None)]
+#[case::old_default(None, "runtime/default", false, Some(Wish::Default))]
+#[case::older_default(None, "docker/default", false, Some(Wish::Default))]
+#[case::old_unconfined(None, "unconfined", false, Some(Wish::Unconfined))]
+#[case::old_file(None, "localhost//a/b.json", false, Some(Wish::File("/a/b.json".into())))]
+#[case::old_relative(None, "localhost/b.json", false, None)]
+#[case::old_nonsense(None, "runtime", false, None)]
+#[case::privileged(Some((2, "/a")), "", true, Some(Wish::Unconfined))]
+fn wishes(
+    #[case] seccomp: Option<(i32, &str)>,
+    #[case] path: &str,
+    #[case] privileged: bool,
+    #[case] expected: Option<Wish>,
+) {
+    assert_eq!(wish(&context(seccomp, path, privileged)).ok(), expected);
+}
+
+#[test]
+fn a_filter_is_the_same_when_it_is_read_again() {
+    let around = Surroundings {
+        native: Arch::X86_64,
+        kernel: (6, 1),
+        capabilities: &[],
+    };
+    let filter = filter(None, around).unwrap();
+    let bytes = filter.to_bytes();
+    assert_eq!(Filter::from_bytes(&bytes), Some(filter));
+    for broken in [&bytes[..4], &bytes[..bytes.len() - 1], &[]] {
+        assert_eq!(Filter::from_bytes(broken), None);
+    }
+}
+
+#[test]
+fn a_profile_that_is_too_long_is_refused() {
+    let around = Surroundings {
+        native: Arch::X86_64,
+        kernel: (6, 1),
+        capabilities: &[],
+    };
+    let rule = r#"{"names":["read"],"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":7,"op":"SCMP_CMP_EQ"}]}"#;
+    let text = format!(
+        r#"{{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{}]}}"#,
+        vec![rule; 1000].join(",")
+    );
+    let reason = filter(Some(&text), around).unwrap_err();
+    assert!(reason.contains("the kernel takes 4096"), "{reason}");
+}

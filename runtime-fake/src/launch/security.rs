@@ -1,0 +1,149 @@
+//! The security context: users, protected paths, and what has to be refused: pure.
+
+use cri::v1::{
+    ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy,
+    security_profile::ProfileType,
+};
+
+use super::{
+    Invalid, UserPlan,
+    plan::{ImageDefaults, invalid},
+};
+
+/// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them.
+pub(super) const MASKED: [&str; 12] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+/// ... and those that are only to be read.
+pub(super) const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// What was asked for and is not there is refused, so that nothing runs with less protection than it was given.
+pub(super) fn check(context: &LinuxContainerSecurityContext) -> Result<(), Invalid> {
+    if let Some(name) = apparmor(context)? {
+        return invalid(format!(
+            "the AppArmor profile {name:?} cannot be had: AppArmor is not supported yet, leave the profile out"
+        ));
+    }
+    if let Some(label) = &context.selinux_options
+        && [&label.user, &label.role, &label.r#type, &label.level]
+            .iter()
+            .any(|part| !part.is_empty())
+    {
+        return invalid("SELinux labels are not supported yet: leave them out");
+    }
+    if context.run_as_group.is_some()
+        && context.run_as_user.is_none()
+        && context.run_as_username.is_empty()
+    {
+        return invalid("run_as_group is set without run_as_user or run_as_username");
+    }
+    Ok(())
+}
+
+/// The name of the AppArmor profile that is asked for, in either form; the newer one wins.
+fn apparmor(context: &LinuxContainerSecurityContext) -> Result<Option<&str>, Invalid> {
+    #[allow(
+        deprecated,
+        reason = "clients from before Kubernetes 1.30 say it this way"
+    )]
+    let old = context.apparmor_profile.as_str();
+    let reference = match &context.apparmor {
+        None => match old {
+            "" | "runtime/default" | "unconfined" => return Ok(None),
+            _ if old.starts_with("localhost/") => old,
+            _ => {
+                return invalid(format!(
+                    "apparmor_profile {old:?} is none of runtime/default, unconfined, localhost/NAME"
+                ));
+            }
+        },
+        Some(profile) => match ProfileType::try_from(profile.profile_type) {
+            Ok(ProfileType::RuntimeDefault | ProfileType::Unconfined) => return Ok(None),
+            Ok(ProfileType::Localhost) => &profile.localhost_ref,
+            Err(_) => {
+                return invalid(format!(
+                    "the AppArmor profile type {} is unknown",
+                    profile.profile_type
+                ));
+            }
+        },
+    };
+    let name = reference.strip_prefix("localhost/").unwrap_or(reference);
+    if name.is_empty() {
+        return invalid("the AppArmor profile has no name");
+    }
+    Ok(Some(name))
+}
+
+/// The paths to be masked and those to be made read-only. A client that describes the security of a container says which:
+/// empty lists are `procMount: Unmasked` (Kubernetes, as containerd reads it). One that says nothing gets the usual ones.
+pub(super) fn protected_paths(config: &ContainerConfig) -> (Vec<String>, Vec<String>) {
+    let context = config
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
+    let owned = |paths: &[&str]| paths.iter().map(|p| (*p).to_owned()).collect();
+    match context {
+        None => (owned(&MASKED), owned(&READ_ONLY)),
+        Some(context) => (context.masked_paths.clone(), context.readonly_paths.clone()),
+    }
+}
+
+/// Who runs the container.
+pub(super) fn user(
+    context: &LinuxContainerSecurityContext,
+    image: &ImageDefaults,
+) -> Result<UserPlan, Invalid> {
+    let id = |field: &str, value: i64| {
+        u32::try_from(value)
+            .map_err(|_| Invalid(format!("{field} {value} is not an id: 0 to 4294967295")))
+    };
+    let (image_user, image_group) = image
+        .user
+        .split_once(':')
+        .map_or((image.user.as_str(), None), |(u, g)| (u, Some(g)));
+    let own_group = context
+        .run_as_group
+        .as_ref()
+        .map(|g| id("run_as_group", g.value))
+        .transpose()?;
+    let (user, group) = match (&context.run_as_user, context.run_as_username.as_str()) {
+        (Some(uid), _) => (id("run_as_user", uid.value)?.to_string(), None),
+        (None, "") => (image_user.to_owned(), image_group.map(ToOwned::to_owned)),
+        (None, name) => (name.to_owned(), None),
+    };
+    let groups = context
+        .supplemental_groups
+        .iter()
+        .map(|g| id("supplemental_groups", *g))
+        .collect::<Result<_, _>>()?;
+    let Ok(policy) = SupplementalGroupsPolicy::try_from(context.supplemental_groups_policy) else {
+        return invalid(format!(
+            "supplemental_groups_policy is Merge or Strict, not {}",
+            context.supplemental_groups_policy
+        ));
+    };
+    Ok(UserPlan {
+        user,
+        group: own_group.map(|g| g.to_string()).or(group),
+        groups,
+        merge_groups: policy == SupplementalGroupsPolicy::Merge,
+    })
+}

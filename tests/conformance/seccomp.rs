@@ -1,0 +1,249 @@
+//! Filters for system calls: which profile a container gets, seen in `/proc/PID/status`, and what it does.
+
+use std::path::Path;
+
+use cri::v1::{Capability, ContainerConfig, SecurityProfile, security_profile::ProfileType};
+use harness::{Pod, Runtime, fixture};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, skip_if};
+
+/// What a filter blocks or lets pass, beside what runs programs.
+const NO_CHMOD: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[
+    {"names":["chmod","fchmod","fchmodat","fchmodat2"],"action":"SCMP_ACT_ERRNO","errnoRet":95}]}"#;
+const DEADLY_CHMOD: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64","SCMP_ARCH_AARCH64"],
+    "syscalls":[{"names":["chmod","fchmod","fchmodat","fchmodat2"],"action":"SCMP_ACT_KILL_PROCESS"}]}"#;
+
+fn write(directory: &Path, text: &str) -> String {
+    let path = directory.join("profile.json");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn with(mut config: ContainerConfig, kind: ProfileType, reference: &str) -> ContainerConfig {
+    fixture::security(&mut config).seccomp = Some(SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref: reference.to_owned(),
+    });
+    config
+}
+
+/// A program that says how it is filtered.
+fn look(pod: &Pod) -> ContainerConfig {
+    pod.script("look", "grep Seccomp: /proc/self/status")
+}
+
+#[allow(deprecated, reason = "clients from before Kubernetes 1.19")]
+fn with_path(mut config: ContainerConfig, path: &str) -> ContainerConfig {
+    fixture::security(&mut config).seccomp_profile_path = path.to_owned();
+    config
+}
+
+#[rstest]
+#[case::nothing(None, 0)]
+#[case::unconfined(Some(ProfileType::Unconfined), 0)]
+#[case::the_runtimes(Some(ProfileType::RuntimeDefault), 2)]
+#[case::a_file(Some(ProfileType::Localhost), 2)]
+#[tokio::test]
+async fn profiles(
+    #[case] kind: Option<ProfileType>,
+    #[case] mode: u8,
+    #[values(false, true)] no_new_privs: bool,
+) {
+    let place = tempfile::tempdir().unwrap();
+    let file = write(place.path(), NO_CHMOD);
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = look(&pod);
+    fixture::security(&mut config).no_new_privs = no_new_privs;
+    if let Some(kind) = kind {
+        let reference = if kind == ProfileType::Localhost {
+            &file
+        } else {
+            ""
+        };
+        config = with(config, kind, reference);
+    }
+    assert_eq!(
+        pod.output(config).await.unwrap(),
+        format!("Seccomp:\t{mode}\n")
+    );
+}
+
+#[rstest]
+#[case::unconfined("unconfined", 0)]
+#[case::the_runtimes("runtime/default", 2)]
+#[case::the_runtimes_by_its_first_name("docker/default", 2)]
+#[case::a_file("localhost/", 2)]
+#[tokio::test]
+async fn profiles_as_they_were_named_once(#[case] path: &str, #[case] mode: u8) {
+    let place = tempfile::tempdir().unwrap();
+    let file = write(place.path(), NO_CHMOD);
+    let path = match path {
+        "localhost/" => format!("localhost/{file}"),
+        path => path.to_owned(),
+    };
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = with_path(look(&pod), &path);
+    assert_eq!(
+        pod.output(config).await.unwrap(),
+        format!("Seccomp:\t{mode}\n")
+    );
+}
+
+#[tokio::test]
+async fn nobody_filters_what_is_privileged() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "nobody_filters_what_is_privileged",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let mut sandbox = runtime.sandbox("p");
+    let linux = sandbox.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default().privileged = true;
+    let pod = Pod::run(&runtime.client, sandbox).await.unwrap();
+    let mut config = with(look(&pod), ProfileType::Localhost, "/no/such/file");
+    fixture::security(&mut config).privileged = true;
+    assert_eq!(pod.output(config).await.unwrap(), "Seccomp:\t0\n");
+}
+
+/// The filter is the one that the container was made with, for its first process and later ones, whatever becomes of
+/// the file.
+#[tokio::test]
+async fn a_profile_of_the_clients() {
+    let place = tempfile::tempdir().unwrap();
+    let file = write(place.path(), NO_CHMOD);
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = with(fixture::forever("c"), ProfileType::Localhost, &file);
+    let id = pod.create(config).await.unwrap();
+    std::fs::remove_file(&file).unwrap();
+    runtime.client.start(&id).await.unwrap();
+    let chmod = "cp /bin/true t 2>&1; chmod 700 t 2>&1 | grep -o 'Operation not supported'";
+    let out = runtime.client.sh(&id, chmod).await.unwrap();
+    assert_eq!(out, "Operation not supported\n");
+    let text = std::fs::write(&file, DEADLY_CHMOD);
+    text.unwrap();
+    let config = with(
+        pod.script("d", "echo x > t; chmod 700 t; echo survived"),
+        ProfileType::Localhost,
+        &file,
+    );
+    let id = pod.start(config).await.unwrap();
+    let status = pod.ended(&id).await.unwrap();
+    let lines: Vec<String> = pod.log(&status).into_iter().map(|line| line.text).collect();
+    // The shell goes on: only the program that it ran was killed.
+    assert!(
+        lines.iter().any(|line| line == "survived")
+            && lines.iter().any(|line| line.contains("Bad system call")),
+        "{lines:?}"
+    );
+}
+
+/// It takes calls away, and nothing that comes with loading it is left: no capability, and no_new_privs only for who asked.
+#[rstest]
+#[case::root(0)]
+#[case::somebody(1001)]
+#[tokio::test]
+async fn the_runtimes_own_profile(#[case] user: i64) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "the_runtimes_own_profile",
+        Means::of(&runtime).await.no_users()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "unshare --user true 2>&1 | grep -o 'not permitted'; grep -E 'NoNewPrivs|CapEff|CapBnd' /proc/self/status";
+    let of = async |kind: ProfileType| {
+        let mut config = with(pod.script(&fixture::unique("c"), script), kind, "");
+        fixture::security(&mut config).run_as_user = Some(cri::v1::Int64Value { value: user });
+        pod.output(config).await.unwrap()
+    };
+    let (free, filtered) = (
+        of(ProfileType::Unconfined).await,
+        of(ProfileType::RuntimeDefault).await,
+    );
+    assert_eq!(filtered, format!("not permitted\n{free}"));
+    assert!(free.contains("NoNewPrivs:\t0"), "{free}");
+}
+
+#[tokio::test]
+async fn the_runtimes_own_profile_follows_the_capabilities() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "the_runtimes_own_profile_follows_the_capabilities",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    for (add, expected) in [(vec![], "refused\n"), (vec!["SYS_ADMIN"], "done\n")] {
+        let script = "mkdir -p /tmp/m && mount -t tmpfs none /tmp/m 2>/dev/null && echo done || echo refused";
+        let mut config = with(
+            pod.script(&fixture::unique("c"), script),
+            ProfileType::RuntimeDefault,
+            "",
+        );
+        fixture::security(&mut config).capabilities = Some(Capability {
+            add_capabilities: add.into_iter().map(str::to_owned).collect(),
+            ..Default::default()
+        });
+        assert_eq!(pod.output(config).await.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn profiles_without_namespaces() {
+    let runtime = Runtime::with().isolation("process").start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = with(look(&pod), ProfileType::RuntimeDefault, "");
+    assert_eq!(pod.output(config).await.unwrap(), "Seccomp:\t2\n");
+}
+
+#[rstest]
+#[case::nothing_there(None, "No such file")]
+#[case::not_one(Some("{}"), "defaultAction")]
+#[case::a_listener(Some(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#), "SCMP_ACT_NOTIFY")]
+#[tokio::test]
+async fn profiles_that_cannot_be(#[case] text: Option<&str>, #[case] expected: &str) {
+    let place = tempfile::tempdir().unwrap();
+    let path = match text {
+        Some(text) => write(place.path(), text),
+        None => place.path().join("none").to_str().unwrap().to_owned(),
+    };
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let create = |config| pod.create(config);
+    let error = create(with(fixture::forever("c"), ProfileType::Localhost, &path))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(
+        error.message().contains(&path) && error.message().contains(expected),
+        "{error:?}"
+    );
+    // Nothing is left of it: the name is free.
+    let kind = ProfileType::Unconfined;
+    create(with(fixture::forever("c"), kind, "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn profiles_that_are_no_files() {
+    let place = tempfile::tempdir().unwrap();
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let directory = place.path().to_str().unwrap();
+    for reference in [
+        "",
+        "profile.json",
+        "localhost/profile.json",
+        directory,
+        "/dev/zero",
+    ] {
+        let config = with(fixture::forever("c"), ProfileType::Localhost, reference);
+        assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+    }
+    for path in ["localhost/x", "runtime", "/profile.json"] {
+        let config = with_path(fixture::forever("c"), path);
+        assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+    }
+}
