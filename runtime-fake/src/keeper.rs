@@ -13,6 +13,7 @@ mod ending;
 mod exec;
 pub(crate) mod forward;
 pub(crate) mod frame;
+mod kin;
 mod output;
 mod pod;
 mod process;
@@ -21,12 +22,14 @@ mod record;
 mod root;
 mod step;
 mod sys;
+mod terminal;
 mod user;
+mod watchers;
 
 use std::{
     collections::BTreeMap,
     os::{
-        fd::{AsFd as _, BorrowedFd},
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::net::UnixListener,
     },
     time::Duration,
@@ -93,6 +96,14 @@ fn run() -> std::io::Result<()> {
     .serve()
 }
 
+/// What is said to a request.
+struct Answer {
+    number: u64,
+    result: Step<Outcome>,
+    /// What comes along.
+    descriptors: Vec<OwnedFd>,
+}
+
 struct Keeper {
     listener: UnixListener,
     signals: SignalFd,
@@ -112,13 +123,14 @@ impl Keeper {
             for id in self.containers.keys().cloned().collect::<Vec<_>>() {
                 self.hear(&id);
             }
-            for message in self.execs.hear() {
-                self.say(&message);
+            for answer in self.execs.hear() {
+                self.answered(answer);
             }
             while let Ok(Some(_)) = self.signals.read_signal() {}
             self.reap(WaitPidFlag::WNOHANG);
             for container in self.containers.values_mut() {
                 container.output.pump();
+                container.output.watchers.prune();
             }
             if let Ok((stream, _)) = self.listener.accept() {
                 self.connection = Connection::new(stream).ok();
@@ -153,6 +165,9 @@ impl Keeper {
                 .into_iter()
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
         );
+        let watchers = self.containers.values();
+        let watchers = watchers.flat_map(|c| c.output.watchers.descriptors());
+        descriptors.extend(watchers.map(|fd| PollFd::new(fd, PollFlags::empty())));
         // A daemon that dies between starting a keeper and speaking to it leaves one with nothing to keep.
         let timeout = if self.pod.is_none() {
             PollTimeout::try_from(FIRST_WORD).unwrap_or(PollTimeout::NONE)
@@ -185,6 +200,10 @@ impl Keeper {
 
     fn lose_connection(&mut self) {
         self.connection = None;
+        // Its clients went with it.
+        for container in self.containers.values_mut() {
+            container.output.watchers.clear();
+        }
         if self.pod.as_ref().is_none_or(|pod| pod.plan.ephemeral) {
             self.ending = Some(0);
         }
@@ -192,12 +211,27 @@ impl Keeper {
 
     fn say(&mut self, message: &Message) {
         if let Some(connection) = &mut self.connection {
-            connection.say(message);
+            connection.say(message, Vec::new());
         }
     }
 
     fn reply(&mut self, number: u64, result: Step<Outcome>) {
-        self.say(&Message::Reply { number, result });
+        self.answered(Answer {
+            number,
+            result,
+            descriptors: Vec::new(),
+        });
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        if let Some(connection) = &mut self.connection {
+            let message = Message::Reply {
+                number: answer.number,
+                descriptors: answer.descriptors.len(),
+                result: answer.result,
+            };
+            connection.say(&message, answer.descriptors);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a keeper is told to do: plain data, complete, with no choices left in it.
 
 mod capability;
+mod log;
 mod mounts;
 mod plan;
 mod ports;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use log::LogPlan;
 pub(crate) use mounts::{Forbidden, MountPlan, MountSource, Propagation};
 pub(crate) use plan::{Given, ImageDefaults, Invalid, container, exec, pod, stop_signal};
 pub(crate) use ports::{HostPort, Transport, host_ports};
@@ -79,9 +81,13 @@ pub(crate) struct LaunchPlan {
     /// All devices and no masks.
     pub privileged: bool,
     /// Its log file; none when nothing is to be kept.
-    pub log_path: Option<PathBuf>,
+    pub log: Option<LogPlan>,
+    /// A terminal for its standard streams.
+    pub tty: bool,
     /// Keep an open standard input.
     pub stdin: bool,
+    /// The first client that writes to the standard input ends it.
+    pub stdin_once: bool,
     /// The adjustment of the out-of-memory score; clamped to what the box allows.
     pub oom_score_adj: Option<i32>,
     /// What is run.
@@ -158,4 +164,6 @@ pub(crate) struct UserPlan {
 pub(crate) struct ExecPlan {
     /// What is run.
     pub process: ProcessPlan,
+    /// A terminal for its standard streams.
+    pub tty: bool,
 }

@@ -1,6 +1,8 @@
 //! Lines of a container log, as the CRI has them: `TIME STREAM TAG TEXT`, where the tag is `F` for a line's end and `P`
 //! for a part of a line (Kubernetes 1.36, `pkg/kubelet/kuberuntime/logs`).
 
+pub(crate) mod file;
+
 use std::io::Write as _;
 
 use jiff::Timestamp;

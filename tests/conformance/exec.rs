@@ -112,8 +112,13 @@ async fn a_timeout_kills_all_of_it() {
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
     let mark = fixture::unique("mark");
+    // Processes with a session and a parent of their own; without namespaces nothing tells whose they are.
+    let alone = match Means::of(&runtime).await.no_namespaces() {
+        None => "(setsid sleep 1000 &); (setsid sh -c 'sleep 1000 & sleep 1000' &);",
+        Some(_) => "sleep 1000 &",
+    };
     let script = format!(
-        "export CRIB_TEST_MARK={mark}; sleep 1000 & sleep 1000 & sh -c 'sleep 1000; true'; true"
+        "export CRIB_TEST_MARK={mark}; sleep 1000 & {alone} sh -c 'sleep 1000; true'; true"
     );
     let late = runtime.client.exec(&id, ["sh", "-c", &script], 1).await;
     assert_eq!(code(late), Code::DeadlineExceeded);

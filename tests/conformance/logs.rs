@@ -279,6 +279,60 @@ async fn a_log_path_that_leads_out(#[case] log_path: &str) {
     assert!(!pod.log_directory().join(log_path).exists());
 }
 
+/// A container with the log directory mounted may put links there.
+#[rstest]
+#[case::a_file("c.log", "c.log")]
+#[case::a_directory("d/c.log", "d")]
+#[tokio::test]
+async fn a_link_that_leads_out(#[case] log_path: &str, #[case] link: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    std::fs::create_dir_all(pod.log_directory()).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = if link == log_path {
+        elsewhere.path().join("c.log")
+    } else {
+        elsewhere.path().to_owned()
+    };
+    std::os::unix::fs::symlink(target, pod.log_directory().join(link)).unwrap();
+    let mut config = pod.script("c", "echo escaped");
+    config.log_path = log_path.to_owned();
+    assert_eq!(
+        code(pod.create(config.clone()).await),
+        Code::InvalidArgument
+    );
+
+    // One that is put there later: it does not start, and says why.
+    std::fs::remove_file(pod.log_directory().join(link)).unwrap();
+    let id = pod.create(config).await.unwrap();
+    let whole = pod.log_directory().join(log_path);
+    if link != log_path {
+        std::fs::remove_dir(pod.log_directory().join(link)).unwrap();
+    }
+    std::os::unix::fs::symlink(elsewhere.path(), pod.log_directory().join(link)).unwrap();
+    let error = runtime.client.start(&id).await.unwrap_err();
+    assert!(
+        error.message().contains(&whole.display().to_string()),
+        "{error:?}"
+    );
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn directories_of_a_log_are_made() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", "echo deep");
+    config.log_path = "a/b/c.log".to_owned();
+    let id = pod.start(config).await.unwrap();
+    let status = pod.ended(&id).await.unwrap();
+    assert_eq!(
+        status.log_path,
+        pod.log_directory().join("a/b/c.log").display().to_string()
+    );
+    assert_eq!(entries(&status.log_path), [full("deep")]);
+}
+
 /// Whoever reads logs later finds them: a runtime never removes them.
 #[tokio::test]
 async fn logs_outlive_their_containers() {

@@ -24,4 +24,5 @@ mod seccomp;
 mod security;
 mod stop;
 mod support;
+mod terminal;
 mod volumes;

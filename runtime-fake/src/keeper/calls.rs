@@ -2,13 +2,17 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
 use super::{
-    Keeper,
+    Answer, Keeper,
     container::{self, Container, Phase},
+    exec::Place,
     forward, own_pid, pod,
     protocol::{Call, ContainerState, Failure, FailureKind, Outcome, Request},
-    step::{self, Step},
+    step::{Doing as _, Step},
 };
+use crate::log::Stream;
 
 impl Keeper {
     pub(super) fn answer(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
@@ -71,17 +75,42 @@ impl Keeper {
                 Ok(Some(Outcome::Done))
             }
             Call::Exec { container, plan } => {
-                let target = self.container(&container)?;
-                if target.phase != Phase::Running {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the container is not running",
-                    ));
-                }
-                let (pid, rung) = (target.pid, target.rung);
+                let target = self.running(&container)?;
+                let place = Place {
+                    rung: target.rung,
+                    pid: target.pid,
+                    container,
+                };
                 self.execs
-                    .start(number, &plan, rung, pid, descriptors)
+                    .start(number, &plan, place, descriptors)
                     .map(|()| None)
+            }
+            Call::Attach {
+                container,
+                stdin,
+                stdout,
+                stderr,
+            } => {
+                self.running(&container)?;
+                let wanted = [(Stream::Stdout, stdout), (Stream::Stderr, stderr)];
+                let wanted = wanted.iter().filter(|(_, wanted)| *wanted);
+                let pipes = wanted.map(|(stream, _)| *stream).zip(descriptors).collect();
+                let input = self.container(&container)?.attach(stdin, pipes)?;
+                self.answered(Answer {
+                    number,
+                    result: Ok(Outcome::Attached),
+                    descriptors: input.into_iter().collect(),
+                });
+                Ok(None)
+            }
+            Call::Sockets => {
+                let descriptors = sockets()?;
+                self.answered(Answer {
+                    number,
+                    result: Ok(Outcome::Sockets),
+                    descriptors,
+                });
+                Ok(None)
             }
             Call::KillExec { pid } => {
                 self.execs.kill(pid);
@@ -96,10 +125,10 @@ impl Keeper {
                     ));
                 }
                 let path = target.output.path();
-                step::Doing::doing(
-                    target.output.open(),
-                    format_args!("open the log file {path}"),
-                )?;
+                target
+                    .output
+                    .open()
+                    .doing(format_args!("open the log file {path}"))?;
                 Ok(Some(Outcome::Done))
             }
             Call::Forget { container } => match self.containers.get_mut(&container) {
@@ -124,10 +153,37 @@ impl Keeper {
         }
     }
 
+    /// A container whose program runs.
+    fn running(&self, id: &str) -> Step<&Container> {
+        match self.containers.get(id) {
+            Some(container) if container.phase == Phase::Running => Ok(container),
+            Some(_) => Err(Failure::new(
+                FailureKind::WrongState,
+                "the container is not running",
+            )),
+            None => Err(unknown()),
+        }
+    }
+
     pub(super) fn container(&mut self, id: &str) -> Step<&mut Container> {
-        self.containers.get_mut(id).ok_or_else(|| {
-            Failure::new(FailureKind::NotFound, "the keeper knows no such container")
-        })
+        self.containers.get_mut(id).ok_or_else(unknown)
+    }
+}
+
+fn unknown() -> Failure {
+    Failure::new(FailureKind::NotFound, "the keeper knows no such container")
+}
+
+/// TCP sockets of the network namespace that this process is in, for somebody else to connect: they keep that namespace.
+fn sockets() -> Step<Vec<OwnedFd>> {
+    let make = |family| {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socket_with(family, SocketType::STREAM, flags, None)
+    };
+    let what = "make a socket in the pod's network namespace";
+    match (make(AddressFamily::INET), make(AddressFamily::INET6)) {
+        (Err(error), Err(_)) => Err(error).doing(what),
+        (one, other) => Ok(one.into_iter().chain(other).collect()),
     }
 }
 

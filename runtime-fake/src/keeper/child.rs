@@ -20,7 +20,7 @@ use super::{
     protocol::{Failure, UserIds},
     root,
     step::{Doing as _, Step},
-    sys,
+    sys, terminal,
 };
 use crate::launch::{ExecPlan, LaunchPlan, Rung};
 
@@ -43,15 +43,16 @@ pub(super) struct Ends {
     pub(super) stderr: OwnedFd,
     /// Says how it went.
     pub(super) report: OwnedFd,
+    /// Takes a terminal, which is used instead of the pipes.
+    pub(super) terminal: Option<OwnedFd>,
 }
 
 /// A container's first process.
 pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: OwnedFd) -> ! {
-    let report = take_over(ends);
-    let host = pod.host_mounts.as_ref().map(OwnedFd::as_fd);
-    let mut keep = vec![report.as_raw_fd(), barrier.as_raw_fd()];
-    keep.extend(host.map(|fd| fd.as_raw_fd()));
-    sys::close_others(&mut keep);
+    let (report, terminal) = take_over(ends);
+    let host = pod.host_mounts.as_ref();
+    close_others(&[Some(&report), Some(&barrier), terminal.as_ref(), host]);
+    let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<process::Ready> {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
@@ -66,6 +67,12 @@ pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: Owned
             rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
         } else {
             root::enter(plan, pod.shm.as_deref(), host)?;
+        }
+        if let Some(way) = terminal {
+            terminal::take(&way)?;
+            if plan.rung != Rung::Process {
+                terminal::console(&plan.mounts)?;
+            }
         }
         process::prepare(&plan.process, filter)
     };
@@ -84,8 +91,8 @@ pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: Owned
 
 /// A further process in a container whose first process is `target`; it is in the right process namespace already.
 pub(super) fn exec(plan: &ExecPlan, rung: Rung, target: i32, ends: Ends) -> ! {
-    let report = take_over(ends);
-    sys::close_others(&mut [report.as_raw_fd()]);
+    let (report, terminal) = take_over(ends);
+    close_others(&[Some(&report), terminal.as_ref()]);
     let set_up = || -> Step<process::Ready> {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
@@ -96,6 +103,11 @@ pub(super) fn exec(plan: &ExecPlan, rung: Rung, target: i32, ends: Ends) -> ! {
             rustix::process::chdir(format!("/proc/{target}/cwd")).doing(what)?;
         } else {
             join(target, "mnt", LinkNameSpaceType::Mount)?;
+            // So that all it starts can be found (see `kin`). Without one, less is found.
+            let _ = unshare(UnshareFlags::NEWCGROUP);
+        }
+        if let Some(way) = terminal {
+            terminal::take(&way)?;
         }
         process::prepare(&plan.process, filter)
     };
@@ -147,12 +159,13 @@ fn adjust_oom_score(wanted: Option<i32>) {
 }
 
 /// Puts the pipes where the program expects them. Nothing can be reported before that, so errors end the process.
-fn take_over(ends: Ends) -> OwnedFd {
+fn take_over(ends: Ends) -> (OwnedFd, Option<OwnedFd>) {
     let Ends {
         stdin,
         stdout,
         stderr,
         report,
+        terminal,
     } = ends;
     let moved = rustix::stdio::dup2_stdin(stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
@@ -160,7 +173,12 @@ fn take_over(ends: Ends) -> OwnedFd {
     if moved.is_err() {
         std::process::exit(START_ERROR);
     }
-    report
+    (report, terminal)
+}
+
+fn close_others(keep: &[Option<&OwnedFd>]) {
+    let keep = keep.iter().flatten();
+    sys::close_others(&mut keep.map(|fd| fd.as_raw_fd()).collect::<Vec<_>>());
 }
 
 fn say(report: &OwnedFd, what: &Report) {

@@ -9,7 +9,7 @@ use std::{
     },
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -19,27 +19,62 @@ use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     forward::ForwardPlan,
     frame::{MAX_FRAME, Receiver, encode, send},
     protocol::{Call, Event, Failure, FailureKind, Message, Outcome, Request, SOCKET},
 };
-use crate::launch::{ExecPlan, PodPlan};
+use crate::{
+    container::LOST_EXIT_CODE,
+    launch::{ExecPlan, PodPlan},
+};
 
-/// An exec: its process, and its exit code once it has ended.
+/// An exec: its process, and what becomes of it.
 pub(crate) struct RunningExec {
     pub(crate) pid: i32,
-    pub(crate) ended: oneshot::Receiver<i32>,
+    pub(crate) ending: Arc<Ending>,
+    /// The daemon's side of its terminal, if it has one.
+    pub(crate) terminal: Option<OwnedFd>,
 }
+
+/// The end of an exec, for everybody who waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    /// The exit code, when it is known.
+    code: OnceLock<i32>,
+    /// Cancelled when it has ended, known or unknown how.
+    pub(crate) over: CancellationToken,
+}
+
+impl Ending {
+    /// Waits for it; 255 stands for an end that nobody saw.
+    pub(crate) async fn code(&self) -> i32 {
+        self.over.cancelled().await;
+        self.code.get().copied().unwrap_or(LOST_EXIT_CODE)
+    }
+}
+
+/// Who knows of an exec's end first. Dropping it without a word is the end, too.
+struct Teller(Arc<Ending>);
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.0.over.cancel();
+    }
+}
+
+/// An answer, and the descriptors that came along.
+type Answer = (Outcome, Vec<OwnedFd>);
 
 #[derive(Default)]
 struct Waiting {
-    calls: HashMap<u64, oneshot::Sender<Result<Outcome, Failure>>>,
+    calls: HashMap<u64, oneshot::Sender<Result<Answer, Failure>>>,
     /// Execs that have been asked for, by the number of the call.
-    asked: HashMap<u64, oneshot::Sender<i32>>,
+    asked: HashMap<u64, Teller>,
     /// Execs that run, by their process.
-    execs: HashMap<i32, oneshot::Sender<i32>>,
+    execs: HashMap<i32, Teller>,
     gone: bool,
 }
 
@@ -106,7 +141,17 @@ impl KeeperClient {
 
     /// Makes a call and waits for its answer.
     pub(crate) async fn call(&self, call: Call) -> Result<Outcome, Failure> {
-        self.call_with(call, Vec::new(), None).await
+        let (outcome, _) = self.call_with(call, Vec::new(), None).await?;
+        Ok(outcome)
+    }
+
+    /// Makes a call, with descriptors either way.
+    pub(crate) async fn exchange(
+        &self,
+        call: Call,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Failure> {
+        self.call_with(call, descriptors, None).await
     }
 
     /// Makes the pod's namespaces; `held` are kept open as long as it lives.
@@ -115,8 +160,10 @@ impl KeeperClient {
         plan: PodPlan,
         held: Vec<OwnedFd>,
     ) -> Result<Outcome, Failure> {
-        self.call_with(Call::Setup(Box::new(plan)), held, None)
-            .await
+        let (outcome, _) = self
+            .call_with(Call::Setup(Box::new(plan)), held, None)
+            .await?;
+        Ok(outcome)
     }
 
     /// Tells that the pod has its network; `sockets` are those that `forward` is about.
@@ -125,8 +172,10 @@ impl KeeperClient {
         forward: Option<ForwardPlan>,
         sockets: Vec<OwnedFd>,
     ) -> Result<Outcome, Failure> {
-        self.call_with(Call::Connected { forward }, sockets, None)
-            .await
+        let (outcome, _) = self
+            .call_with(Call::Connected { forward }, sockets, None)
+            .await?;
+        Ok(outcome)
     }
 
     /// Makes a call with descriptors to take along. `ended` is told of the end of the exec that the call begins.
@@ -134,8 +183,8 @@ impl KeeperClient {
         &self,
         call: Call,
         descriptors: Vec<OwnedFd>,
-        ended: Option<oneshot::Sender<i32>>,
-    ) -> Result<Outcome, Failure> {
+        ended: Option<Teller>,
+    ) -> Result<Answer, Failure> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let request = Request {
             number,
@@ -174,25 +223,28 @@ impl KeeperClient {
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Runs a process in a container; `descriptors` become its stdin, stdout and stderr.
+    /// Runs a process in a container; `descriptors` become its stdin, stdout and stderr, unless it has a terminal.
     pub(crate) async fn exec(
         &self,
         container: &str,
         plan: ExecPlan,
-        descriptors: [OwnedFd; 3],
+        descriptors: Vec<OwnedFd>,
     ) -> Result<RunningExec, Failure> {
         let call = Call::Exec {
             container: container.to_owned(),
             plan: Box::new(plan),
         };
-        let (sender, ended) = oneshot::channel();
-        let outcome = self
-            .call_with(call, descriptors.into(), Some(sender))
-            .await?;
+        let ending = Arc::new(Ending::default());
+        let teller = Teller(ending.clone());
+        let (outcome, mut came) = self.call_with(call, descriptors, Some(teller)).await?;
         let Outcome::Exec { pid } = outcome else {
             return Err(unexpected(&outcome));
         };
-        Ok(RunningExec { pid, ended })
+        Ok(RunningExec {
+            pid,
+            ending,
+            terminal: came.pop(),
+        })
     }
 }
 
@@ -266,7 +318,12 @@ fn take(
 ) -> io::Result<()> {
     while let Some(document) = receiver.next()? {
         match serde_json::from_slice(&document)? {
-            Message::Reply { number, result } => {
+            Message::Reply {
+                number,
+                descriptors,
+                result,
+            } => {
+                let descriptors = receiver.take_descriptors(descriptors)?;
                 let mut waiting = lock(waiting);
                 // Here and now, so that its end, which may come right behind, finds it.
                 if let (Some(ended), Ok(Outcome::Exec { pid })) =
@@ -275,13 +332,13 @@ fn take(
                     waiting.execs.insert(*pid, ended);
                 }
                 if let Some(answer) = waiting.calls.remove(&number) {
-                    let _ = answer.send(result);
+                    let _ = answer.send(result.map(|outcome| (outcome, descriptors)));
                 }
             }
             Message::Event(Event::ExecExited { pid, code }) => {
                 // One that never ran is nobody's: its process id may be the next one's.
-                if let Some(ended) = lock(waiting).execs.remove(&pid) {
-                    let _ = ended.send(code);
+                if let Some(teller) = lock(waiting).execs.remove(&pid) {
+                    let _ = teller.0.code.set(code);
                 }
             }
             Message::Event(event) => drop(told.send(Told::Event(event))),
@@ -321,7 +378,14 @@ mod tests {
         };
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         client
-            .exec("c", ExecPlan { process }, [null(), null(), null()])
+            .exec(
+                "c",
+                ExecPlan {
+                    process,
+                    tty: false,
+                },
+                vec![null(), null(), null()],
+            )
             .await
     }
 
@@ -335,17 +399,19 @@ mod tests {
         let refused = Failure::new(FailureKind::Invalid, "no such file");
         let failed = Message::Reply {
             number: 1,
+            descriptors: 0,
             result: Err(refused),
         };
         let begun = Message::Reply {
             number: 2,
+            descriptors: 0,
             result: Ok(Outcome::Exec { pid: 7 }),
         };
         // One thread: the calls are made before the reader has its first turn.
         let (client, _keeper) = client(&[failed, ended(128), begun, ended(3)]);
         let (first, second) = tokio::join!(exec(&client), exec(&client));
         assert_eq!(first.err().unwrap().kind, FailureKind::Invalid);
-        assert_eq!(second.ok().unwrap().ended.await, Ok(3));
+        assert_eq!(second.ok().unwrap().ending.code().await, 3);
     }
 
     #[tokio::test]

@@ -1,8 +1,12 @@
 //! The keeper's end of the daemon's connection.
 
 use std::{
+    collections::VecDeque,
     io,
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
 };
 
 use super::{
@@ -14,7 +18,8 @@ use super::{
 pub(super) struct Connection {
     pub(super) stream: UnixStream,
     receiver: Receiver,
-    outgoing: Vec<u8>,
+    /// Frames, the first of them perhaps sent in part, with the descriptors that ride on their first bytes.
+    outgoing: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
 
 impl Connection {
@@ -23,7 +28,7 @@ impl Connection {
         Ok(Self {
             stream,
             receiver: Receiver::default(),
-            outgoing: Vec::new(),
+            outgoing: VecDeque::new(),
         })
     }
 
@@ -31,19 +36,24 @@ impl Connection {
         !self.outgoing.is_empty()
     }
 
-    /// Queues `message`; [`Self::flush`] sends.
-    pub(super) fn say(&mut self, message: &Message) {
+    /// Queues `message` and the descriptors that it speaks of; [`Self::flush`] sends.
+    pub(super) fn say(&mut self, message: &Message, descriptors: Vec<OwnedFd>) {
         // All our messages are plain structures with string keys: they have a JSON form.
         if let Ok(document) = serde_json::to_vec(message) {
-            self.outgoing.extend(encode(&document));
+            self.outgoing.push_back((encode(&document), descriptors));
         }
     }
 
     /// Sends what the socket takes now.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        while !self.outgoing.is_empty() {
-            match send(&self.stream, &self.outgoing, &[]) {
-                Ok(sent) => drop(self.outgoing.drain(..sent)),
+        while let Some((frame, descriptors)) = self.outgoing.front_mut() {
+            let riding: Vec<_> = descriptors.iter().map(|d| d.as_fd()).collect();
+            match send(&self.stream, frame, &riding) {
+                Ok(sent) if sent == frame.len() => drop(self.outgoing.pop_front()),
+                Ok(sent) => {
+                    descriptors.clear();
+                    frame.drain(..sent);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }

@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::Read as _,
-    os::fd::{AsFd as _, BorrowedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use jiff::Timestamp;
@@ -22,8 +22,12 @@ use super::{
     protocol::{Exit, Failure, FailureKind, UserIds},
     step::{Doing as _, Step},
     sys::{self, Fork},
+    terminal,
 };
-use crate::launch::{LaunchPlan, Pids, Rung};
+use crate::{
+    launch::{LaunchPlan, Pids, Rung},
+    log::Stream,
+};
 
 /// Where a container is in its life, with the number of the request that waits for the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +53,19 @@ pub(super) struct Container {
     pub(super) forget: Vec<u64>,
     report: Option<ReportPipe>,
     barrier: Option<File>,
-    /// Kept open, so that a program that reads finds nothing rather than the end.
-    _stdin: Option<File>,
+    input: Input,
+    /// Where its terminal comes from, until it has come.
+    terminal: Option<OwnedFd>,
+}
+
+/// The keeper's end of a container's standard input. A program that reads finds nothing rather than the end, as long as
+/// somebody has it.
+enum Input {
+    None,
+    /// Every client that wants it gets it.
+    Kept(OwnedFd),
+    /// The first client gets it, and ends it (CRI v1, ContainerConfig.stdin_once).
+    Once(Option<OwnedFd>),
 }
 
 /// What a report pipe had to say.
@@ -133,24 +148,33 @@ impl Container {
         number: u64,
     ) -> Step<Self> {
         let what = "make the container's pipes";
-        let (stdout, child_stdout) = pipe_from_child().doing(what)?;
-        let (stderr, child_stderr) = pipe_from_child().doing(what)?;
         let (report, child_report) = pipe_from_child().doing(what)?;
         let (child_barrier, barrier) = pipe_with(PipeFlags::CLOEXEC).doing(what)?;
-        let (child_stdin, stdin) = if plan.stdin {
-            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).doing(what)?;
-            (reader, Some(File::from(writer)))
+        let mut output = Output::new(plan.log.clone());
+        let (ends, input, terminal) = if plan.tty {
+            let (ours, theirs) = terminal::way().doing(what)?;
+            let ends = Ends {
+                stdin: null()?,
+                stdout: null()?,
+                stderr: null()?,
+                report: child_report,
+                terminal: Some(theirs),
+            };
+            (ends, Input::None, Some(ours))
         } else {
-            (
-                File::open("/dev/null").doing("open /dev/null")?.into(),
-                None,
-            )
-        };
-        let ends = Ends {
-            stdin: child_stdin,
-            stdout: child_stdout,
-            stderr: child_stderr,
-            report: child_report,
+            let (stdout, child_stdout) = pipe_from_child().doing(what)?;
+            let (stderr, child_stderr) = pipe_from_child().doing(what)?;
+            output.take_in(Stream::Stdout, stdout);
+            output.take_in(Stream::Stderr, stderr);
+            let (stdin, input) = make_input(plan).doing(what)?;
+            let ends = Ends {
+                stdin: stdin.map_or_else(null, Ok)?,
+                stdout: child_stdout,
+                stderr: child_stderr,
+                report: child_report,
+                terminal: None,
+            };
+            (ends, input, None)
         };
         let (flags, target) = match (plan.rung, &plan.pids) {
             (Rung::Process, _) => (0, None),
@@ -170,14 +194,15 @@ impl Container {
             phase: Phase::Creating { number },
             pid,
             rung: plan.rung,
-            output: Output::new(stdout, stderr, plan.log_path.clone()),
+            output,
             started: None,
             start_error: None,
             exit: None,
             forget: Vec::new(),
             report: Some(ReportPipe::new(report)),
             barrier: Some(barrier.into()),
-            _stdin: stdin,
+            input,
+            terminal,
         })
     }
 
@@ -233,7 +258,35 @@ impl Container {
         if matches!(news, News::Closed) {
             self.report = None;
         }
+        if matches!(news, News::Ready(_))
+            && let Some(way) = self.terminal.take()
+            && let Err(failure) =
+                terminal::receive(way).and_then(|master| self.output.take_in_terminal(master))
+        {
+            self.signal(libc::SIGKILL);
+            return News::Failed(failure);
+        }
         news
+    }
+
+    /// Copies what it writes from now on into the pipes given, too. Returns the terminal, or the way to its standard input
+    /// where that is wanted and still to be had.
+    pub(super) fn attach(
+        &mut self,
+        stdin: bool,
+        outputs: Vec<(Stream, OwnedFd)>,
+    ) -> Step<Option<OwnedFd>> {
+        let what = "share the container's standard input";
+        let input = match (self.output.terminal(), &mut self.input) {
+            (Some(master), _) => Some(master.try_clone_to_owned().doing(what)?),
+            (None, Input::Kept(input)) if stdin => Some(input.try_clone().doing(what)?),
+            (None, Input::Once(input)) if stdin => input.take(),
+            (None, Input::None | Input::Kept(_) | Input::Once(_)) => None,
+        };
+        for (stream, pipe) in outputs {
+            self.output.watchers.add(stream, pipe);
+        }
+        Ok(input)
     }
 
     /// Everything to be watched.
@@ -259,6 +312,7 @@ impl Container {
         self.output.finish();
         self.phase = Phase::Exited;
         self.barrier = None;
+        self.input = Input::None;
         let start_error = self.start_error.as_ref().map(|f| f.message.clone());
         let exit = Exit {
             code: if start_error.is_some() {
@@ -273,4 +327,24 @@ impl Container {
         self.exit = Some(exit.clone());
         exit
     }
+}
+
+fn null() -> Step<OwnedFd> {
+    Ok(File::open("/dev/null").doing("open /dev/null")?.into())
+}
+
+/// The container's end of its standard input, if it has one, and the keeper's.
+fn make_input(plan: &LaunchPlan) -> std::io::Result<(Option<OwnedFd>, Input)> {
+    if !plan.stdin {
+        return Ok((None, Input::None));
+    }
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    // For the clients that get it.
+    rustix::io::ioctl_fionbio(&writer, true)?;
+    let input = if plan.stdin_once {
+        Input::Once(Some(writer))
+    } else {
+        Input::Kept(writer)
+    };
+    Ok((Some(reader), input))
 }

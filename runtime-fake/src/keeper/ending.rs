@@ -76,8 +76,11 @@ impl Keeper {
             self.container_ended(&id, code);
             return;
         }
-        for message in self.execs.ended(pid, code) {
-            self.say(&message);
+        if let Some((answer, news)) = self.execs.ended(pid, code) {
+            if let Some(answer) = answer {
+                self.answered(answer);
+            }
+            self.say(&news);
         }
     }
 
@@ -89,6 +92,7 @@ impl Keeper {
         let reported = container.start_error.is_some();
         let exit = container.ended(code);
         let waiting = std::mem::take(&mut container.forget);
+        self.execs.kill_of(id);
         match before {
             // It never was: the answer to Create says why.
             Phase::Creating { number } => {

@@ -4,13 +4,20 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
 };
 
 use jiff::Timestamp;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::log::{Encoder, Stream};
+use super::{
+    step::{Doing as _, Step},
+    terminal,
+    watchers::Watchers,
+};
+use crate::{
+    launch::LogPlan,
+    log::{self, Encoder, Stream},
+};
 
 /// A quarter of what a pipe holds: it is on the stack of every keeper.
 const CHUNK: usize = 16 << 10;
@@ -18,6 +25,9 @@ const CHUNK: usize = 16 << 10;
 /// How many chunks of a stream are read in one turn: a program that writes as fast as it is read must not have all of
 /// the keeper's time.
 const CHUNKS_IN_A_TURN: usize = 8;
+
+/// What a terminal may still hold when its last process has ended is less than this; a read takes 4 KiB at most.
+const READS_OF_A_TERMINAL: usize = 32;
 
 /// A pipe whose reading end does not block here and whose writing end does there.
 pub(super) fn pipe_from_child() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -28,6 +38,7 @@ pub(super) fn pipe_from_child() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// One of the two streams.
 struct Source {
+    stream: Stream,
     pipe: File,
     encoder: Encoder,
 }
@@ -35,43 +46,68 @@ struct Source {
 /// Both streams and where they go.
 pub(super) struct Output {
     sources: [Option<Source>; 2],
-    path: Option<PathBuf>,
+    /// The container's side of its terminal, whose other side is the one source then: it is kept open, so that a program
+    /// may close the terminal and open it again.
+    terminal: Option<OwnedFd>,
+    /// Who looks on.
+    pub(super) watchers: Watchers,
+    log: Option<LogPlan>,
     file: Option<File>,
     /// Bytes that could not be written: said once, in the log itself, as soon as it can be written again.
     lost: u64,
 }
 
 impl Output {
-    pub(super) fn new(stdout: OwnedFd, stderr: OwnedFd, path: Option<PathBuf>) -> Self {
-        let source = |pipe: OwnedFd, stream| {
-            Some(Source {
-                pipe: pipe.into(),
-                encoder: Encoder::new(stream),
-            })
-        };
+    /// Of streams that are still to come.
+    pub(super) fn new(log: Option<LogPlan>) -> Self {
         Self {
-            sources: [
-                source(stdout, Stream::Stdout),
-                source(stderr, Stream::Stderr),
-            ],
-            path,
+            sources: [None, None],
+            terminal: None,
+            watchers: Watchers::default(),
+            log,
             file: None,
             lost: 0,
         }
     }
 
+    /// Takes over the reading end of a stream's pipe.
+    pub(super) fn take_in(&mut self, stream: Stream, pipe: OwnedFd) {
+        let place = match stream {
+            Stream::Stdout => 0,
+            Stream::Stderr => 1,
+        };
+        self.sources[place] = Some(Source {
+            stream,
+            pipe: pipe.into(),
+            encoder: Encoder::new(stream),
+        });
+    }
+
+    /// Takes over a terminal: all that is written to it is standard output (CRI v1, ContainerConfig.tty).
+    pub(super) fn take_in_terminal(&mut self, master: OwnedFd) -> Step {
+        self.terminal = Some(terminal::other_side(master.as_fd()).doing("keep the terminal open")?);
+        self.take_in(Stream::Stdout, master);
+        Ok(())
+    }
+
+    /// The keeper's side of the container's terminal, if it has one.
+    pub(super) fn terminal(&self) -> Option<BorrowedFd<'_>> {
+        self.terminal.as_ref()?;
+        self.sources[0].as_ref().map(|s| s.pipe.as_fd())
+    }
+
     /// Opens the log file, also when it is open: it may have been renamed.
     pub(super) fn open(&mut self) -> io::Result<()> {
-        if let Some(path) = &self.path {
-            self.file = Some(File::options().create(true).append(true).open(path)?);
+        if let Some(log) = &self.log {
+            self.file = Some(log::file::open(log)?);
         }
         Ok(())
     }
 
     pub(super) fn path(&self) -> String {
-        self.path
+        self.log
             .as_ref()
-            .map_or_else(String::new, |p| p.display().to_string())
+            .map_or_else(String::new, |log| log.whole().display().to_string())
     }
 
     /// The pipes that are still open.
@@ -91,15 +127,21 @@ impl Output {
             for _ in 0..chunks {
                 let Some(s) = source else { break };
                 let mut chunk = [0u8; CHUNK];
-                match s.pipe.read(&mut chunk) {
-                    Ok(0) => {
-                        s.encoder.finish(Timestamp::now(), &mut lines);
-                        *source = None;
-                    }
-                    Ok(n) => s.encoder.feed(&chunk[..n], Timestamp::now(), &mut lines),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(_) => break,
+                let n = match s.pipe.read(&mut chunk) {
+                    Ok(n) => n,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // That of a terminal which was hung up.
+                    Err(_) => 0,
+                };
+                if n == 0 {
+                    s.encoder.finish(Timestamp::now(), &mut lines);
+                    self.watchers.end(s.stream);
+                    *source = None;
+                    break;
                 }
+                s.encoder.feed(&chunk[..n], Timestamp::now(), &mut lines);
+                self.watchers.show(s.stream, &chunk[..n]);
                 if lines.len() >= CHUNK {
                     put(&mut self.file, &mut lines, &mut self.lost);
                 }
@@ -111,7 +153,11 @@ impl Output {
     /// Moves the rest into the log and closes the pipes. The rest is what they hold now: somebody else may have them
     /// open still and write for ever.
     pub(super) fn finish(&mut self) {
+        let terminal = self.terminal.is_some();
         let chunks = self.sources.each_ref().map(|source| {
+            if terminal {
+                return READS_OF_A_TERMINAL;
+            }
             let held = source
                 .as_ref()
                 .and_then(|s| rustix::io::ioctl_fionread(&s.pipe).ok());
@@ -127,6 +173,8 @@ impl Output {
         }
         put(&mut self.file, &mut lines, &mut self.lost);
         self.file = None;
+        self.terminal = None;
+        self.watchers.clear();
     }
 }
 

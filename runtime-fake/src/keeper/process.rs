@@ -12,7 +12,7 @@ use rustix::{
 use super::{
     protocol::{Failure, FailureKind, UserIds},
     step::{Doing as _, Step, plain},
-    sys,
+    sys, terminal,
     user::{self, Resolved},
 };
 use crate::launch::{ProcessPlan, seccomp::Filter};
@@ -68,6 +68,7 @@ pub(super) fn prepare(plan: &ProcessPlan, filter: Option<Filter>) -> Step<Ready>
         .iter()
         .map(|a| text(a))
         .collect::<Step<Vec<_>>>()?;
+    terminal::own_streams(resolved.ids.uid);
     drop_privileges(plan, &resolved.ids, filter.is_some())?;
     Ok(Ready {
         ids: resolved.ids,

@@ -54,18 +54,32 @@ pub(crate) enum Call {
         /// The signal's number.
         signal: i32,
     },
-    /// Run a further process in a running container. Three descriptors come along: its stdin, stdout and stderr.
+    /// Run a further process in a running container. Three descriptors come along: its stdin, stdout and stderr. With a
+    /// terminal there are none; the terminal's comes with the answer.
     Exec {
         /// The container's id.
         container: String,
         /// What is run.
         plan: Box<ExecPlan>,
     },
-    /// Kill the process group of an exec.
+    /// Kill all of an exec.
     KillExec {
         /// What [`Outcome::Exec`] said.
         pid: i32,
     },
+    /// Also give what a running container writes to the pipes that come along: one for each output that is wanted.
+    Attach {
+        /// The container's id.
+        container: String,
+        /// A way to its standard input is wanted.
+        stdin: bool,
+        /// A pipe for its standard output comes along.
+        stdout: bool,
+        /// A pipe for its standard error comes along.
+        stderr: bool,
+    },
+    /// Make TCP sockets in the pod's network namespace.
+    Sockets,
     /// Close the container's log file and open it again under its path.
     ReopenLog {
         /// The container's id.
@@ -90,6 +104,9 @@ pub(crate) enum Message {
     Reply {
         /// The request's number.
         number: u64,
+        /// How many file descriptors came along with this frame.
+        #[serde(default)]
+        descriptors: usize,
         /// How it went.
         result: Result<Outcome, Failure>,
     },
@@ -125,6 +142,11 @@ pub(crate) enum Outcome {
         /// Its process id, as the daemon sees it.
         pid: i32,
     },
+    /// What the container writes goes to the pipes too. The terminal's descriptor comes along where there is one, else
+    /// that of the pipe to the container's standard input, if it was wanted and can be had.
+    Attached,
+    /// The sockets come along, one for each address family that the box has.
+    Sockets,
     /// All containers.
     State {
         /// The keeper's process id.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use cri::v1::{
@@ -13,12 +13,15 @@ use cri::v1::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability, mounts, ports,
-    seccomp, security, signal, sysctl,
+    ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability, log, mounts,
+    ports, seccomp, security, signal, sysctl,
 };
 
 /// What asks a process to end, unless it wishes for another one.
 const SIGTERM: i32 = 15;
+
+/// What programs on a terminal are told about it, unless the image or the client knows better (containerd says the same).
+const DEFAULT_TERM: &str = "TERM=xterm";
 
 /// What a client asked for that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -173,9 +176,6 @@ pub(crate) fn container(
         }
         Some(_) => {}
     }
-    if config.tty {
-        return invalid("a terminal (tty) is not supported yet: leave it out");
-    }
     if !config.devices.is_empty() || !config.cdi_devices.is_empty() {
         return invalid("devices are not supported yet: leave them out");
     }
@@ -198,7 +198,6 @@ pub(crate) fn container(
         check_without_namespaces(context, &given.root)?;
     }
     let (masked, read_only) = security::protected_paths(config);
-    let log_path = log_path(&sandbox.log_directory, &config.log_path)?;
     let oom = config
         .linux
         .as_ref()
@@ -233,8 +232,10 @@ pub(crate) fn container(
         host_ipc: !in_pod(pod.ipc),
         host_network: !in_pod(pod.network),
         privileged: context.privileged,
-        log_path,
+        log: log::log(&sandbox.log_directory, &config.log_path)?,
+        tty: config.tty,
         stdin: config.stdin,
+        stdin_once: config.stdin_once,
         oom_score_adj: oom.and_then(|adj| i32::try_from(adj.clamp(-1000, 1000)).ok()),
     })
 }
@@ -266,28 +267,6 @@ fn check_without_namespaces(
     Ok(())
 }
 
-/// `directory/path`, where the path may not lead out.
-fn log_path(directory: &str, path: &str) -> Result<Option<PathBuf>, Invalid> {
-    if directory.is_empty() || path.is_empty() {
-        return Ok(None);
-    }
-    // The keeper, which opens it, has another working directory than the daemon.
-    if !Path::new(directory).is_absolute() {
-        return invalid(format!(
-            "log_directory {directory:?} of the sandbox is not an absolute path"
-        ));
-    }
-    if Path::new(path)
-        .components()
-        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
-    {
-        return invalid(format!(
-            "log_path {path:?} leads out of the sandbox's log directory"
-        ));
-    }
-    Ok(Some(Path::new(directory).join(path)))
-}
-
 fn process(
     config: &ContainerConfig,
     context: &LinuxContainerSecurityContext,
@@ -311,7 +290,11 @@ fn process(
     if argv.is_empty() {
         return invalid("no command: neither the container nor its image says what to run");
     }
-    let mut env = image.env.clone();
+    let mut env = Vec::new();
+    if config.tty {
+        env.push(DEFAULT_TERM.to_owned());
+    }
+    env.extend(image.env.iter().cloned());
     for pair in &config.envs {
         let value = std::str::from_utf8(&pair.value)
             .map_err(|_| Invalid(format!("the variable {:?} is not UTF-8", pair.key)))?;
@@ -348,6 +331,7 @@ pub(crate) fn exec(
     image: &ImageDefaults,
     directory: &Path,
     argv: Vec<String>,
+    tty: bool,
 ) -> Result<ExecPlan, Invalid> {
     if argv.is_empty() {
         return invalid("no command to run in the container");
@@ -361,10 +345,12 @@ pub(crate) fn exec(
     let config = ContainerConfig {
         command: argv,
         args: Vec::new(),
+        tty,
         ..config.clone()
     };
     Ok(ExecPlan {
         process: process(&config, context, image, directory)?,
+        tty,
     })
 }
 

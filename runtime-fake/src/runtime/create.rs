@@ -68,9 +68,9 @@ impl Runtime {
             sandbox: sandbox.id.clone(),
             stop_signal: launch::stop_signal(&config, &image.defaults)?,
             log_path: plan
-                .log_path
+                .log
                 .as_ref()
-                .map_or_else(String::new, |p| p.display().to_string()),
+                .map_or_else(String::new, |log| log.whole().display().to_string()),
             state: ContainerState::Creating,
             created_at: Timestamp::now(),
             started_at: None,
@@ -217,10 +217,12 @@ fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
     for path in own.chain(volumes::directories(&plan.mounts)) {
         fs::create_dir_all(path).map_err(io("make the container's directory"))?;
     }
-    match plan.log_path.as_deref().and_then(Path::parent) {
-        Some(parent) => {
-            fs::create_dir_all(parent).map_err(io("make the directory of the container's log"))
+    let Some(log) = &plan.log else { return Ok(()) };
+    crate::log::file::prepare(log).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::InvalidInput {
+            let path = log.path.display();
+            return Invalid(format!("log_path {path} cannot be a log file: {error}")).into();
         }
-        None => Ok(()),
-    }
+        io("make the directory of the container's log")(error)
+    })
 }

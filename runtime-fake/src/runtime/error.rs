@@ -34,6 +34,9 @@ pub(crate) enum Error {
         what: &'static str,
         source: std::io::Error,
     },
+    /// Nothing answers at a port of a pod.
+    #[error("failed to connect to port {port} of the pod")]
+    Connect { port: u16, source: std::io::Error },
     /// It took too long.
     #[error("{what} did not end within {seconds} s")]
     Timeout { what: String, seconds: u64 },

@@ -2,10 +2,14 @@
 
 use std::{fs::File, os::fd::OwnedFd, time::Duration};
 
-use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::{io::AsyncReadExt as _, net::unix::pipe};
+use tokio::io::AsyncReadExt as _;
 
-use super::{Error, Runtime, containers::wrong_state, io};
+use super::{
+    Error, Runtime,
+    containers::wrong_state,
+    io,
+    streams::ends::{Outflow, pipe_from_process},
+};
 use crate::{container::ContainerState, keeper::protocol::Call, launch, store::Refused};
 
 /// What is kept of an exec's two outputs together: as much as fits into the longest message that a kubelet's client
@@ -32,9 +36,9 @@ impl Runtime {
             return Err(wrong_state(&container, "a process needs a running one"));
         }
         let directory = self.container_dir(&container.sandbox, &container.id);
-        let plan = launch::exec(&container.config, &container.image, &directory, argv)?;
-        let (mut stdout, child_stdout) = output()?;
-        let (mut stderr, child_stderr) = output()?;
+        let plan = launch::exec(&container.config, &container.image, &directory, argv, false)?;
+        let (stdout, child_stdout) = pipe_from_process().map_err(io("make a pipe"))?;
+        let (stderr, child_stderr) = pipe_from_process().map_err(io("make a pipe"))?;
         let stdin: OwnedFd = File::open("/dev/null")
             .map_err(io("open /dev/null"))?
             .into();
@@ -43,27 +47,18 @@ impl Runtime {
             .exec(
                 container.id.as_str(),
                 plan,
-                [stdin, child_stdout, child_stderr],
+                vec![stdin, child_stdout, child_stderr],
             )
             .await?;
+        // Both end when the process has ended and what it wrote was read: an orphan that keeps them open has no claim on
+        // the caller's time.
+        let mut stdout = Outflow::new(stdout, exec.ending.over.clone());
+        let mut stderr = Outflow::new(stderr, exec.ending.over.clone());
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let work = async {
-            let mut ended = exec.ended;
-            let (mut out_open, mut err_open) = (true, true);
-            loop {
-                tokio::select! {
-                    // Cancel-safe: a read that is dropped has taken nothing.
-                    open = read(&mut stdout, &mut out), if out_open => out_open = open,
-                    open = read(&mut stderr, &mut err), if err_open => err_open = open,
-                    // Cancel-safe: it is only dropped when it is done. What the process wrote is in the pipes by now; an
-                    // orphan that keeps them open has no claim on the caller's time.
-                    code = &mut ended => {
-                        drain(&stdout, &mut out);
-                        drain(&stderr, &mut err);
-                        return code.unwrap_or(crate::container::LOST_EXIT_CODE);
-                    }
-                }
-            }
+            let read = tokio::join!(read(&mut stdout, &mut out), read(&mut stderr, &mut err));
+            let ((), ()) = read;
+            exec.ending.code().await
         };
         let late = async {
             if timeout.is_zero() {
@@ -88,40 +83,11 @@ impl Runtime {
     }
 }
 
-fn output() -> Result<(pipe::Receiver, OwnedFd), Error> {
-    let (reader, writer) =
-        pipe_with(PipeFlags::CLOEXEC).map_err(|e| io("make a pipe")(e.into()))?;
-    Ok((
-        pipe::Receiver::from_owned_fd(reader).map_err(io("watch a pipe"))?,
-        writer,
-    ))
-}
-
-/// Reads once; `false` at the end. What is beyond the limit is read and dropped, so that the process goes on.
-async fn read(from: &mut pipe::Receiver, into: &mut Vec<u8>) -> bool {
-    let mut chunk = [0u8; 16 << 10];
-    match from.read(&mut chunk).await {
-        Ok(0) | Err(_) => false,
-        Ok(n) => {
-            keep(into, &chunk[..n]);
-            true
-        }
-    }
-}
-
-/// Takes what the pipe holds now: an orphan may go on writing for ever. From the pipe itself, not through the reactor,
-/// which may not have heard yet that there is something to read.
-fn drain(from: &pipe::Receiver, into: &mut Vec<u8>) {
-    let held = rustix::io::ioctl_fionread(from).unwrap_or(0);
-    let mut left = usize::try_from(held).unwrap_or(usize::MAX);
-    let mut chunk = [0u8; 16 << 10];
-    while left > 0 {
-        let wanted = left.min(chunk.len());
-        let Ok(n @ 1..) = rustix::io::read(from, &mut chunk[..wanted]) else {
-            return;
-        };
+/// Reads to the end. What is beyond the limit is read and dropped, so that the process goes on.
+async fn read(from: &mut Outflow, into: &mut Vec<u8>) {
+    let mut chunk = vec![0u8; 16 << 10];
+    while let Ok(n @ 1..) = from.read(&mut chunk).await {
         keep(into, &chunk[..n]);
-        left -= n;
     }
 }
 

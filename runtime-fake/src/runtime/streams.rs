@@ -1,26 +1,300 @@
 //! The streams of processes and the ports of pods, for clients of the stream server.
 
-use super::{Error, Runtime, io};
-use crate::{
-    id::SandboxId,
-    streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Target},
+pub(super) mod ends;
+
+use std::{
+    fs::File,
+    io as std_io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::OwnedFd,
+    time::Duration,
 };
+
+use rustix::net::AddressFamily;
+use tokio::{
+    io::{AsyncReadExt as _, Interest},
+    net::{TcpSocket, TcpStream},
+    sync::mpsc,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Error, Runtime, containers::wrong_state, io};
+use crate::{
+    container::{ContainerState, LOST_EXIT_CODE},
+    id::SandboxId,
+    keeper::{
+        client::unexpected,
+        protocol::{Call, Outcome},
+    },
+    launch::{self, Rung},
+    store::Refused,
+    streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size, Target},
+};
+
+use ends::{Inflow, Outflow, Shared, pipe_from_process, pipe_to_process, watch};
+
+/// How long a port may take to answer: on a loopback interface only a program that accepts nothing takes any time.
+const CONNECTING: Duration = Duration::from_secs(10);
+/// What a client that looks on may be behind: the longest pipe that everybody may make (pipe(7)).
+const BEHIND: usize = 1 << 20;
 
 #[async_trait::async_trait]
 impl Target for Runtime {
-    async fn exec(&self, _: ExecRequest) -> Result<Session, Error> {
-        Err(absent("run a command with streams"))
+    async fn exec(&self, request: ExecRequest) -> Result<Session, Error> {
+        let wanted = "a process needs a running one";
+        let (container, pod) = self.container_and_pod(request.container.as_str(), wanted)?;
+        if container.state != ContainerState::Running {
+            return Err(wrong_state(&container, wanted));
+        }
+        let directory = self.container_dir(&container.sandbox, &container.id);
+        let plan = launch::exec(
+            &container.config,
+            &container.image,
+            &directory,
+            request.argv,
+            request.tty,
+        )?;
+        let id = container.id.as_str();
+        if request.tty {
+            let exec = pod.keeper.exec(id, plan, Vec::new()).await?;
+            let terminal = exec.terminal.ok_or_else(no_terminal)?;
+            let terminal = watch(terminal, Interest::READABLE | Interest::WRITABLE)
+                .map_err(io("watch a terminal"))?;
+            let mut output = Outflow::new(terminal.clone(), exec.ending.over.clone());
+            let ending = exec.ending;
+            let stdin = request.stdin.then(|| Inflow::new(terminal.clone()));
+            let resize = Some(resizer(terminal));
+            if request.stdout {
+                return Ok(Session {
+                    stdin: stdin.map(|s| Box::new(s) as _),
+                    stdout: Some(Box::new(output)),
+                    stderr: None,
+                    resize,
+                    ended: Box::pin(async move { Ok(ending.code().await) }),
+                });
+            }
+            return Ok(Session {
+                stdin: stdin.map(|s| Box::new(s) as _),
+                stdout: None,
+                stderr: None,
+                resize,
+                ended: Box::pin(async move {
+                    // Nobody wants what it writes; it is read, so that it goes on.
+                    let mut chunk = vec![0u8; 4096];
+                    while let Ok(1..) = output.read(&mut chunk).await {}
+                    Ok(ending.code().await)
+                }),
+            });
+        }
+        let (stdin, child_stdin) = if request.stdin {
+            let (ours, theirs) = pipe_to_process().map_err(io("make a pipe"))?;
+            (Some(Inflow::new(ours)), theirs)
+        } else {
+            (None, null()?)
+        };
+        let (stdout, child_stdout) = output(request.stdout)?;
+        let (stderr, child_stderr) = output(request.stderr)?;
+        let exec = pod
+            .keeper
+            .exec(id, plan, vec![child_stdin, child_stdout, child_stderr])
+            .await?;
+        let ending = exec.ending;
+        let flow = |from: Shared| Box::new(Outflow::new(from, ending.over.clone())) as _;
+        Ok(Session {
+            stdin: stdin.map(|s| Box::new(s) as _),
+            stdout: stdout.map(flow),
+            stderr: stderr.map(flow),
+            resize: None,
+            ended: Box::pin(async move { Ok(ending.code().await) }),
+        })
     }
 
-    async fn attach(&self, _: AttachRequest) -> Result<Session, Error> {
-        Err(absent("attach to a container"))
+    async fn attach(&self, request: AttachRequest) -> Result<Session, Error> {
+        let wanted = "only a running container can be attached to";
+        let (container, pod) = self.container_and_pod(request.container.as_str(), wanted)?;
+        if container.state != ContainerState::Running {
+            return Err(wrong_state(&container, wanted));
+        }
+        let tty = container.config.tty;
+        // A terminal has one output.
+        let wants_stderr = request.stderr && !tty;
+        let (stdout, their_stdout) = watched(request.stdout)?;
+        let (stderr, their_stderr) = watched(wants_stderr)?;
+        let call = Call::Attach {
+            container: container.id.to_string(),
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: wants_stderr,
+        };
+        let pipes = their_stdout.into_iter().chain(their_stderr).collect();
+        let (outcome, mut came) = pod.keeper.exchange(call, pipes).await?;
+        if !matches!(outcome, Outcome::Attached) {
+            return Err(unexpected(&outcome).into());
+        }
+        let interest = if tty {
+            Interest::READABLE | Interest::WRITABLE
+        } else {
+            Interest::WRITABLE
+        };
+        let input = came
+            .pop()
+            .map(|fd| watch(fd, interest).map_err(io("watch the container's standard input")))
+            .transpose()?;
+        let gone = CancellationToken::new();
+        let stdin = request.stdin.then(|| -> crate::streaming::target::Writer {
+            match &input {
+                Some(input) if container.config.stdin => {
+                    let flow = Inflow::new(input.clone());
+                    // Who has no more to say has seen enough, unless the container is to see the end of it (containerd
+                    // and CRI-O do the same).
+                    if tty || !container.config.stdin_once {
+                        Box::new(flow.telling(gone.clone()))
+                    } else {
+                        Box::new(flow)
+                    }
+                }
+                // It has no standard input, or an earlier client has ended it.
+                Some(_) | None => Box::new(tokio::io::sink()),
+            }
+        });
+        let flow = |from: Shared| Box::new(Outflow::new(from, gone.clone())) as _;
+        let (stdout, stderr) = (stdout.map(flow), stderr.map(flow));
+        let store = self.store.clone();
+        Ok(Session {
+            stdin,
+            stdout,
+            stderr,
+            resize: input.filter(|_| tty).map(resizer),
+            ended: Box::pin(async move {
+                let end = store.wait(|state| {
+                    let found = state.containers.get(&container.id);
+                    found.is_none_or(|c| c.ended())
+                });
+                // Cancel-safe: whoever is dropped is not asked again.
+                tokio::select! {
+                    () = gone.cancelled() => Ok(0),
+                    waited = end => {
+                        waited?;
+                        let state = store.state();
+                        let exit = state.containers.get(&container.id).and_then(|c| c.exit.clone());
+                        Ok(exit.map_or(LOST_EXIT_CODE, |exit| exit.code))
+                    }
+                }
+            }),
+        })
     }
 
-    async fn connect(&self, _: &SandboxId, _: u16) -> Result<Box<dyn Duplex>, Error> {
-        Err(absent("connect to a port of a pod"))
+    async fn connect(&self, sandbox: &SandboxId, port: u16) -> Result<Box<dyn Duplex>, Error> {
+        let state = self.store.state();
+        let sandbox = state.sandbox(sandbox.as_str())?;
+        let Some(pod) = self.pods.get(&sandbox.id) else {
+            return Err(Refused::SandboxNotReady {
+                id: sandbox.id.clone(),
+                wanted: "a connection",
+            }
+            .into());
+        };
+        let (outcome, sockets) = pod.keeper.exchange(Call::Sockets, Vec::new()).await?;
+        if !matches!(outcome, Outcome::Sockets) {
+            return Err(unexpected(&outcome).into());
+        }
+        // Without a network namespace of its own a pod has its address on the host's loopback interface.
+        let own = if self.config.isolation.rung() == Rung::Process {
+            sandbox.addresses.first().copied()
+        } else {
+            None
+        };
+        let loopback = [
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            Ipv6Addr::LOCALHOST.into(),
+        ];
+        let addresses = own.into_iter().chain(loopback);
+        let connected = connect_one(sockets, addresses, port).await;
+        connected
+            .map(|stream| Box::new(stream) as _)
+            .map_err(|source| Error::Connect { port, source })
     }
 }
 
-fn absent(what: &'static str) -> Error {
-    io(what)(std::io::ErrorKind::Unsupported.into())
+/// Connects one of `sockets` to the first of `addresses` that answers; else says why the first one did not.
+async fn connect_one(
+    sockets: Vec<OwnedFd>,
+    addresses: impl Iterator<Item = IpAddr>,
+    port: u16,
+) -> std_io::Result<TcpStream> {
+    let mut first = None;
+    for address in addresses {
+        let family = if address.is_ipv4() {
+            AddressFamily::INET
+        } else {
+            AddressFamily::INET6
+        };
+        let of_family =
+            |socket: &&OwnedFd| rustix::net::sockopt::socket_domain(socket) == Ok(family);
+        // Another one of the same namespace for the next address.
+        let Some(socket) = sockets.iter().find(of_family) else {
+            continue;
+        };
+        let socket = TcpSocket::from_std_stream(socket.try_clone()?.into());
+        let connecting = socket.connect(SocketAddr::from((address, port)));
+        let error = match tokio::time::timeout(CONNECTING, connecting).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => error,
+            Err(_) => std_io::ErrorKind::TimedOut.into(),
+        };
+        first.get_or_insert(error);
+    }
+    Err(first.unwrap_or_else(|| std_io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// Where sizes go to: they are the terminal's until nobody sends any more.
+fn resizer(terminal: Shared) -> mpsc::Sender<Size> {
+    let (sender, mut sizes) = mpsc::channel::<Size>(4);
+    tokio::spawn(async move {
+        while let Some(size) = sizes.recv().await {
+            let size = rustix::termios::Winsize {
+                ws_row: size.height,
+                ws_col: size.width,
+                ws_xpixel: 0,
+                ws_ypixel: 0,
+            };
+            // A terminal that is gone has no size.
+            let _ = rustix::termios::tcsetwinsize(terminal.get_ref(), size);
+        }
+    });
+    sender
+}
+
+fn no_terminal() -> Error {
+    io("open a terminal")(std_io::Error::other("the pod's keeper sent none"))
+}
+
+fn null() -> Result<OwnedFd, Error> {
+    Ok(File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(io("open /dev/null"))?
+        .into())
+}
+
+/// An output of an exec, if it is wanted, and the process's side of it.
+fn output(wanted: bool) -> Result<(Option<Shared>, OwnedFd), Error> {
+    if !wanted {
+        return Ok((None, null()?));
+    }
+    let (ours, theirs) = pipe_from_process().map_err(io("make a pipe"))?;
+    Ok((Some(ours), theirs))
+}
+
+/// An output of a container, if it is wanted, and the keeper's side of it, which does not block.
+fn watched(wanted: bool) -> Result<(Option<Shared>, Option<OwnedFd>), Error> {
+    if !wanted {
+        return Ok((None, None));
+    }
+    let (ours, theirs) = pipe_from_process().map_err(io("make a pipe"))?;
+    rustix::io::ioctl_fionbio(&theirs, true).map_err(|e| io("make a pipe")(e.into()))?;
+    // A user who has many has to do with shorter ones.
+    let _ = rustix::pipe::fcntl_setpipe_size(&theirs, BEHIND);
+    Ok((Some(ours), Some(theirs)))
 }

@@ -25,6 +25,7 @@ impl From<Error> for Status {
             },
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source),
+            Error::Connect { .. } => Code::Unavailable,
             Error::Net { .. } => Code::Internal,
             Error::Port(error) => port(error),
         };

@@ -250,8 +250,8 @@ fn logs(#[case] path: &str, #[case] expected: Result<Option<&str>, &str>) {
     };
     match expected {
         Ok(path) => assert_eq!(
-            plan(&config).unwrap().log_path.as_deref(),
-            path.map(Path::new)
+            plan(&config).unwrap().log.map(|log| log.whole()),
+            path.map(PathBuf::from)
         ),
         Err(expected) => refused(plan(&config), expected),
     }
@@ -276,7 +276,6 @@ fn a_log_directory_is_absolute() {
 #[rstest]
 #[case::no_metadata(|c: &mut ContainerConfig| c.metadata = None, "no metadata")]
 #[case::no_name(|c: &mut ContainerConfig| c.metadata.as_mut().unwrap().name.clear(), "metadata.name")]
-#[case::terminal(|c: &mut ContainerConfig| c.tty = true, "tty")]
 #[case::device(|c: &mut ContainerConfig| c.devices.push(Default::default()), "devices")]
 #[case::seccomp(|c: &mut ContainerConfig| context(c).seccomp = Some(SecurityProfile { localhost_ref: "p".into(), ..profile() }), "seccomp")]
 #[case::apparmor(|c: &mut ContainerConfig| context(c).apparmor = Some(profile()), "AppArmor")]
@@ -314,7 +313,7 @@ fn nothing_to_run_is_refused() {
         "no command",
     );
     refused(
-        exec(&config, &empty, Path::new("/c"), Vec::new()),
+        exec(&config, &empty, Path::new("/c"), Vec::new(), false),
         "no command",
     );
 }
@@ -368,6 +367,7 @@ fn an_exec_is_like_its_container() {
         &image(),
         Path::new("/state/sandboxes/s/containers/c"),
         vec!["ls".into()],
+        false,
     )
     .unwrap()
     .process;
@@ -406,4 +406,32 @@ fn stop_signals(#[case] wished: Signal, #[case] of_image: Option<&str>, #[case] 
     assert_eq!(stop_signal(&config, &image), Ok(expected));
     config.stop_signal = 1_000;
     refused(stop_signal(&config, &image), "stop_signal 1000");
+}
+
+/// A process on a terminal is told of one, unless the image or the client has: its own terminal, not its container's.
+#[rstest]
+#[case::none(false, &[], None)]
+#[case::unsaid(true, &[], Some("TERM=xterm"))]
+#[case::said(true, &["TERM=vt100"], Some("TERM=vt100"))]
+#[case::said_without_one(false, &["TERM=vt100"], Some("TERM=vt100"))]
+fn terminals(#[case] tty: bool, #[case] of_image: &[&str], #[case] expected: Option<&str>) {
+    let image = ImageDefaults {
+        env: of_image.iter().map(|pair| (*pair).to_owned()).collect(),
+        ..image()
+    };
+    let last = |process: ProcessPlan| {
+        let of_term = |pair: &&String| pair.starts_with("TERM=");
+        process.env.iter().rfind(of_term).cloned()
+    };
+    let container = ContainerConfig { tty, ..config() };
+    let plan = plan_on(Rung::Root, &container, &sandbox(), &image).unwrap();
+    assert_eq!(plan.tty, tty);
+    assert_eq!(last(plan.process).as_deref(), expected);
+    let container = ContainerConfig {
+        tty: !tty,
+        ..config()
+    };
+    let exec = exec(&container, &image, Path::new("/c"), vec!["ls".into()], tty).unwrap();
+    assert_eq!(exec.tty, tty);
+    assert_eq!(last(exec.process).as_deref(), expected);
 }

@@ -1,0 +1,157 @@
+//! Terminals. The process that gets one makes it, in the devpts of its container, and hands the keeper the other side.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags},
+    io::Errno,
+    mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    process::{Gid, Uid},
+    pty::OpenptFlags,
+    termios::{Winsize, tcsetwinsize},
+};
+
+use super::{
+    frame::{Receiver, send},
+    protocol::{Failure, FailureKind},
+    step::{Doing as _, Step},
+};
+use crate::launch::MountPlan;
+
+/// What a terminal's size is until its first client says more: 0 by 0, the kernel's default, confuses programs.
+const SIZE: Winsize = Winsize {
+    ws_row: 24,
+    ws_col: 80,
+    ws_xpixel: 0,
+    ws_ypixel: 0,
+};
+/// The device that makes terminals (Linux, Documentation/admin-guide/devices.txt).
+const MULTIPLEXER: (u32, u32) = (5, 2);
+/// The major numbers of the terminals that it makes.
+const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
+
+/// The way for a terminal from a new process to the keeper: the keeper's end, which does not block, and the process's.
+pub(super) fn way() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+/// The keeper's side of the terminal that came the `way`.
+pub(super) fn receive(way: OwnedFd) -> Step<OwnedFd> {
+    let mut receiver = Receiver::default();
+    receiver
+        .fill(&way)
+        .and_then(|_| receiver.take_descriptors(1))
+        .doing("take over the terminal")?
+        .pop()
+        .ok_or_else(|| Failure::new(FailureKind::System, "the new process sent no terminal"))
+}
+
+/// The other side of the terminal that `master` is one side of. Opening it makes it nobody's controlling terminal.
+pub(super) fn other_side(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    Ok(rustix::pty::ioctl_tiocgptpeer(master, flags)?)
+}
+
+/// Gives this process, which leads a session, a new terminal for its standard streams, and sends the other side.
+pub(super) fn take(way: &OwnedFd) -> Step {
+    let what = "open a terminal";
+    // Where the container has put something else, opening it must neither wait nor do anything.
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let master = rustix::fs::open("/dev/ptmx", flags, Mode::empty())
+        .doing(format_args!("{what} (/dev/ptmx)"))?;
+    let stat = rustix::fs::fstat(&master).doing(what)?;
+    let device = (
+        rustix::fs::major(stat.st_rdev),
+        rustix::fs::minor(stat.st_rdev),
+    );
+    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || device != MULTIPLEXER {
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            "failed to open a terminal: /dev/ptmx in the container is something else",
+        ));
+    }
+    rustix::pty::unlockpt(&master).doing(what)?;
+    let slave = other_side(master.as_fd()).doing(what)?;
+    tcsetwinsize(&slave, SIZE).doing("set the terminal's size")?;
+    rustix::process::ioctl_tiocsctty(&slave).doing("make the terminal the session's own")?;
+    rustix::stdio::dup2_stdin(&slave)
+        .and_then(|()| rustix::stdio::dup2_stdout(&slave))
+        .and_then(|()| rustix::stdio::dup2_stderr(&slave))
+        .doing("use the terminal")?;
+    send(way, b"t", &[master.as_fd()]).doing("hand the terminal over")?;
+    Ok(())
+}
+
+/// Shows the terminal that is this process's standard input as `/dev/console`, as container runtimes do. A client that
+/// mounts something there wants that instead.
+pub(super) fn console(mounts: &[MountPlan]) -> Step {
+    let ours = ["/dev", "/dev/pts", "/dev/console"].map(Path::new);
+    if mounts.iter().any(|mount| ours.contains(&&*mount.target)) {
+        return Ok(());
+    }
+    let what = "make /dev/console";
+    let name = rustix::termios::ttyname(rustix::stdio::stdin(), Vec::new()).doing(what)?;
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(
+        CWD,
+        "/dev/console",
+        flags | OFlags::EXCL,
+        Mode::from_raw_mode(0o600),
+    ) {
+        Ok(_) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error).doing(what),
+    }
+    let tree = open_tree(
+        CWD,
+        name,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+    )
+    .doing(what)?;
+    move_mount(
+        tree.as_fd(),
+        "",
+        CWD,
+        "/dev/console",
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )
+    .doing(what)
+}
+
+/// Makes the standard streams that were made for this process its user's: `/dev/stdout` can be opened then.
+pub(super) fn own_streams(uid: u32) {
+    for stream in [
+        rustix::stdio::stdin(),
+        rustix::stdio::stdout(),
+        rustix::stdio::stderr(),
+    ] {
+        let Ok(stat) = rustix::fs::fstat(stream) else {
+            continue;
+        };
+        let made_for_it = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo => true,
+            FileType::CharacterDevice => TERMINALS.contains(&rustix::fs::major(stat.st_rdev)),
+            FileType::RegularFile
+            | FileType::Directory
+            | FileType::Symlink
+            | FileType::Socket
+            | FileType::BlockDevice
+            | FileType::Unknown => false,
+        };
+        if made_for_it {
+            // The descriptors that it has work without.
+            let _ = rustix::fs::fchown(stream, Some(Uid::from_raw(uid)), None::<Gid>);
+        }
+    }
+}

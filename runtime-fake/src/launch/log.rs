@@ -1,0 +1,48 @@
+//! Where a container's log goes: pure. ◆
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Invalid, invalid};
+
+/// A log file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogPlan {
+    /// The absolute directory that it never leaves.
+    pub directory: PathBuf,
+    /// The path below that.
+    pub path: PathBuf,
+}
+
+/// `path` in `directory`, where it may not lead out.
+pub(super) fn log(directory: &str, path: &str) -> Result<Option<LogPlan>, Invalid> {
+    if directory.is_empty() || path.is_empty() {
+        return Ok(None);
+    }
+    // The keeper, which opens it, has another working directory than the daemon.
+    if !Path::new(directory).is_absolute() {
+        return invalid(format!(
+            "log_directory {directory:?} of the sandbox is not an absolute path"
+        ));
+    }
+    if Path::new(path)
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
+    {
+        return invalid(format!(
+            "log_path {path:?} leads out of the sandbox's log directory"
+        ));
+    }
+    Ok(Some(LogPlan {
+        directory: directory.into(),
+        path: path.into(),
+    }))
+}
+
+impl LogPlan {
+    /// The whole path.
+    pub(crate) fn whole(&self) -> PathBuf {
+        self.directory.join(&self.path)
+    }
+}
