@@ -51,6 +51,7 @@ use exec::Execs;
 use pod::Pod;
 use protocol::{Message, Outcome};
 use step::Step;
+pub(crate) use sys::set_read_only;
 
 /// How long a keeper that nobody has spoken to waits for its daemon.
 const FIRST_WORD: Duration = Duration::from_secs(30);

@@ -9,6 +9,7 @@ mod execs;
 mod network;
 pub(crate) mod pods;
 mod ports;
+mod program;
 mod sandboxes;
 mod seccomp;
 mod streams;
@@ -25,6 +26,7 @@ pub(crate) use error::{Error, io};
 pub(crate) use network::Network;
 pub(crate) use pods::Pods;
 pub(crate) use ports::PortError;
+pub(crate) use program::Program;
 
 use crate::{
     config::Config,

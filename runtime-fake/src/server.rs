@@ -17,7 +17,7 @@ use crate::{
     image::{ImageError, ImageOptions, ImageStore},
     isolation::Isolation,
     recovery,
-    runtime::{Network, Pods, Runtime, blocking},
+    runtime::{Network, Pods, Program, Runtime, blocking},
     service::{CriService, image::ImageServer},
     store::{self, OpenError, Store},
 };
@@ -73,7 +73,7 @@ pub async fn serve(
         store: Store::start(directory, state),
         images: Arc::new(images),
         network: Arc::new(opened),
-        pods: Arc::new(Pods::default()),
+        pods: Arc::new(Pods::new(Program::own())),
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
         copies: Arc::default(),

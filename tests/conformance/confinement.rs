@@ -7,7 +7,7 @@ use std::{
 };
 
 use cri::v1::{Int64Value, Mount, MountPropagation};
-use harness::{Client, Pod, Runtime, fixture};
+use harness::{Client, Pod, Runtime, fixture, witness};
 use rstest::rstest;
 use tonic::Code;
 
@@ -223,4 +223,35 @@ async fn modes_do_not_depend_on_the_callers_umask() {
     let sandbox = runtime.root.path().join("state/sandboxes").join(&pod.id);
     let record = std::fs::metadata(sandbox.join("sandbox.json")).unwrap();
     assert_eq!(record.permissions().mode() & 0o777, 0o600);
+}
+
+/// A container can come to run the program that all keepers on the box run, and so to hold it (CVE-2019-5736).
+#[tokio::test]
+async fn the_runtimes_own_program_is_not_to_be_written() {
+    let runtime = Runtime::start().await.unwrap();
+    let Some(daemon) = runtime.pid().filter(|_| runtime.is_ours()) else {
+        harness::skip!("the_runtimes_own_program", "this runtime has no keepers");
+    };
+    skip_if!(
+        "the_runtimes_own_program",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let keeper = witness::processes()
+        .into_iter()
+        .find(|process| process.parent() == daemon)
+        .unwrap();
+    let seen = nix::sys::statvfs::statvfs(&keeper.path("exe")).unwrap();
+    assert!(seen.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY));
+    // It can be run in a container, as itself.
+    let own = runtime
+        .client
+        .exec(&id, ["/proc/self/exe", "version"], 30)
+        .await
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&own.stdout).contains("crib"),
+        "{own:?}"
+    );
 }

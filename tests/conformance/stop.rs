@@ -257,6 +257,9 @@ async fn a_sandbox_stops_although_its_keeper_does_not_answer() {
         nix::sys::signal::Signal::SIGSTOP,
     )
     .unwrap();
+    // Nobody waits for it for ever, however long the grace.
+    let stop = tokio::time::timeout(harness::PATIENCE, runtime.client.stop(&id, LONG)).await;
+    assert_eq!(code(stop.unwrap()), Code::DeadlineExceeded);
     runtime.client.stop_pod(&pod.id).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerExited);

@@ -12,6 +12,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{
@@ -30,6 +31,9 @@ use crate::{
     container::LOST_EXIT_CODE,
     launch::{ExecPlan, PodPlan},
 };
+
+/// How long a keeper may take for what it does at once. One that was stopped, or hangs in the kernel, never answers.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// An exec: its process, and what becomes of it.
 pub(crate) struct RunningExec {
@@ -145,13 +149,22 @@ impl KeeperClient {
         Ok(outcome)
     }
 
-    /// Makes a call, with descriptors either way.
+    /// Makes a call that a keeper answers at once, and waits no longer than [`ANSWER`] for it.
+    pub(crate) async fn call_soon(&self, call: Call) -> Result<Outcome, Failure> {
+        let (outcome, _) = self.exchange(call, Vec::new()).await?;
+        Ok(outcome)
+    }
+
+    /// [`Self::call_soon`] with descriptors either way.
     pub(crate) async fn exchange(
         &self,
         call: Call,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Failure> {
-        self.call_with(call, descriptors, None).await
+        let answer = self.call_with(call, descriptors, None);
+        tokio::time::timeout(ANSWER, answer)
+            .await
+            .unwrap_or_else(|_| Err(silent()))
     }
 
     /// Makes the pod's namespaces; `held` are kept open as long as it lives.
@@ -250,6 +263,16 @@ impl KeeperClient {
 
 fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn silent() -> Failure {
+    let seconds = ANSWER.as_secs();
+    Failure::new(
+        FailureKind::Silent,
+        format!(
+            "the pod's keeper did not answer within {seconds} s: stop the pod sandbox, which ends it"
+        ),
+    )
 }
 
 fn gone() -> Failure {

@@ -237,6 +237,8 @@ pub(crate) enum FailureKind {
     WrongState,
     /// The box cannot put a writable layer over the image: it has to be copied.
     NoOverlay,
+    /// There was no answer in time.
+    Silent,
     /// The box refused.
     System,
 }

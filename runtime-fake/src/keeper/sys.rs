@@ -39,7 +39,7 @@ pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
 }
 
 /// Makes the mount that `mount` is the root of read-only; with `recursive` those below it too.
-pub(super) fn set_read_only(mount: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
+pub(crate) fn set_read_only(mount: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
     set_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, recursive)
 }
 

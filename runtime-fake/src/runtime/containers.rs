@@ -7,7 +7,7 @@ use crate::{
     container::{Container, ContainerEvent, ContainerState},
     keeper::{
         client::unexpected,
-        protocol::{Call, Outcome},
+        protocol::{Call, FailureKind, Outcome},
     },
     store::{Change, Refused, words},
 };
@@ -83,12 +83,12 @@ impl Runtime {
         };
         // A container at its barrier has no program that could honour a signal.
         if !grace.is_zero() && container.state == ContainerState::Running {
-            signal(&pod, &container, container.stop_signal).await;
+            signal(&pod, &container, container.stop_signal).await?;
             if let Ok(result) = tokio::time::timeout(grace, ended()).await {
                 return Ok(result?);
             }
         }
-        signal(&pod, &container, SIGKILL).await;
+        signal(&pod, &container, SIGKILL).await?;
         match tokio::time::timeout(AFTER_KILL, ended()).await {
             Ok(result) => Ok(result?),
             Err(_) => Err(Error::Timeout {
@@ -132,7 +132,7 @@ impl Runtime {
             ));
         }
         pod.keeper
-            .call(Call::ReopenLog {
+            .call_soon(Call::ReopenLog {
                 container: container.id.to_string(),
             })
             .await?;
@@ -162,15 +162,18 @@ pub(super) fn wrong_state(container: &Container, wanted: &'static str) -> Error 
     .into()
 }
 
-async fn signal(pod: &Pod, container: &Container, signal: i32) {
-    if let Err(failure) = pod
-        .keeper
-        .call(Call::Signal {
-            container: container.id.to_string(),
-            signal,
-        })
-        .await
-    {
-        tracing::debug!(%failure, container = container.id.short(), "a signal came too late");
+/// Sends a signal. That it comes too late, since the container or the keeper has ended, is no error.
+async fn signal(pod: &Pod, container: &Container, signal: i32) -> Result<(), Error> {
+    let call = Call::Signal {
+        container: container.id.to_string(),
+        signal,
+    };
+    match pod.keeper.call_soon(call).await {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.kind == FailureKind::Silent => Err(failure.into()),
+        Err(failure) => {
+            tracing::debug!(%failure, container = container.id.short(), "a signal came too late");
+            Ok(())
+        }
     }
 }

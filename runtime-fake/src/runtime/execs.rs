@@ -78,7 +78,9 @@ impl Runtime {
             },
             () = self.stopping.cancelled() => Refused::ShuttingDown.into(),
         };
-        pod.keeper.call(Call::KillExec { pid: exec.pid }).await?;
+        pod.keeper
+            .call_soon(Call::KillExec { pid: exec.pid })
+            .await?;
         Err(given_up)
     }
 }

@@ -12,6 +12,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::{process::Command, sync::mpsc};
 
+use super::Program;
 use crate::{
     container::ContainerEvent,
     id::{ContainerId, SandboxId},
@@ -24,9 +25,9 @@ use crate::{
 };
 
 /// Handles by sandbox.
-#[derive(Default)]
 pub(crate) struct Pods {
     handles: Mutex<HashMap<SandboxId, Arc<Pod>>>,
+    program: Program,
 }
 
 /// A sandbox's keeper, and the turn to stop or remove it.
@@ -37,6 +38,14 @@ pub(crate) struct Pod {
 }
 
 impl Pods {
+    /// None yet; their keepers run `program`.
+    pub(crate) fn new(program: Program) -> Self {
+        Self {
+            handles: Mutex::default(),
+            program,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Pod>>> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +74,7 @@ impl Pods {
             .create(true)
             .append(true)
             .open(directory.join(crate::recovery::KEEPER_LOG))?;
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(self.program.path());
         command
             .arg0("crib-keeper")
             .arg("__keeper")

@@ -21,6 +21,7 @@ impl From<Error> for Status {
                 FailureKind::Invalid => Code::InvalidArgument,
                 FailureKind::NotFound => Code::NotFound,
                 FailureKind::WrongState => Code::FailedPrecondition,
+                FailureKind::Silent => Code::DeadlineExceeded,
                 FailureKind::NoOverlay | FailureKind::System => Code::Internal,
             },
             Error::Timeout { .. } => Code::DeadlineExceeded,

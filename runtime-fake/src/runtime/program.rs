@@ -1,0 +1,60 @@
+//! The program that keepers run: this one, by a way that nobody can write through.
+//!
+//! A container whose program is a script with `#!/proc/self/exe`, or one that is a link to it, runs the keeper's program
+//! inside, and from there has a descriptor of the file that every keeper on the box is started from (CVE-2019-5736). So
+//! keepers are started from a read-only mount of just that file, which is mounted nowhere. It costs no memory: the file's
+//! pages are the same.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::{
+    fs::{CWD, fstat, stat},
+    mount::{OpenTreeFlags, open_tree},
+};
+
+use crate::keeper::set_read_only;
+
+/// Where this process's own program is.
+const OWN: &str = "/proc/self/exe";
+
+/// A way to this process's own program.
+pub(crate) struct Program {
+    mount: Option<OwnedFd>,
+}
+
+impl Program {
+    /// Read-only, where the box allows it. Where it does not there are no namespaces either, and nothing to guard.
+    pub(crate) fn own() -> Self {
+        // A user namespace has no power over the mounts that it was born into, but over a copy: one for this thread alone.
+        let thread = std::thread::spawn(|| -> std::io::Result<OwnedFd> {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            // By its name: the link leads into the namespace that was left.
+            let mount = open_tree(CWD, std::fs::read_link(OWN)?, flags)?;
+            let (named, own) = (fstat(&mount)?, stat(OWN)?);
+            if (named.st_dev, named.st_ino) != (own.st_dev, own.st_ino) {
+                return Err(std::io::Error::other("its file has been replaced"));
+            }
+            set_read_only(mount.as_fd(), false)?;
+            Ok(mount)
+        });
+        let mount = match thread.join() {
+            Ok(Ok(mount)) => Some(mount),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "keepers run a program that containers might write to");
+                None
+            }
+            Err(_) => None,
+        };
+        Self { mount }
+    }
+
+    /// A path for `execve` in a child of this process.
+    pub(crate) fn path(&self) -> String {
+        match &self.mount {
+            Some(mount) => format!("/proc/self/fd/{}", mount.as_raw_fd()),
+            None => OWN.to_owned(),
+        }
+    }
+}
