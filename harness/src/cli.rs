@@ -11,6 +11,7 @@ pub(crate) mod config;
 mod dirs;
 pub(crate) mod endpoint;
 pub(crate) mod logging;
+mod network;
 pub(crate) mod registry;
 pub(crate) mod report;
 pub(crate) mod run;

@@ -28,6 +28,8 @@ pub enum Leak {
     Mount(PathBuf),
     /// A network link in the test's own network namespace.
     Link(String),
+    /// A table of packet rules in the test's own network namespace.
+    Table(String),
     /// A file or directory.
     File(PathBuf),
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Leak {
             } => write!(f, "process {} ({command}): {because}", process.pid),
             Self::Mount(path) => write!(f, "mount at {}", path.display()),
             Self::Link(name) => write!(f, "network link {name}"),
+            Self::Table(name) => write!(f, "packet rules in table {name}"),
             Self::File(path) => write!(f, "file {}", path.display()),
         }
     }
@@ -184,6 +187,21 @@ impl Leaks {
             .collect()
     }
 
+    /// The packet rules of the test's runtimes, as far as this user is told of any.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Leak> {
+        let names = self.state_dirs.iter();
+        let names: Vec<String> = names
+            .map(|dir| runtime_fake::net::bridge_name(dir))
+            .collect();
+        let tables = runtime_fake::net::tables().unwrap_or_default();
+        tables
+            .into_iter()
+            .filter(|table| names.contains(table))
+            .map(Leak::Table)
+            .collect()
+    }
+
     /// Everything that is left, the test's directory among it.
     #[must_use]
     pub fn check(&self) -> Vec<Leak> {
@@ -197,7 +215,7 @@ impl Leaks {
     /// Everything that is left apart from files.
     #[must_use]
     pub fn running(&self) -> Vec<Leak> {
-        [self.processes(), self.mounts(), self.links()].concat()
+        [self.processes(), self.mounts(), self.links(), self.tables()].concat()
     }
 }
 
@@ -221,7 +239,7 @@ mod tests {
         found
             .filter_map(|leak| match leak {
                 Leak::Process { process, .. } => Some(process.pid),
-                Leak::Mount(_) | Leak::Link(_) | Leak::File(_) => None,
+                Leak::Mount(_) | Leak::Link(_) | Leak::Table(_) | Leak::File(_) => None,
             })
             .collect()
     }

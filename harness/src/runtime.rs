@@ -71,6 +71,7 @@ pub struct Options {
     archives: Vec<PathBuf>,
     config: Option<String>,
     arguments: Vec<String>,
+    netns: Option<PathBuf>,
 }
 
 impl Options {
@@ -113,6 +114,13 @@ impl Options {
     #[must_use]
     pub fn argument(mut self, word: impl Into<String>) -> Self {
         self.arguments.push(word.into());
+        self
+    }
+
+    /// Runs in another network namespace, which only root can do.
+    #[must_use]
+    pub fn netns(mut self, path: &Path) -> Self {
+        self.netns = Some(path.to_owned());
         self
     }
 
@@ -343,7 +351,15 @@ impl Runtime {
             .append(true)
             .open(root.join("runtime.log"))
             .map_err(io("open the runtime's log"))?;
-        let mut command = Command::new(binary::crib()?);
+        let mut command = match &self.options.netns {
+            None => Command::new(binary::crib()?),
+            Some(path) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net={}", path.display()));
+                command.arg(binary::crib()?);
+                command
+            }
+        };
         command.arg("runtime");
         command
             .arg("--listen")

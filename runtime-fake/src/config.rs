@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::isolation::Isolation;
+use crate::net::{CniConfig, PodCidrs};
 use crate::registry::Registries;
 
 /// The runtime's settings.
@@ -14,6 +15,10 @@ pub struct Config {
     pub isolation: Isolation,
     /// Image archives and layouts, or directories of them, that `PullImage` may take images from.
     pub image_archives: Vec<PathBuf>,
+    /// A directory of CNI configurations, and those of plugins, instead of the runtime's own bridge.
+    pub cni: Option<CniConfig>,
+    /// Where pods are to have their addresses; chosen where nothing is said.
+    pub pod_cidrs: PodCidrs,
     /// Every pod ends with the daemon, however that ends, and nothing is left.
     pub ephemeral: bool,
     /// How images are pulled from registries.
@@ -30,6 +35,8 @@ impl Config {
             state_dir,
             isolation,
             image_archives: Vec::new(),
+            cni: None,
+            pod_cidrs: PodCidrs::default(),
             ephemeral: false,
             registries: Registries::default(),
             socket_group: false,

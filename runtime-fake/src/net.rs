@@ -7,31 +7,40 @@
 //! ```
 //!
 //! The bridge lives in the current network namespace (root) or in a private one (rootless). Daemons on one host share
-//! nothing: each has its own bridge, and a subnet it chose and claimed for itself. All calls block; a daemon makes
-//! them on a thread where blocking is allowed. There is no forwarding, address translation or firewall here.
+//! nothing: each has its own bridge, and subnets it chose and claimed for itself: of IPv4, and of IPv6 where the kernel has
+//! it. All calls block; a daemon makes them on a thread where blocking is allowed. `nat` has the packet rules for what
+//! leaves the host, and `cni` the networks that other programs make instead of all this.
 //!
 //! Reading order: `subnet` ◆, `ipam` ◆ and `names` ◆ decide, `survey` observes, `requests` ◆ builds what `netlink`
 //! sends, `opening` and `bridge` walk it; `claim`, `namespace` and `deletion` are the tools beside.
 
 mod bridge;
 mod claim;
+pub(crate) mod cni;
 mod deletion;
 mod ipam;
 mod names;
 mod namespace;
+pub(crate) mod nat;
 mod netlink;
+mod nft;
 mod opening;
 mod requests;
 mod subnet;
+mod subnet6;
 mod survey;
 #[cfg(test)]
 mod tests;
 
-pub use bridge::{Bridge, BridgeConfig};
+pub use bridge::{Bridge, BridgeConfig, Ipv6};
+pub use cni::CniConfig;
 pub use ipam::{Ipam, IpamError};
 pub use names::bridge_name;
+pub use nat::tables;
 pub use netlink::NetlinkError;
+pub use nft::PortRule;
 pub use subnet::{Subnet, SubnetError};
+pub use subnet6::{CidrError, PodCidrs, Subnet6};
 
 use std::fmt;
 use std::io;
@@ -66,11 +75,11 @@ impl fmt::Display for Mac {
 /// What a pod got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// The pod's address.
+    /// The pod's first address: the IPv4 one, if it has one.
     pub ip: IpAddr,
-    /// The length of the subnet's prefix in bits.
-    pub prefix_len: u8,
-    /// The bridge's address, which is the pod's default gateway.
+    /// All of its addresses.
+    pub ips: Vec<IpAddr>,
+    /// The bridge's first address, which is the pod's default gateway.
     pub gateway: IpAddr,
     /// The name of the other end of the pod's interface, in the bridge's namespace.
     pub host_interface: String,
@@ -114,13 +123,13 @@ pub enum NetError {
         /// The bridge.
         name: String,
         /// Its subnet.
-        subnet: Subnet,
+        subnet: String,
     },
     /// The socket that stands for a subnet could not be made.
     #[error("claiming the subnet {subnet}")]
     Claim {
         /// The subnet.
-        subnet: Subnet,
+        subnet: String,
         /// Why it failed.
         source: io::Error,
     },

@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    net::IpAddr,
     os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
     time::Duration,
@@ -17,7 +16,8 @@ use crate::{
         client::connect,
         protocol::{Call, ContainerState as Seen, Outcome},
     },
-    runtime::{Runtime, blocking, pods},
+    launch::host_ports,
+    runtime::{Connected, Runtime, Target, blocking, pods},
     sandbox::{SandboxEvent, SandboxState},
     store::{Change, State},
 };
@@ -56,6 +56,15 @@ pub(crate) fn living_keeper(sandbox_dir: &Path) -> Option<i32> {
         .then_some(pid)
 }
 
+/// The network namespace of the pod in `sandbox_dir`, if it lives and has one of its own.
+pub(crate) fn network_namespace(sandbox_dir: &Path) -> Option<OwnedFd> {
+    let path = format!("/proc/{}/ns/net", living_keeper(sandbox_dir)?);
+    let namespace = File::open(&path).ok()?;
+    let own = fs::metadata("/proc/self/ns/net").ok()?;
+    let its = namespace.metadata().ok()?;
+    ((own.dev(), own.ino()) != (its.dev(), its.ino())).then(|| namespace.into())
+}
+
 /// Kills the keeper in `sandbox_dir`, if one runs, and all of its pod with it; returns when it has ended.
 pub(crate) async fn kill_keeper(sandbox_dir: &Path) {
     let directory = sandbox_dir.to_owned();
@@ -83,13 +92,18 @@ fn kill_and_wait(sandbox_dir: &Path) -> std::io::Result<()> {
 }
 
 /// What the network has to know of the sandboxes that are connected.
-pub(crate) fn connected(state: &State) -> Vec<(String, IpAddr)> {
+pub(crate) fn connected(state: &State) -> Vec<Connected> {
     let ready = state
         .sandboxes
         .values()
         .filter(|s| s.state == SandboxState::Ready);
     ready
-        .filter_map(|s| Some((s.id.to_string(), *s.addresses.first()?)))
+        .filter(|s| !s.addresses.is_empty())
+        .map(|s| Connected {
+            id: s.id.to_string(),
+            addresses: s.addresses.clone(),
+            ports: host_ports(&s.config.port_mappings).unwrap_or_default(),
+        })
         .collect()
 }
 
@@ -145,6 +159,7 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
         }
         tracing::info!(sandbox = sandbox.id.short(), state = ?sandbox.state, adopted, "found");
     }
+    look_over_network(runtime).await;
     let (images, state) = (runtime.images.clone(), runtime.store.state());
     let released =
         blocking(move || images.release_all_but(|holder| state.containers.contains_key(holder)))
@@ -155,6 +170,32 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
             "images are held for containers that are gone"
         );
     }
+}
+
+/// Lets the network clean up before anything new is connected. Nobody waits for what plugins think of the pods that they
+/// connected earlier.
+async fn look_over_network(runtime: &Runtime) {
+    let state = runtime.store.state();
+    let connected = state
+        .sandboxes
+        .values()
+        .filter(|s| s.state == SandboxState::Ready);
+    let connected: Vec<(Target, i32)> = connected
+        .filter_map(|sandbox| {
+            let pid = living_keeper(&runtime.sandbox_dir(&sandbox.id))?;
+            Some((runtime.for_network(sandbox), pid))
+        })
+        .collect();
+    let network = runtime.network.clone();
+    let connected = blocking(move || {
+        network.clean_up(&connected);
+        connected
+    })
+    .await;
+    let network = runtime.network.clone();
+    runtime
+        .tasks
+        .spawn(blocking(move || network.check(&connected)));
 }
 
 async fn remove(runtime: &Runtime, id: &SandboxId) {

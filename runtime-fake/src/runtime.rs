@@ -23,7 +23,7 @@ use std::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use error::{Error, io};
-pub(crate) use network::Network;
+pub(crate) use network::{Connected, Moved, Network, Opening, Target};
 pub(crate) use pods::Pods;
 pub(crate) use ports::PortError;
 pub(crate) use program::Program;
@@ -72,6 +72,16 @@ impl Runtime {
                 Err(_) => Err(crate::store::Refused::ShuttingDown.into()),
             },
         }
+    }
+}
+
+/// How the network is opened that `config` asks for.
+pub(crate) fn opening(config: &Config) -> Opening {
+    Opening {
+        isolation: config.isolation,
+        name: crate::net::bridge_name(&config.state_dir),
+        cni: config.cni.clone(),
+        cidrs: config.pod_cidrs,
     }
 }
 

@@ -39,6 +39,11 @@ pub enum ServeError {
     /// Its images.
     #[error(transparent)]
     Images(#[from] ImageError),
+    /// Plugins cannot be used.
+    #[error(
+        "CNI plugins connect network namespaces, and there are none with isolation `process`: leave the CNI directory out, or use another isolation"
+    )]
+    NoCni,
 }
 
 /// Serves the Container Runtime Interface on `listener` until `shutdown`.
@@ -53,6 +58,9 @@ pub async fn serve(
     config: Config,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
+    if config.cni.is_some() && config.isolation == Isolation::Process {
+        return Err(ServeError::NoCni);
+    }
     let (directory, state) = store::open(&config.state_dir)?;
     let connected = recovery::connected(&state);
     let images = open_images(&config)?;
@@ -60,12 +68,7 @@ pub async fn serve(
         let config = config.clone();
         blocking(move || {
             let private = recovery::private_bridge_namespace(&config.state_dir);
-            Network::open(
-                config.isolation,
-                &crate::net::bridge_name(&config.state_dir),
-                &connected,
-                private,
-            )
+            Network::open(&crate::runtime::opening(&config), &connected, private)
         })
         .await
     };

@@ -3,6 +3,7 @@
 mod error;
 mod events;
 pub(crate) mod image;
+mod network;
 mod wire;
 
 use std::{pin::Pin, time::Duration};
@@ -12,10 +13,7 @@ use jiff::Timestamp;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::{
-    isolation::Isolation,
-    runtime::{Network, Runtime},
-};
+use crate::{isolation::Isolation, runtime::Runtime};
 
 /// The version of the kubelet's interface, which has been this one since 2016 (CRI v1, VersionResponse).
 const KUBELET_API_VERSION: &str = "0.1.0";
@@ -66,13 +64,6 @@ impl RuntimeService for CriService {
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
         let runtime = &self.runtime;
-        let (network, reason) = match &*runtime.network {
-            Network::Bridge(_) | Network::Host => (true, String::new()),
-            Network::Loopback { reason } => (
-                true,
-                format!("pods have a loopback interface only: {reason}"),
-            ),
-        };
         let condition = |kind: &str, status, reason: &str, message: String| v1::RuntimeCondition {
             r#type: kind.to_owned(),
             status,
@@ -98,16 +89,7 @@ impl RuntimeService for CriService {
                         "Isolation",
                         format!("isolation: {isolation}"),
                     ),
-                    condition(
-                        "NetworkReady",
-                        network,
-                        if reason.is_empty() {
-                            ""
-                        } else {
-                            "LoopbackOnly"
-                        },
-                        reason,
-                    ),
+                    network::condition(runtime).await,
                 ],
             }),
             info,
@@ -339,9 +321,10 @@ impl RuntimeService for CriService {
 
     async fn update_runtime_config(
         &self,
-        _: Request<v1::UpdateRuntimeConfigRequest>,
+        request: Request<v1::UpdateRuntimeConfigRequest>,
     ) -> Answer<v1::UpdateRuntimeConfigResponse> {
-        Err(absent("UpdateRuntimeConfig"))
+        network::update(&self.runtime, request.into_inner()).await?;
+        Ok(Response::new(v1::UpdateRuntimeConfigResponse {}))
     }
 
     type GetContainerEventsStream = Items<v1::ContainerEventResponse>;

@@ -5,6 +5,7 @@
 //! image that it can pull, with the usual commands); what kills, restarts or configures the runtime still uses crib.
 #![allow(clippy::unwrap_used)]
 
+mod cni;
 mod confinement;
 mod create;
 mod events;
@@ -16,6 +17,7 @@ mod logs;
 mod mounts;
 mod namespaces;
 mod network;
+mod packets;
 mod propagation;
 mod races;
 mod recovery;

@@ -75,6 +75,7 @@ async fn a_pod_may_live_in_the_hosts_namespaces() {
         Means::of(&runtime).await.no_namespaces()
     );
     let mut config = runtime.sandbox("p");
+    config.hostname.clear();
     let options = fixture::pod_namespaces(&mut config);
     options.network = NamespaceMode::Node.into();
     options.ipc = NamespaceMode::Node.into();
@@ -325,4 +326,46 @@ async fn user_namespaces_are_refused_rather_than_left_out() {
         code(runtime.client.run_pod(config).await),
         Code::InvalidArgument
     );
+}
+
+/// The host's namespace has the host's name.
+#[tokio::test]
+async fn a_hostname_in_the_hosts_network_is_refused() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_hostname_in_the_hosts_network",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let mut config = runtime.sandbox("p");
+    fixture::pod_namespaces(&mut config).network = NamespaceMode::Node.into();
+    let refused = runtime.client.run_pod(config.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    assert!(refused.message().contains("hostname \"p\""), "{refused}");
+    config.hostname.clear();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let own = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let script = "hostname; echo $HOSTNAME; cat /etc/hostname";
+    let said = pod.output(pod.script("c", script)).await.unwrap();
+    assert!(said.starts_with(&format!("{own}\n{own}\n")), "{said}");
+}
+
+/// A program that does not ask the kernel for the pod's name finds it in its environment, as with every runtime, unless it
+/// is told another one.
+#[tokio::test]
+async fn the_hostname_is_in_the_environment() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "the_hostname_is_in_the_environment",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("front").await.unwrap();
+    let script = "printenv HOSTNAME";
+    let said = pod.output(pod.script("own", script)).await.unwrap();
+    assert_eq!(said, "front\n");
+    let mut config = pod.script("told", script);
+    config.envs.push(cri::v1::KeyValue {
+        key: "HOSTNAME".to_owned(),
+        value: b"other".to_vec(),
+    });
+    assert_eq!(pod.output(config).await.unwrap(), "other\n");
 }

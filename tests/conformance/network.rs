@@ -1,6 +1,8 @@
 //! Pods talk to each other, and to themselves.
 
-use harness::{Pod, Runtime, fixture};
+use cri::v1;
+use harness::{Netns, Pod, Runtime, fixture};
+use tonic::Code;
 
 use crate::support::{Means, logged, skip_if};
 
@@ -104,4 +106,137 @@ async fn addresses_are_given_back() {
     assert_ne!(address(&late).await, kept);
     serve(&keep).await;
     assert_eq!(ask(&late, &kept).await, "this is keep\n");
+}
+
+/// Says who it is on both families.
+const BOTH: &str = r#"exec perl -MIO::Socket::IP -e '
+    $server = IO::Socket::IP->new(Listen => 5, LocalHost => "::", LocalPort => 8080, V6Only => 0, GetAddrInfoFlags => 0) or die "listen: $!";
+    $| = 1; print "ready\n";
+    while ($client = $server->accept) { print $client "this is ", `hostname`; close $client }'"#;
+
+/// All addresses of a pod.
+async fn addresses(pod: &Pod) -> Vec<String> {
+    let status = pod.client.pod(&pod.id).await.unwrap().status.unwrap();
+    let network = status.network.unwrap();
+    let more = network.additional_ips.into_iter().map(|ip| ip.ip);
+    std::iter::once(network.ip).chain(more).collect()
+}
+
+fn has_ipv6() -> bool {
+    let off = std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
+    off.is_ok_and(|text| text.trim() == "0")
+}
+
+/// A runtime whose bridge is not in the box's own network, so that any subnet is free.
+async fn apart(argument: Option<&str>) -> (Option<Netns>, Runtime) {
+    let netns = nix::unistd::geteuid()
+        .is_root()
+        .then(|| Netns::make().unwrap());
+    let mut options = Runtime::with().durable();
+    if let Some(netns) = &netns {
+        options = options.netns(&netns.path());
+    }
+    if let Some(argument) = argument {
+        options = options.argument(argument);
+    }
+    (netns, options.start().await.unwrap())
+}
+
+#[tokio::test]
+async fn pods_have_addresses_of_both_families() {
+    if !has_ipv6() {
+        harness::skip!(
+            "both_families",
+            "the kernel has no IPv6, or it is switched off"
+        );
+    }
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("both_families", Means::of(&runtime).await.no_network());
+    let (server, client) = (
+        runtime.pod("server").await.unwrap(),
+        runtime.pod("client").await.unwrap(),
+    );
+    let id = server.start(server.script("server", BOTH)).await.unwrap();
+    logged(&server, &id, "ready").await;
+    let all = addresses(&server).await;
+    assert_eq!(all.len(), 2, "{all:?}");
+    // A kubelet takes the first one for the pod's: the one of IPv4.
+    assert!(all[0].contains('.') && all[1].starts_with("fd"), "{all:?}");
+    for address in &all {
+        assert_eq!(ask(&client, address).await, "this is server\n");
+    }
+}
+
+#[tokio::test]
+async fn addresses_are_of_the_subnets_that_are_asked_for() {
+    if !has_ipv6() {
+        harness::skip!(
+            "addresses_of_subnets",
+            "the kernel has no IPv6, or it is switched off"
+        );
+    }
+    for (argument, expected) in [
+        ("--pod-cidr=10.77.0.0/16", &["10.77.0.2"][..]),
+        (
+            "--pod-cidr=fd77::/112,10.77.0.0/16",
+            &["10.77.0.2", "fd77::2"],
+        ),
+        ("--pod-cidr=fd77::/64", &["fd77::2"]),
+    ] {
+        let (_netns, mut runtime) = apart(Some(argument)).await;
+        skip_if!(
+            "addresses_of_subnets",
+            Means::of(&runtime).await.no_network()
+        );
+        let server = runtime.pod("server").await.unwrap();
+        assert_eq!(addresses(&server).await, expected);
+        let id = server.start(server.script("server", BOTH)).await.unwrap();
+        logged(&server, &id, "ready").await;
+        // The next daemon gives nobody the same address.
+        runtime.kill9().await;
+        runtime.restart().await.unwrap();
+        let client = runtime.pod("client").await.unwrap();
+        let second = addresses(&client).await;
+        assert_ne!(second, expected);
+        assert_eq!(second.len(), expected.len());
+        for address in expected {
+            assert_eq!(ask(&client, address).await, "this is server\n");
+        }
+    }
+}
+
+/// What a kubelet does when its node is given a subnet.
+#[tokio::test]
+async fn another_subnet_while_it_runs() {
+    let (_netns, runtime) = apart(None).await;
+    skip_if!("another_subnet", Means::of(&runtime).await.no_network());
+    let update = async |cidr: &str| {
+        let network_config = Some(v1::NetworkConfig {
+            pod_cidr: cidr.to_owned(),
+        });
+        let request = v1::UpdateRuntimeConfigRequest {
+            runtime_config: Some(v1::RuntimeConfig { network_config }),
+        };
+        runtime
+            .client
+            .runtime
+            .clone()
+            .update_runtime_config(request)
+            .await
+    };
+    update("").await.unwrap();
+    let refused = update("10.77.0.1/16").await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(
+        refused.message().contains("did you mean 10.77.0.0/16?"),
+        "{refused}"
+    );
+    update("10.77.0.0/16").await.unwrap();
+    let first = runtime.pod("first").await.unwrap();
+    assert_eq!(address(&first).await, "10.77.0.2");
+    // A pod is there: the subnet stays.
+    update("10.78.0.0/16").await.unwrap();
+    let second = runtime.pod("second").await.unwrap();
+    assert_eq!(address(&second).await, "10.77.0.3");
+    assert!(runtime.log().contains("the subnet of pods stays as it is"));
 }

@@ -46,7 +46,7 @@ fn others(runtime: &Runtime) -> Vec<String> {
         .filter(|leak| match leak {
             Leak::Process { process, .. } => Some(process.pid) != daemon,
             // A daemon that runs has its bridge.
-            Leak::Link(_) => daemon.is_none(),
+            Leak::Link(_) | Leak::Table(_) => daemon.is_none(),
             Leak::Mount(_) | Leak::File(_) => true,
         })
         .map(|leak| leak.to_string())

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use runtime_fake::Config;
 use serde::Deserialize;
 
+mod network;
 mod registries;
 
+use network::NetworkSection;
 use registries::{Pull, RegistriesSection};
 
 pub(crate) use registries::MirrorFlag;
@@ -19,6 +21,7 @@ pub(crate) use registries::MirrorFlag;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct File {
+    network: NetworkSection,
     registries: RegistriesSection,
     pull: Pull,
 }
@@ -91,6 +94,7 @@ impl File {
 
     /// Puts what it says into `config`.
     pub(crate) fn apply(self, config: &mut Config) {
+        self.network.apply(config);
         self.registries.apply(&mut config.registries);
         self.pull.apply(&mut config.registries);
     }
@@ -106,7 +110,7 @@ mod tests {
     #[rstest]
     #[case::unknown_section(
         "registry:\n",
-        "c.yaml:1:1: registry: unknown field `registry`, expected one of registries, pull"
+        "c.yaml:1:1: registry: unknown field `registry`, expected one of network, registries, pull"
     )]
     #[case::unknown_field(
         "registries:\n  docker.io:\n    mirror: x\n",
@@ -137,6 +141,14 @@ mod tests {
     #[case::relative(
         "pull:\n  docker_config: config.json\n",
         "pull.docker_config: the path must be absolute"
+    )]
+    #[case::no_subnet(
+        "network:\n  pod_cidr: 10.0.0.1/16\n",
+        "network.pod_cidr: 10.0.0.1/16 has bits outside its prefix; did you mean 10.0.0.0/16?"
+    )]
+    #[case::no_plugins(
+        "network:\n  cni:\n    conf_dir: net.d\n",
+        "network.cni.conf_dir: the path must be absolute"
     )]
     #[case::no_duration(
         "pull:\n  progress_timeout: soon\n",

@@ -13,6 +13,7 @@ use super::config::{File, MirrorFlag};
 use super::dirs::default_dir;
 use super::endpoint::{default_listen, listen};
 use super::logging::{self, LogArgs};
+use super::network::NetworkArgs;
 use super::report::{complain, say};
 use super::run::remove_root;
 use super::signals::Signals;
@@ -41,6 +42,8 @@ pub(crate) struct RuntimeArgs {
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; can be given several times
     #[arg(long, value_name = "PATH")]
     image_archive: Vec<PathBuf>,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// A file of settings; examples/runtime.yaml has all there are
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -140,6 +143,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     config.ephemeral = args.ephemeral || args.until_stdin_closes;
     config.socket_group = args.socket_group.is_some();
     file.apply(&mut config);
+    args.network.apply(&mut config);
     MirrorFlag::apply(&args.registry_mirror, &mut config.registries);
     let exit = tokio.block_on(serve(&args, config, listener, &endpoint));
     tokio.shutdown_background();

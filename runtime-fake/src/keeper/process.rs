@@ -116,6 +116,11 @@ fn environment(plan: &ProcessPlan, user: &Resolved) -> BTreeMap<String, String> 
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
         })
         .collect();
+    // The kernel's own word for it, which is the pod's or the host's.
+    env.entry("HOSTNAME".to_owned()).or_insert_with(|| {
+        let names = rustix::system::uname();
+        names.nodename().to_string_lossy().into_owned()
+    });
     env.entry("HOME".to_owned())
         .or_insert_with(|| user.home.clone());
     env.entry("PATH".to_owned())

@@ -124,6 +124,12 @@ pub(crate) fn pod(
     }
     let hostname = if own(wished.network) {
         hostname(config)?
+    } else if rung != Rung::Process && !config.hostname.is_empty() {
+        // The name belongs to the namespace, and that is the host's (as containerd has it; a kubelet asks for none).
+        return invalid(format!(
+            "the hostname {:?} cannot be had in the host's network, where the host's own name is: leave it out",
+            config.hostname
+        ));
     } else {
         String::new()
     };

@@ -12,7 +12,7 @@ use super::netlink::Netlink;
 use super::opening::{open_here, reconcile_ports};
 use super::requests::{self, Link};
 use super::survey;
-use super::{Attachment, Ipam, Mac, NetError, POD_INTERFACE, Subnet, namespace};
+use super::{Attachment, Ipam, Mac, NetError, POD_INTERFACE, PodCidrs, Subnet, Subnet6, namespace};
 
 /// How long an interface may take to begin to carry traffic. The kernel does it within a few milliseconds.
 const FORWARDING_WITHIN: Duration = Duration::from_secs(5);
@@ -31,6 +31,21 @@ pub struct BridgeConfig {
     pub subnet_prefix_len: u8,
     /// The network namespace the bridge lives in; the current one when none is given.
     pub namespace: Option<OwnedFd>,
+    /// Pods have IPv4 addresses. Without, `pools` are of no use.
+    pub ipv4: bool,
+    /// Pods have IPv6 addresses.
+    pub ipv6: Ipv6,
+}
+
+/// Whether pods have IPv6 addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ipv6 {
+    /// No.
+    Never,
+    /// Where the kernel has IPv6, in a subnet that is made of the bridge's name.
+    IfPossible,
+    /// In this subnet.
+    Subnet(Subnet6),
 }
 
 impl BridgeConfig {
@@ -46,7 +61,25 @@ impl BridgeConfig {
                 .collect(),
             subnet_prefix_len: 24,
             namespace: None,
+            ipv4: true,
+            ipv6: Ipv6::Never,
         }
+    }
+
+    /// The same, with addresses of `cidrs`; of both families in chosen subnets where there are none.
+    #[must_use]
+    pub fn with_cidrs(mut self, cidrs: PodCidrs) -> BridgeConfig {
+        self.ipv4 = cidrs.v4.is_some() || cidrs.v6.is_none();
+        self.ipv6 = match cidrs.v6 {
+            Some(subnet) => Ipv6::Subnet(subnet),
+            None if cidrs.is_empty() => Ipv6::IfPossible,
+            None => Ipv6::Never,
+        };
+        if let Some(subnet) = cidrs.v4 {
+            self.pools = vec![subnet];
+            self.subnet_prefix_len = subnet.prefix_len();
+        }
+        self
     }
 }
 
@@ -58,12 +91,15 @@ pub struct Bridge {
     name: String,
     index: u32,
     namespace: Option<OwnedFd>,
+    /// The IPv4 subnet; where pods have no IPv4 addresses, it only numbers them.
     subnet: Subnet,
+    ipv4: bool,
+    ipv6: Option<Subnet6>,
     ipam: Mutex<Ipam>,
     /// Sockets of the bridge's namespace that nobody uses now. Every call takes one, so none waits for another's.
     idle: Mutex<Vec<Netlink>>,
     deletions: Deletions,
-    _claim: Claim,
+    _claims: Vec<Claim>,
 }
 
 impl Bridge {
@@ -80,14 +116,16 @@ impl Bridge {
             return Err(NetError::BridgeName { name });
         }
         let namespace = config.namespace.as_ref().map(AsFd::as_fd);
-        let addresses = existing
-            .iter()
-            .filter_map(|(sandbox, address)| match address {
-                IpAddr::V4(address) => Some((sandbox.as_str(), *address)),
-                IpAddr::V6(_) => None,
-            });
+        let mut opened = within(namespace, || open_here(&name, &config, existing))??;
+        let addresses = existing.iter().filter_map(|(sandbox, address)| {
+            let number = match address {
+                IpAddr::V4(address) => return Some((sandbox.as_str(), *address)),
+                IpAddr::V6(address) => opened.ipv6?.number(*address)?,
+            };
+            let bits = opened.subnet.network().to_bits().checked_add(number)?;
+            Some((sandbox.as_str(), Ipv4Addr::from_bits(bits)))
+        });
         let addresses: Vec<(&str, Ipv4Addr)> = addresses.collect();
-        let mut opened = within(namespace, || open_here(&name, &config, &addresses))??;
 
         let mut ipam = Ipam::new(opened.subnet);
         for (sandbox, address) in addresses {
@@ -100,10 +138,12 @@ impl Bridge {
         Ok(Bridge {
             index: opened.index,
             subnet: opened.subnet,
+            ipv4: config.ipv4,
+            ipv6: opened.ipv6,
             ipam: Mutex::new(ipam),
             idle: Mutex::new(vec![opened.netlink]),
             deletions: Deletions::default(),
-            _claim: opened.claim,
+            _claims: opened.claims,
             namespace: config.namespace,
             name,
         })
@@ -117,6 +157,28 @@ impl Bridge {
     /// The subnet the pods are in.
     pub fn subnet(&self) -> Subnet {
         self.subnet
+    }
+
+    /// The subnets that pods have addresses of, IPv4 first.
+    pub fn subnets(&self) -> Vec<(IpAddr, u8)> {
+        let v4 = (IpAddr::V4(self.subnet.network()), self.subnet.prefix_len());
+        let v6 = self
+            .ipv6
+            .map(|v6| (IpAddr::V6(v6.network()), v6.prefix_len()));
+        self.ipv4.then_some(v4).into_iter().chain(v6).collect()
+    }
+
+    /// How many pods are connected.
+    pub(crate) fn pods(&self) -> usize {
+        self.ipam().held()
+    }
+
+    /// The subnets, as they could be asked for.
+    pub(crate) fn cidrs(&self) -> PodCidrs {
+        PodCidrs {
+            v4: self.ipv4.then_some(self.subnet),
+            v6: self.ipv6,
+        }
     }
 
     /// The namespace the bridge lives in; `None` is the one the daemon itself is in.
@@ -135,9 +197,15 @@ impl Bridge {
         let host_interface = host_interface(&self.name, sandbox_id);
         match self.connect(&host_interface, address, pod_netns) {
             Ok(()) => Ok(Attachment {
-                ip: IpAddr::V4(address),
-                prefix_len: self.subnet.prefix_len(),
-                gateway: IpAddr::V4(self.subnet.gateway()),
+                ip: self
+                    .addresses(address)
+                    .first()
+                    .map_or(IpAddr::V4(address), |(ip, _)| *ip),
+                ips: self.addresses(address).iter().map(|(ip, _)| *ip).collect(),
+                gateway: match self.ipv6 {
+                    Some(ipv6) if !self.ipv4 => IpAddr::V6(ipv6.gateway()),
+                    Some(_) | None => IpAddr::V4(self.subnet.gateway()),
+                },
                 host_interface,
                 mac: Mac::of(address),
             }),
@@ -210,13 +278,37 @@ impl Bridge {
         let eth = survey::link(&mut netlink, POD_INTERFACE)?.ok_or_else(|| NetError::Vanished {
             name: POD_INTERFACE.to_owned(),
         })?;
-        Ok(netlink.batch(&[
+        let mut steps = vec![
             requests::up(Link::Name("lo")),
             requests::no_ipv6_link_local(Link::Index(eth.index)),
-            requests::add_address(eth.index, address, self.subnet),
-            requests::up(Link::Index(eth.index)),
-            requests::default_route(eth.index, self.subnet.gateway()),
-        ])?)
+        ];
+        let addresses = self.addresses(address);
+        steps.extend(addresses.iter().map(|(address, prefix_len)| match address {
+            IpAddr::V4(address) => requests::add_address(eth.index, *address, self.subnet),
+            IpAddr::V6(address) => requests::add_address6(eth.index, *address, *prefix_len),
+        }));
+        steps.push(requests::up(Link::Index(eth.index)));
+        steps.extend(addresses.iter().map(|(address, _)| {
+            let gateway = match (address, self.ipv6) {
+                (IpAddr::V6(_), Some(ipv6)) => IpAddr::V6(ipv6.gateway()),
+                (IpAddr::V4(_), _) | (IpAddr::V6(_), None) => IpAddr::V4(self.subnet.gateway()),
+            };
+            requests::default_route(eth.index, gateway)
+        }));
+        Ok(netlink.batch(&steps)?)
+    }
+
+    /// The addresses of the pod with this one, or with its number, and the lengths of their prefixes.
+    fn addresses(&self, address: Ipv4Addr) -> Vec<(IpAddr, u8)> {
+        // Addresses are only ever of the subnet.
+        let number = address.to_bits() ^ self.subnet.network().to_bits();
+        let v4 = self
+            .ipv4
+            .then_some((IpAddr::V4(address), self.subnet.prefix_len()));
+        let v6 = self
+            .ipv6
+            .map(|v6| (IpAddr::V6(v6.address(number)), v6.prefix_len()));
+        v4.into_iter().chain(v6).collect()
     }
 
     /// The kernel opens a bridge's port, and the bridge itself with its first port, a little after the carrier is

@@ -27,6 +27,11 @@ fn digits<const N: usize>(parts: [&[u8]; N], count: usize) -> String {
     text
 }
 
+/// Bytes that look random and are made of a name.
+pub(super) fn digest(name: &str) -> Vec<u8> {
+    hash([name.as_bytes()])
+}
+
 /// Where the search for a subnet begins.
 pub(super) fn seed(name: &str) -> u32 {
     hash([name.as_bytes()])

@@ -1,21 +1,25 @@
 //! Taking over or making the bridge of a daemon, and putting its ports in order.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::bridge::BridgeConfig;
+use super::bridge::{BridgeConfig, Ipv6};
 use super::claim::Claim;
 use super::names::{host_interface, seed};
 use super::netlink::{Netlink, NetlinkError};
 use super::requests::{self, Link};
 use super::survey::{self, LinkFacts};
-use super::{Mac, NetError, Subnet, subnet};
+use super::{Mac, NetError, Subnet, Subnet6, subnet};
+
+/// The bridge's own address of its link.
+const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
 /// What opening a bridge yields, all of it belonging to the bridge's namespace.
 pub(super) struct Opened {
     pub(super) netlink: Netlink,
-    pub(super) claim: Claim,
+    pub(super) claims: Vec<Claim>,
     pub(super) subnet: Subnet,
+    pub(super) ipv6: Option<Subnet6>,
     pub(super) index: u32,
 }
 
@@ -23,7 +27,7 @@ pub(super) struct Opened {
 pub(super) fn open_here(
     name: &str,
     config: &BridgeConfig,
-    existing: &[(&str, Ipv4Addr)],
+    existing: &[(String, IpAddr)],
 ) -> Result<Opened, NetError> {
     let mut netlink = Netlink::open()?;
     let bridge = survey::link(&mut netlink, name)?;
@@ -32,7 +36,18 @@ pub(super) fn open_here(
             name: name.to_owned(),
         });
     }
-    let (subnet, claim) = settle_subnet(&mut netlink, name, bridge.as_ref(), config, existing)?;
+    let mut claims = Vec::new();
+    let subnet = if config.ipv4 {
+        let (subnet, claim) = settle_subnet(&mut netlink, name, bridge.as_ref(), config, existing)?;
+        claims.push(claim);
+        subnet
+    } else {
+        Subnet::NUMBERS
+    };
+    let ipv6 = settle_ipv6(name, config.ipv6)?.map(|(subnet, claim)| {
+        claims.push(claim);
+        subnet
+    });
 
     let mac = Mac::of(subnet.gateway());
     let index = match bridge {
@@ -49,14 +64,62 @@ pub(super) fn open_here(
         }
     };
     // An earlier daemon may have been killed between any two of these steps, so all of them are always taken.
-    let mut address = requests::add_address(index, subnet.gateway(), subnet);
-    address.fine = &[nix::libc::EEXIST];
-    netlink.batch(&[address, requests::up(Link::Index(index))])?;
+    let mut steps = Vec::new();
+    if config.ipv4 {
+        steps.push(requests::add_address(index, subnet.gateway(), subnet));
+    }
+    if let Some(ipv6) = ipv6 {
+        steps.push(requests::add_address6(
+            index,
+            ipv6.gateway(),
+            ipv6.prefix_len(),
+        ));
+    }
+    if ipv6.is_some() {
+        // The kernel looks for a neighbour that it forwards to by this one only.
+        steps.push(requests::add_address6(index, LINK_LOCAL, 64));
+    }
+    for address in &mut steps {
+        address.fine = &[nix::libc::EEXIST];
+    }
+    steps.push(requests::up(Link::Index(index)));
+    netlink.batch(&steps)?;
     Ok(Opened {
         netlink,
-        claim,
+        claims,
         subnet,
+        ipv6,
         index,
+    })
+}
+
+/// The IPv6 subnet and the claim to it. It is nobody else's: the one made of the name as good as certainly, the one that
+/// was asked for by whoever asked.
+fn settle_ipv6(name: &str, wished: Ipv6) -> Result<Option<(Subnet6, Claim)>, NetError> {
+    let subnet = match wished {
+        Ipv6::Never => return Ok(None),
+        Ipv6::IfPossible if !kernel_has_ipv6() => return Ok(None),
+        Ipv6::IfPossible => Subnet6::of(name),
+        Ipv6::Subnet(subnet) => subnet,
+    };
+    match Claim::take(subnet) {
+        Ok(Some(claim)) => Ok(Some((subnet, claim))),
+        Ok(None) => Err(NetError::SubnetClaimed {
+            name: name.to_owned(),
+            subnet: subnet.to_string(),
+        }),
+        Err(source) => Err(NetError::Claim {
+            subnet: subnet.to_string(),
+            source,
+        }),
+    }
+}
+
+/// Whether interfaces made in this thread's network namespace can have IPv6 addresses.
+fn kernel_has_ipv6() -> bool {
+    ["all", "default"].iter().all(|interface| {
+        let path = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+        std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
     })
 }
 
@@ -66,9 +129,14 @@ fn settle_subnet(
     name: &str,
     bridge: Option<&LinkFacts>,
     config: &BridgeConfig,
-    existing: &[(&str, Ipv4Addr)],
+    existing: &[(String, IpAddr)],
 ) -> Result<(Subnet, Claim), NetError> {
-    let claim = |subnet| Claim::take(subnet).map_err(|source| NetError::Claim { subnet, source });
+    let claim = |subnet: Subnet| {
+        Claim::take(subnet).map_err(|source| NetError::Claim {
+            subnet: subnet.to_string(),
+            source,
+        })
+    };
     let ours = bridge.map(|bridge| bridge.index);
     let in_use = survey::subnets(netlink)?;
     let had = in_use
@@ -80,13 +148,17 @@ fn settle_subnet(
             Some(claim) => Ok((subnet, claim)),
             None => Err(NetError::SubnetClaimed {
                 name: name.to_owned(),
-                subnet,
+                subnet: subnet.to_string(),
             }),
         };
     }
 
     let taken: Vec<Subnet> = in_use.iter().map(|used| used.subnet).collect();
-    let preferred: Vec<Ipv4Addr> = existing.iter().map(|(_, address)| *address).collect();
+    let preferred = existing.iter().filter_map(|(_, address)| match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    });
+    let preferred: Vec<Ipv4Addr> = preferred.collect();
     let candidates = subnet::candidates(
         &config.pools,
         config.subnet_prefix_len,

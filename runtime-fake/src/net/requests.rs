@@ -1,13 +1,13 @@
 //! ◆ The route-netlink messages a pod network is made of.
 //!
-//! Every link made here has its IPv6 link-local address turned off: pods have IPv4 addresses only, and an interface
-//! that solicits routers and probes for duplicates is busy for nothing. `::1` on the loopback interface stays.
+//! Every link made here has its IPv6 link-local address turned off: an interface that solicits routers and probes for
+//! duplicates is busy for nothing, and neighbours find each other by the addresses that they are given.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
     LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
@@ -175,21 +175,42 @@ pub(super) fn add_address(index: u32, address: Ipv4Addr, subnet: Subnet) -> Requ
     }
 }
 
+/// Gives a link an IPv6 address, which is used at once: nobody else can have it, so that nobody has to be asked.
+pub(super) fn add_address6(index: u32, address: Ipv6Addr, prefix_len: u8) -> Request {
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet6;
+    message.header.prefix_len = prefix_len;
+    message.header.index = index;
+    message.header.flags = AddressHeaderFlags::Nodad;
+    message
+        .attributes
+        .push(AddressAttribute::Address(IpAddr::V6(address)));
+    Request {
+        doing: format!("adding the address {address}/{prefix_len}"),
+        flags: NLM_F_CREATE | NLM_F_EXCL,
+        fine: &[],
+        message: RouteNetlinkMessage::NewAddress(message),
+    }
+}
+
 /// Sends everything that has no better route to the gateway.
-pub(super) fn default_route(index: u32, gateway: Ipv4Addr) -> Request {
+pub(super) fn default_route(index: u32, gateway: IpAddr) -> Request {
+    let (family, via) = match gateway {
+        IpAddr::V4(gateway) => (AddressFamily::Inet, RouteAddress::Inet(gateway)),
+        IpAddr::V6(gateway) => (AddressFamily::Inet6, RouteAddress::Inet6(gateway)),
+    };
     let mut message = RouteMessage::default();
     message.header = RouteHeader {
-        address_family: AddressFamily::Inet,
+        address_family: family,
         table: RouteHeader::RT_TABLE_MAIN,
         protocol: RouteProtocol::Static,
         scope: RouteScope::Universe,
         kind: RouteType::Unicast,
         ..RouteHeader::default()
     };
-    message.attributes.extend([
-        RouteAttribute::Gateway(RouteAddress::Inet(gateway)),
-        RouteAttribute::Oif(index),
-    ]);
+    message
+        .attributes
+        .extend([RouteAttribute::Gateway(via), RouteAttribute::Oif(index)]);
     Request {
         doing: format!("adding the default route through {gateway}"),
         flags: NLM_F_CREATE | NLM_F_EXCL,

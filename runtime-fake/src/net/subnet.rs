@@ -33,6 +33,12 @@ pub enum SubnetError {
 }
 
 impl Subnet {
+    /// Numbers for pods that have no IPv4 address, in the form of one: never given to an interface.
+    pub(super) const NUMBERS: Subnet = Subnet {
+        network: 0,
+        prefix_len: 16,
+    };
+
     /// The subnet `network/prefix_len`; the address must be the first one of the subnet.
     pub fn new(network: Ipv4Addr, prefix_len: u8) -> Result<Subnet, SubnetError> {
         let canonical = Subnet::containing(network, prefix_len)?;

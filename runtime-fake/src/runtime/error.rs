@@ -22,6 +22,12 @@ pub(crate) enum Error {
         what: &'static str,
         source: NetError,
     },
+    /// A network of plugins.
+    #[error("failed to {what} the pod's network")]
+    Cni {
+        what: &'static str,
+        source: crate::net::cni::CniError,
+    },
     /// A port of the host.
     #[error(transparent)]
     Port(#[from] super::ports::PortError),

@@ -5,7 +5,7 @@ use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
 use cri::v1::PodSandboxConfig;
 use jiff::Timestamp;
 
-use super::{Error, Runtime, blocking, io, pods::Pod, ports};
+use super::{Error, Runtime, Target, blocking, io, pods::Pod, ports};
 use crate::{
     id::SandboxId,
     keeper::{
@@ -67,14 +67,19 @@ impl Runtime {
                 Ok(id)
             }
             Err(error) => {
-                if let Err(other) = self.tear_down(&id).await {
-                    tracing::warn!(
-                        sandbox = id.short(),
-                        error = crate::chain(&other),
-                        "failed to clean up after a sandbox that failed"
-                    );
-                }
-                self.store.apply(Change::RemoveSandbox(id)).await?;
+                let change = match self.tear_down(&id).await {
+                    Ok(()) => Change::RemoveSandbox(id),
+                    // Something of it may be left: a client sees it, not ready, and can remove it, as with containerd.
+                    Err(other) => {
+                        tracing::warn!(
+                            sandbox = id.short(),
+                            error = crate::chain(&other),
+                            "failed to clean up after a sandbox that failed: it stays, not ready, to be removed"
+                        );
+                        Change::Sandbox(id, SandboxEvent::Stopped)
+                    }
+                };
+                self.store.apply(change).await?;
                 Err(error)
             }
         }
@@ -102,8 +107,14 @@ impl Runtime {
         if !wants_address {
             return Ok(Vec::new());
         }
-        let (network, id) = (self.network.clone(), sandbox.id.clone());
-        let addresses = blocking(move || network.attach(&id, pid)).await?;
+        let (network, target) = (self.network.clone(), self.for_network(sandbox));
+        let given = blocking(move || network.attach(&target, pid)).await?;
+        if let (None, Some(dns)) = (&sandbox.config.dns_config, &given.dns) {
+            let text = resolv::conf(&dns.servers, &dns.searches, &dns.options);
+            write(&directory.join("resolv.conf"), &text)
+                .map_err(io("write the sandbox's resolv.conf"))?;
+        }
+        let addresses = given.addresses;
         if network_sysctls || !claimed.sockets.is_empty() {
             let forward = (!claimed.sockets.is_empty()).then(|| ForwardPlan {
                 sockets: claimed.forwards,
@@ -124,11 +135,30 @@ impl Runtime {
         self.tear_down(&id).await
     }
 
+    /// A sandbox as the network knows it.
+    pub(crate) fn for_network(&self, sandbox: &Sandbox) -> Target {
+        Target {
+            sandbox: sandbox.clone(),
+            directory: self.sandbox_dir(&sandbox.id),
+            ports: launch::host_ports(&sandbox.config.port_mappings).unwrap_or_default(),
+        }
+    }
+
     async fn tear_down(&self, id: &SandboxId) -> Result<(), Error> {
         let pod = self.pods.get(id);
         let _turn = match &pod {
             Some(pod) => Some(pod.turn.lock().await),
             None => None,
+        };
+        let Some(sandbox) = self.store.state().sandboxes.get(id).cloned() else {
+            // Of several who remove it at once another one was first.
+            return Ok(());
+        };
+        // Kept for those who disconnect it: everything in it ends first.
+        let namespace = if self.network.wants_namespace(&self.sandbox_dir(id)) {
+            recovery::network_namespace(&self.sandbox_dir(id))
+        } else {
+            None
         };
         let ended = match &pod {
             Some(pod) => end_keeper(pod).await,
@@ -142,8 +172,8 @@ impl Runtime {
         self.store
             .wait(|state| state.containers_of(id).all(|c| c.ended() || !c.visible()))
             .await?;
-        let (network, name) = (self.network.clone(), id.clone());
-        blocking(move || network.detach(&name)).await?;
+        let (network, target) = (self.network.clone(), self.for_network(&sandbox));
+        blocking(move || network.detach(&target, namespace.as_ref())).await?;
         let stopped = Change::Sandbox(id.clone(), SandboxEvent::Stopped);
         match self.store.apply(stopped).await {
             // Of several who remove it at once another one was first.

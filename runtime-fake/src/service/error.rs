@@ -7,6 +7,7 @@ use tonic::{Code, Status};
 use crate::{
     image::{ImageError, Problem},
     keeper::protocol::FailureKind,
+    net::cni::CniError,
     runtime::{Error, PortError},
     store::Refused,
 };
@@ -28,6 +29,7 @@ impl From<Error> for Status {
             Error::Io { source, .. } => system(source),
             Error::Connect { .. } => Code::Unavailable,
             Error::Net { .. } => Code::Internal,
+            Error::Cni { source, .. } => cni(source),
             Error::Port(error) => port(error),
         };
         Self::new(code, message(&error))
@@ -60,6 +62,18 @@ fn refusal(refused: &Refused) -> Code {
         Refused::NameTaken { .. } => Code::AlreadyExists,
         Refused::SandboxNotReady { .. } | Refused::WrongState { .. } => Code::FailedPrecondition,
         Refused::ShuttingDown => Code::Unavailable,
+    }
+}
+
+fn cni(error: &CniError) -> Code {
+    match error {
+        CniError::NotConfigured { .. } => Code::FailedPrecondition,
+        _ if error.try_again() => Code::Unavailable,
+        CniError::Plugin(_)
+        | CniError::NoAddress { .. }
+        | CniError::Answer { .. }
+        | CniError::Undo { .. } => Code::Internal,
+        CniError::Io { source, .. } => system(source),
     }
 }
 

@@ -66,7 +66,7 @@ fn said(error: impl std::error::Error) -> String {
 /// The daemon's working directory means nothing to whoever writes the file.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "PathBuf")]
-struct AbsolutePath(PathBuf);
+pub(super) struct AbsolutePath(pub(super) PathBuf);
 
 impl TryFrom<PathBuf> for AbsolutePath {
     type Error = String;

@@ -147,7 +147,7 @@ fn addresses_and_routes_of_the_host_are_kept_clear_of() {
                         "10.200.0.0/25".parse().unwrap(),
                     ),
                     requests::up(Link::Index(other.index)),
-                    requests::default_route(other.index, Ipv4Addr::new(10, 200, 0, 1)),
+                    requests::default_route(other.index, Ipv4Addr::new(10, 200, 0, 1).into()),
                 ],
             );
             let config = BridgeConfig {

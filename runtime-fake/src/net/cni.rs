@@ -1,0 +1,397 @@
+//! Networks that somebody else's programs make: the Container Network Interface, versions 0.3.0 to 1.1.0.
+//!
+//! The first usable file of a directory, by name, describes the network; it is read again for each pod. What a pod was
+//! connected with is kept in the sandbox's directory ([`Attached`]) before the first plugin runs, so that whatever was
+//! begun can be undone by the same plugins: by this daemon or a later one, with another configuration in the directory,
+//! and when the pod's namespace has gone.
+//!
+//! `conf` ◆ and `answer` ◆ read what is there and what comes back, `exec` runs one plugin. All calls block.
+
+mod answer;
+mod attached;
+mod conf;
+mod exec;
+mod pod;
+
+use std::{
+    fs, io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json};
+
+pub(crate) use answer::{Dns, Given};
+use attached::Attached;
+use conf::{NetworkList, Plugin, Version};
+use exec::{Ask, PluginError};
+pub(crate) use pod::{CniPod, Wishes, annotations_fit};
+
+use super::{POD_INTERFACE, namespace};
+
+/// How long a plugin may take to connect a pod, or to disconnect one: some wait for a lease.
+const LONG: Duration = Duration::from_secs(60);
+/// How long one may take to say how it is.
+const SHORT: Duration = Duration::from_secs(5);
+/// The specification's error code of a plugin that cannot serve for now.
+const TRY_AGAIN: u64 = 11;
+
+/// Where configurations and plugins are.
+#[derive(Debug, Clone)]
+pub struct CniConfig {
+    /// The directory of configurations.
+    pub conf_dir: PathBuf,
+    /// Directories of plugins, in the order in which they are looked through.
+    pub bin_dirs: Vec<PathBuf>,
+}
+
+/// Why a network of plugins failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CniError {
+    /// No configuration that can be used.
+    #[error("no CNI network is configured: {reason}")]
+    NotConfigured { reason: String },
+    /// A plugin.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    /// It was connected, and has no address.
+    #[error(
+        "the CNI network {network} gave the pod no address: does its configuration have an ipam part?"
+    )]
+    NoAddress { network: String },
+    /// An answer that cannot be used.
+    #[error("the CNI network {network} cannot be used: {problem}")]
+    Answer { network: String, problem: String },
+    /// Connecting failed, and so did disconnecting.
+    #[error("{add}; then undoing it failed: {undo}")]
+    Undo { add: String, undo: String },
+    /// A file of the runtime's own.
+    #[error("failed to {what}")]
+    Io {
+        what: &'static str,
+        source: io::Error,
+    },
+}
+
+/// Networks of plugins.
+#[derive(Debug)]
+pub(crate) struct Cni {
+    config: CniConfig,
+    /// The network namespace that plugins run in, where it is not the daemon's.
+    namespace: Option<OwnedFd>,
+}
+
+impl Cni {
+    /// Only what was connected before is disconnected, by the plugins that did it.
+    pub(crate) fn without_configuration(namespace: Option<OwnedFd>) -> Self {
+        let config = CniConfig {
+            conf_dir: PathBuf::new(),
+            bin_dirs: Vec::new(),
+        };
+        Self { config, namespace }
+    }
+
+    pub(crate) fn new(config: CniConfig, namespace: Option<OwnedFd>) -> Self {
+        Self { config, namespace }
+    }
+
+    /// The network namespace that plugins run in; `None` is the daemon's own.
+    pub(crate) fn namespace(&self) -> Option<BorrowedFd<'_>> {
+        self.namespace.as_ref().map(|fd| fd.as_fd())
+    }
+
+    /// Connects a pod. When that fails, what was done is undone, and if that works nothing is left of it.
+    pub(crate) fn add(&self, pod: &CniPod, netns: &str) -> Result<Given, CniError> {
+        let list = self.list()?;
+        let mut attached = Attached {
+            network: list.source.clone(),
+            bin_dirs: self.config.bin_dirs.clone(),
+            arguments: pod.arguments(),
+            runtime: pod.runtime(),
+            begun: list.plugins.len(),
+            result: None,
+            detached: false,
+        };
+        attached.save(&pod.directory)?;
+        match self.add_all(pod, netns, &list, &mut attached) {
+            Ok(given) => Ok(given),
+            Err(error) => match self.del_all(&pod.id, Some(netns), &list, &attached) {
+                Ok(()) => {
+                    attached.detached = true;
+                    attached.save(&pod.directory)?;
+                    Err(error)
+                }
+                Err(undo) => Err(CniError::Undo {
+                    add: crate::chain(&error),
+                    undo: crate::chain(&undo),
+                }),
+            },
+        }
+    }
+
+    fn add_all(
+        &self,
+        pod: &CniPod,
+        netns: &str,
+        list: &NetworkList,
+        attached: &mut Attached,
+    ) -> Result<Given, CniError> {
+        let mut previous: Option<Value> = None;
+        for (index, plugin) in list.plugins.iter().enumerate() {
+            let input = list.input(plugin, previous.as_ref(), &attached.runtime, Map::new());
+            let variables = pod_variables(&pod.id, Some(netns), &attached.arguments);
+            let answer = self.run("ADD", &attached.bin_dirs, list, plugin, variables, &input);
+            // One that failed may have done half of it; those after it have done nothing.
+            if let Err(error) = &answer {
+                attached.begun = index + usize::from(error.has_run());
+                attached.save(&pod.directory)?;
+            }
+            previous = Some(answer?);
+            attached.result.clone_from(&previous);
+        }
+        attached.save(&pod.directory)?;
+        let given = answer::read(previous.as_ref().unwrap_or(&Value::Null)).map_err(|problem| {
+            CniError::Answer {
+                network: list.name.clone(),
+                problem,
+            }
+        })?;
+        if given.addresses.is_empty() {
+            return Err(CniError::NoAddress {
+                network: list.name.clone(),
+            });
+        }
+        Ok(given)
+    }
+
+    /// Disconnects a pod; nothing to do is fine. `netns` is none when the pod's namespace has gone; `connected` says
+    /// that the pod was connected, for the case that nothing is known of how.
+    pub(crate) fn del(
+        &self,
+        pod: &CniPod,
+        netns: Option<&str>,
+        connected: bool,
+    ) -> Result<(), CniError> {
+        let mut attached = match Attached::load(&pod.directory)? {
+            Some(attached) if attached.detached => return Ok(()),
+            Some(attached) => attached,
+            None if !connected => return Ok(()),
+            None => {
+                let Ok(list) = self.list() else {
+                    tracing::warn!(
+                        sandbox = pod.id,
+                        "nothing is known of how the pod was connected: nothing is undone"
+                    );
+                    return Ok(());
+                };
+                Attached {
+                    begun: list.plugins.len(),
+                    network: list.source,
+                    bin_dirs: self.config.bin_dirs.clone(),
+                    arguments: pod.arguments(),
+                    runtime: pod.runtime(),
+                    result: None,
+                    detached: false,
+                }
+            }
+        };
+        let list = NetworkList::read(attached.network.clone()).map_err(|error| {
+            CniError::NotConfigured {
+                reason: error.to_string(),
+            }
+        })?;
+        self.del_all(&pod.id, netns, &list, &attached)?;
+        attached.detached = true;
+        match attached.save(&pod.directory) {
+            // Of several who remove the pod at once another one was first.
+            Err(CniError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            saved => saved,
+        }
+    }
+
+    fn del_all(
+        &self,
+        id: &str,
+        netns: Option<&str>,
+        list: &NetworkList,
+        attached: &Attached,
+    ) -> Result<(), CniError> {
+        // Plugins learn of the result of their ADD since 0.4.0.
+        let previous = attached
+            .result
+            .as_ref()
+            .filter(|_| list.version >= Version::CHECK);
+        for plugin in list.plugins.iter().take(attached.begun).rev() {
+            let input = list.input(plugin, previous, &attached.runtime, Map::new());
+            let variables = pod_variables(id, netns, &attached.arguments);
+            self.run("DEL", &attached.bin_dirs, list, plugin, variables, &input)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a pod is still connected as it was, as far as its plugins can tell.
+    pub(crate) fn check(&self, pod: &CniPod, netns: &str) -> Result<(), CniError> {
+        let Some(attached) = Attached::load(&pod.directory)?.filter(|known| !known.detached) else {
+            return Ok(());
+        };
+        let Ok(list) = NetworkList::read(attached.network.clone()) else {
+            return Ok(());
+        };
+        if list.version < Version::CHECK || list.disable_check {
+            return Ok(());
+        }
+        for plugin in &list.plugins {
+            let input = list.input(
+                plugin,
+                attached.result.as_ref(),
+                &attached.runtime,
+                Map::new(),
+            );
+            let variables = pod_variables(&pod.id, Some(netns), &attached.arguments);
+            self.run(
+                "CHECK",
+                &attached.bin_dirs,
+                &list,
+                plugin,
+                variables,
+                &input,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Whether a pod could be connected now, as far as the configuration and its plugins can tell.
+    pub(crate) fn status(&self) -> Result<(), CniError> {
+        let list = self.list()?;
+        if list.version < Version::STATUS {
+            return Ok(());
+        }
+        let own = &self.config.bin_dirs;
+        for plugin in &list.plugins {
+            let input = list.input(plugin, None, &Map::new(), Map::new());
+            self.run("STATUS", own, &list, plugin, Vec::new(), &input)?;
+        }
+        Ok(())
+    }
+
+    /// Lets plugins forget every pod but `valid`, by their ids.
+    pub(crate) fn gc(&self, valid: &[String]) -> Result<(), CniError> {
+        let Ok(list) = self.list() else {
+            return Ok(());
+        };
+        if list.version < Version::STATUS || list.disable_gc {
+            return Ok(());
+        }
+        let attachments: Vec<Value> = valid
+            .iter()
+            .map(|id| json!({"containerID": id, "ifname": POD_INTERFACE}))
+            .collect();
+        let extra = Map::from_iter([("cni.dev/valid-attachments".to_owned(), json!(attachments))]);
+        let own = &self.config.bin_dirs;
+        for plugin in &list.plugins {
+            let input = list.input(plugin, None, &Map::new(), extra.clone());
+            self.run("GC", own, &list, plugin, Vec::new(), &input)?;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        command: &'static str,
+        bin_dirs: &[PathBuf],
+        list: &NetworkList,
+        plugin: &Plugin,
+        variables: Vec<(&'static str, String)>,
+        input: &Value,
+    ) -> Result<Value, CniError> {
+        let ask = Ask {
+            command,
+            plugin: &plugin.kind,
+            network: &list.name,
+            bin_dirs,
+            variables,
+            input,
+            timeout: if command == "STATUS" { SHORT } else { LONG },
+        };
+        let result = namespace::within(self.namespace(), || exec::run(&ask)).map_err(|source| {
+            CniError::Io {
+                what: "enter the network namespace of the CNI plugins",
+                source,
+            }
+        })?;
+        match result {
+            Err(PluginError::Failed { code, .. }) if command == "GC" && code == 4 => {
+                // It does not know the command, which an older plugin need not.
+                Ok(Value::Null)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// The network that pods are connected to now.
+    fn list(&self) -> Result<NetworkList, CniError> {
+        let directory = &self.config.conf_dir;
+        let mut unusable = None;
+        for file in configurations(directory).map_err(|error| CniError::NotConfigured {
+            reason: format!("failed to read {}: {error}", directory.display()),
+        })? {
+            let read = fs::read(&file).map_err(|error| error.to_string());
+            let parsed =
+                read.and_then(|text| NetworkList::parse(&text).map_err(|error| error.to_string()));
+            match parsed {
+                Ok(list) => return Ok(list),
+                Err(error) => {
+                    unusable.get_or_insert(format!("{} cannot be used: {error}", file.display()));
+                }
+            }
+        }
+        Err(CniError::NotConfigured {
+            reason: unusable.unwrap_or_else(|| {
+                format!(
+                    "there is no *.conflist, *.conf or *.json in {}",
+                    directory.display()
+                )
+            }),
+        })
+    }
+}
+
+impl CniError {
+    /// Whether the plugin was run at all.
+    fn has_run(&self) -> bool {
+        !matches!(self, Self::Plugin(PluginError::Missing { .. }))
+    }
+
+    /// Whether the same call may work in a while.
+    pub(crate) fn try_again(&self) -> bool {
+        matches!(self, Self::Plugin(PluginError::Failed { code, .. }) if *code == TRY_AGAIN)
+    }
+}
+
+/// Whether a sandbox was connected by plugins, whatever this daemon connects with.
+pub(crate) fn connected(directory: &Path) -> bool {
+    Attached::is_there(directory)
+}
+
+/// The files that may be configurations, in the order of their names.
+fn configurations(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()?;
+    files.retain(|file| {
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        matches!(extension, Some("conflist" | "conf" | "json")) && file.is_file()
+    });
+    files.sort();
+    Ok(files)
+}
+
+fn pod_variables(id: &str, netns: Option<&str>, arguments: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("CNI_CONTAINERID", id.to_owned()),
+        ("CNI_NETNS", netns.unwrap_or_default().to_owned()),
+        ("CNI_IFNAME", POD_INTERFACE.to_owned()),
+        ("CNI_ARGS", arguments.to_owned()),
+    ]
+}

@@ -1,0 +1,194 @@
+//! One call of a plugin: its program with its variables, the configuration on its standard input.
+//!
+//! Files in memory take the place of pipes, so that neither a plugin that reads nothing nor a child of one that stays
+//! behind can keep the runtime waiting.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
+};
+use serde_json::Value;
+use std::os::fd::AsFd as _;
+
+use super::answer::complaint;
+
+/// The longest answer.
+const LONGEST: u64 = 1 << 20;
+
+/// What is asked of a plugin.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    /// ADD, DEL, CHECK, STATUS or GC.
+    pub(super) command: &'static str,
+    pub(super) plugin: &'a str,
+    pub(super) network: &'a str,
+    /// Where programs of plugins are.
+    pub(super) bin_dirs: &'a [PathBuf],
+    /// Further variables.
+    pub(super) variables: Vec<(&'static str, String)>,
+    pub(super) input: &'a Value,
+    pub(super) timeout: Duration,
+}
+
+/// Why a plugin did not do it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PluginError {
+    /// No program.
+    #[error(
+        "there is no CNI plugin {plugin:?} in {places}: install it, or name its directory with --cni-bin-dir"
+    )]
+    Missing { plugin: String, places: String },
+    /// It could not be run.
+    #[error("failed to run the CNI plugin {plugin}")]
+    Run { plugin: String, source: io::Error },
+    /// It took too long.
+    #[error(
+        "the CNI plugin {plugin} did not end its {command} of the network {network} within {seconds} s, and was killed"
+    )]
+    Timeout {
+        plugin: String,
+        command: &'static str,
+        network: String,
+        seconds: u64,
+    },
+    /// It said no.
+    #[error("the CNI plugin {plugin} failed to {command} the network {network}: {complaint}")]
+    Failed {
+        plugin: String,
+        command: &'static str,
+        network: String,
+        complaint: String,
+        /// The specification's error code; 0 when it gave none.
+        code: u64,
+    },
+    /// It said something else.
+    #[error(
+        "the CNI plugin {plugin} answered {command} of the network {network} with nonsense: {problem}"
+    )]
+    Nonsense {
+        plugin: String,
+        command: &'static str,
+        network: String,
+        problem: String,
+    },
+}
+
+/// Runs the plugin to its end. The answer of one that has nothing to say is null.
+pub(super) fn run(ask: &Ask<'_>) -> Result<Value, PluginError> {
+    let program = find(ask)?;
+    let failed = |source| PluginError::Run {
+        plugin: ask.plugin.to_owned(),
+        source,
+    };
+    let mut input = memory().map_err(failed)?;
+    serde_json::to_writer(&mut input, ask.input).map_err(|error| failed(error.into()))?;
+    input
+        .flush()
+        .and_then(|()| input.rewind())
+        .map_err(failed)?;
+    let (stdout, stderr) = (memory().map_err(failed)?, memory().map_err(failed)?);
+    let paths = std::env::join_paths(ask.bin_dirs).unwrap_or_default();
+    let mut command = Command::new(program);
+    command
+        .env("CNI_COMMAND", ask.command)
+        .env("CNI_PATH", paths)
+        .envs(ask.variables.iter().map(|(name, value)| (*name, value)))
+        .stdin(input)
+        .stdout(stdout.try_clone().map_err(failed)?)
+        .stderr(stderr.try_clone().map_err(failed)?)
+        .current_dir("/")
+        // Its own children end with it when it is killed.
+        .process_group(0);
+    let mut child = command.spawn().map_err(failed)?;
+    let pid = Pid::from_child(&child);
+    let in_time = ended(pid, ask.timeout);
+    if !matches!(in_time, Ok(true)) {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    let status = child.wait().map_err(failed)?;
+    if !in_time.map_err(failed)? {
+        return Err(PluginError::Timeout {
+            plugin: ask.plugin.to_owned(),
+            command: ask.command,
+            network: ask.network.to_owned(),
+            seconds: ask.timeout.as_secs(),
+        });
+    }
+    let (stdout, stderr) = (read(stdout).map_err(failed)?, read(stderr).map_err(failed)?);
+    if !status.success() {
+        let error: Option<Value> = serde_json::from_slice(&stdout).ok();
+        return Err(PluginError::Failed {
+            plugin: ask.plugin.to_owned(),
+            command: ask.command,
+            network: ask.network.to_owned(),
+            complaint: complaint(&stdout, &stderr),
+            code: error
+                .and_then(|error| error.get("code")?.as_u64())
+                .unwrap_or_default(),
+        });
+    }
+    if stdout.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(&stdout).map_err(|error| PluginError::Nonsense {
+        plugin: ask.plugin.to_owned(),
+        command: ask.command,
+        network: ask.network.to_owned(),
+        problem: error.to_string(),
+    })
+}
+
+fn find(ask: &Ask<'_>) -> Result<PathBuf, PluginError> {
+    let mut candidates = ask.bin_dirs.iter().map(|dir| dir.join(ask.plugin));
+    candidates.find(|path| path.is_file()).ok_or_else(|| {
+        let places: Vec<String> = ask
+            .bin_dirs
+            .iter()
+            .map(|dir| dir.display().to_string())
+            .collect();
+        PluginError::Missing {
+            plugin: ask.plugin.to_owned(),
+            places: places.join(", "),
+        }
+    })
+}
+
+/// Whether the process ended in time.
+fn ended(pid: Pid, timeout: Duration) -> io::Result<bool> {
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(
+            &mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        ) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn memory() -> io::Result<File> {
+    Ok(memfd_create("cni", MemfdFlags::CLOEXEC)?.into())
+}
+
+fn read(mut file: File) -> io::Result<Vec<u8>> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

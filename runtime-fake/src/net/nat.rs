@@ -1,0 +1,203 @@
+//! The packet rules of one daemon: what pods send to elsewhere leaves under the host's address, and what other machines
+//! send to a pod's host ports reaches it with their own address.
+//!
+//! They are in a table of the bridge's name, which lives as long as the bridge, and are always replaced as a whole. They
+//! need a host that forwards packets, which is for its owner to decide and not for a runtime: without, there is no
+//! table, pods reach the host and each other only, and host ports are their forwarder's alone.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+};
+
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+
+use super::nft::{self, PodSubnet, PortRule, Rules};
+
+/// Room for the rules of some thousand ports in one transaction.
+const SEND_BUFFER: usize = 8 << 20;
+
+/// The rules of one daemon, and what they were made from.
+#[derive(Debug)]
+pub(crate) struct Nat {
+    bridge: String,
+    subnets: Vec<PodSubnet>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ports: BTreeMap<String, Vec<PortRule>>,
+    /// What the kernel has; nothing is known of it at first.
+    applied: Option<Option<Rules>>,
+    complained: bool,
+}
+
+impl Nat {
+    /// Rules for the pods of `subnets` on `bridge`; `ports` are those of sandboxes that are there already.
+    pub(crate) fn open(
+        bridge: &str,
+        subnets: &[(IpAddr, u8)],
+        ports: BTreeMap<String, Vec<PortRule>>,
+    ) -> Self {
+        let subnets = subnets.iter().map(|(network, prefix_len)| PodSubnet {
+            network: *network,
+            prefix_len: *prefix_len,
+        });
+        let nat = Self {
+            bridge: bridge.to_owned(),
+            subnets: subnets.collect(),
+            state: Mutex::new(State {
+                ports,
+                ..State::default()
+            }),
+        };
+        nat.change(|_| ());
+        nat
+    }
+
+    /// Brings the rules up to date for a sandbox that is connected now.
+    pub(crate) fn add(&self, sandbox: &str, ports: Vec<PortRule>) {
+        self.change(|known| {
+            if !ports.is_empty() {
+                known.insert(sandbox.to_owned(), ports);
+            }
+        });
+    }
+
+    /// ... and for one that no longer is.
+    pub(crate) fn remove(&self, sandbox: &str) {
+        self.change(|known| drop(known.remove(sandbox)));
+    }
+
+    /// Takes the table away.
+    pub(crate) fn close(self) {
+        if let Err(error) = transact(&nft::remove(&self.bridge)) {
+            tracing::debug!(%error, "no packet rules to be removed");
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Vec<PortRule>>)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state.ports);
+        let wanted = self.wanted(&state.ports, Forwarding::look());
+        if state.applied.as_ref() == Some(&wanted) {
+            return;
+        }
+        let transaction = match &wanted {
+            Some(rules) => nft::replace(rules),
+            None => nft::remove(&self.bridge),
+        };
+        match transact(&transaction) {
+            Ok(()) => state.applied = Some(wanted),
+            // Host ports work all the same, by their forwarder.
+            Err(error) if wanted.is_some() && !state.complained => {
+                state.complained = true;
+                tracing::warn!(%error, "the kernel takes no packet rules: pods reach nothing beyond this host");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The rules of the families that the host forwards; none where there would be nothing in them.
+    fn wanted(
+        &self,
+        ports: &BTreeMap<String, Vec<PortRule>>,
+        forwarding: Forwarding,
+    ) -> Option<Rules> {
+        let forwards = |address: &IpAddr| match address {
+            IpAddr::V4(_) => forwarding.v4,
+            IpAddr::V6(_) => forwarding.v6,
+        };
+        let subnets: Vec<PodSubnet> = self
+            .subnets
+            .iter()
+            .filter(|subnet| forwards(&subnet.network))
+            .copied()
+            .collect();
+        let ports = ports
+            .values()
+            .flatten()
+            .filter(|rule| forwards(&rule.pod))
+            .cloned()
+            .collect();
+        (!subnets.is_empty()).then(|| Rules {
+            bridge: self.bridge.clone(),
+            subnets,
+            ports,
+        })
+    }
+}
+
+/// Whether this host passes packets on.
+#[derive(Debug, Clone, Copy)]
+struct Forwarding {
+    v4: bool,
+    v6: bool,
+}
+
+impl Forwarding {
+    /// As it is in the calling thread's network namespace.
+    fn look() -> Self {
+        let on = |path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
+        Self {
+            v4: on("/proc/sys/net/ipv4/ip_forward"),
+            v6: on("/proc/sys/net/ipv6/conf/all/forwarding"),
+        }
+    }
+}
+
+/// The nf_tables tables (family inet) of the calling thread's network namespace.
+///
+/// # Errors
+/// When the kernel has no nf_tables, or does not tell.
+pub fn tables() -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    exchange(&nft::list(), true, |kind, payload| {
+        names.extend(nft::table_name(kind, payload));
+    })?;
+    Ok(names)
+}
+
+fn transact(transaction: &[u8]) -> io::Result<()> {
+    exchange(transaction, false, |_, _| ())
+}
+
+/// Sends `request`. The kernel answers while it is being sent: what cannot be read at once is not there. A dump goes on
+/// until it says that it is done.
+fn exchange(request: &[u8], dump: bool, mut hear: impl FnMut(u16, &[u8])) -> io::Result<()> {
+    const ERROR: u16 = 2;
+    const DONE: u16 = 3;
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER);
+    socket.bind_auto()?;
+    socket.set_non_blocking(!dump)?;
+    socket.send_to(request, &SocketAddr::new(0, 0), 0)?;
+    loop {
+        let mut answer = Vec::with_capacity(64 * 1024);
+        match socket.recv(&mut answer, 0) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        let mut rest = &answer[..];
+        while let Some((header, _)) = rest.split_first_chunk::<16>() {
+            let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+            let kind = u16::from_ne_bytes([header[4], header[5]]);
+            let Some(payload) = rest.get(16..length) else {
+                break;
+            };
+            match (kind, payload.first_chunk::<4>()) {
+                (ERROR, Some(code)) if i32::from_ne_bytes(*code) != 0 => {
+                    return Err(io::Error::from_raw_os_error(-i32::from_ne_bytes(*code)));
+                }
+                (DONE, _) => return Ok(()),
+                _ => hear(kind, payload),
+            }
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        }
+    }
+}

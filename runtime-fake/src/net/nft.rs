@@ -1,0 +1,401 @@
+//! ◆ The nf_tables messages of one daemon's packet rules: a table that replaces the one before it, in one transaction.
+//!
+//! The kernel's own interface (linux/netfilter/nf_tables.h) over nfnetlink: no program has to be installed for it.
+//! Numbers are big-endian there, netlink's own headers and attributes are in the machine's order.
+
+use std::net::IpAddr;
+
+const SUBSYSTEM: u16 = 10;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const NEW_TABLE: u16 = SUBSYSTEM << 8;
+const GET_TABLE: u16 = SUBSYSTEM << 8 | 1;
+const DELETE_TABLE: u16 = SUBSYSTEM << 8 | 2;
+const NEW_CHAIN: u16 = SUBSYSTEM << 8 | 3;
+const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
+
+const FLAG_REQUEST: u16 = 1;
+const FLAG_DUMP: u16 = 0x300;
+const FLAG_CREATE: u16 = 0x400;
+const FLAG_APPEND: u16 = 0x800;
+const NESTED: u16 = 0x8000;
+
+/// The family of the table: both IPv4 and IPv6.
+const INET: u8 = 1;
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+
+const PREROUTING: u32 = 0;
+const POSTROUTING: u32 = 4;
+/// Where destination and source addresses are translated, as everybody has it.
+const DESTINATION_NAT: i32 = -100;
+const SOURCE_NAT: i32 = 100;
+
+const META_IN_NAME: u32 = 6;
+const META_OUT_NAME: u32 = 7;
+const META_FAMILY: u32 = 15;
+const META_TRANSPORT: u32 = 16;
+const NETWORK_HEADER: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+const FIB_ADDRESS_TYPE: u32 = 3;
+const FIB_DESTINATION: u32 = 2;
+/// `RTN_LOCAL`, as a register holds it.
+const LOCAL: u32 = 2;
+
+/// A subnet of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PodSubnet {
+    pub(super) network: IpAddr,
+    pub(super) prefix_len: u8,
+}
+
+/// What comes in on a port of the host goes to a port of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortRule {
+    /// The number of the transport protocol: 6, 17 or 132.
+    pub transport: u8,
+    /// The host's address; none is every one of the pod's family.
+    pub host: Option<IpAddr>,
+    /// The host's port.
+    pub host_port: u16,
+    /// The pod's address.
+    pub pod: IpAddr,
+    /// The pod's port.
+    pub pod_port: u16,
+}
+
+/// The rules of one daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// The bridge's name, and the table's.
+    pub(super) bridge: String,
+    /// What pods send to elsewhere leaves under the host's address.
+    pub(super) subnets: Vec<PodSubnet>,
+    /// Ports of the host.
+    pub(super) ports: Vec<PortRule>,
+}
+
+/// A transaction after which the table has `rules`, whatever it had before.
+pub(super) fn replace(rules: &Rules) -> Vec<u8> {
+    let table = &rules.bridge;
+    let mut batch = Batch::begin();
+    batch.table(NEW_TABLE, table);
+    batch.table(DELETE_TABLE, table);
+    batch.table(NEW_TABLE, table);
+    batch.chain(table, "prerouting", PREROUTING, DESTINATION_NAT);
+    batch.chain(table, "postrouting", POSTROUTING, SOURCE_NAT);
+    for port in &rules.ports {
+        batch.rule(table, "prerouting", &port_expressions(table, port));
+    }
+    for subnet in &rules.subnets {
+        batch.rule(
+            table,
+            "postrouting",
+            &masquerade_expressions(table, *subnet),
+        );
+    }
+    batch.end()
+}
+
+/// A transaction after which there is no such table.
+pub(super) fn remove(table: &str) -> Vec<u8> {
+    let mut batch = Batch::begin();
+    // Deleting what is not there would fail.
+    batch.table(NEW_TABLE, table);
+    batch.table(DELETE_TABLE, table);
+    batch.end()
+}
+
+/// Asks for every table of the family.
+pub(super) fn list() -> Vec<u8> {
+    message(GET_TABLE, FLAG_REQUEST | FLAG_DUMP, INET, 0, &[])
+}
+
+/// The name in an answer to [`list`]: the message without its netlink header.
+pub(super) fn table_name(kind: u16, payload: &[u8]) -> Option<String> {
+    if kind != NEW_TABLE {
+        return None;
+    }
+    let mut rest = payload.get(4..)?;
+    while let [a, b, c, d, ..] = *rest {
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let value = rest.get(4..length)?;
+        if u16::from_ne_bytes([c, d]) == 1 {
+            let text = value.strip_suffix(&[0]).unwrap_or(value);
+            return Some(String::from_utf8_lossy(text).into_owned());
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+/// What other machines send to a port of this host. What comes from here, and from the pods, is the forwarder's: the
+/// first may come from an address that is of no use elsewhere (127.0.0.1), the second would be answered past the host.
+fn port_expressions(bridge: &str, rule: &PortRule) -> Vec<u8> {
+    let (family, address) = family(rule.pod);
+    let (offset, length) = if family == IPV4 { (16, 4) } else { (24, 16) };
+    let mut all = [
+        meta(META_IN_NAME),
+        compare(true, &interface("lo")),
+        meta(META_IN_NAME),
+        compare(true, &interface(bridge)),
+        meta(META_FAMILY),
+        compare(false, &[family]),
+    ]
+    .concat();
+    match rule.host.filter(|host| !host.is_unspecified()) {
+        Some(host) => {
+            all.extend(payload(NETWORK_HEADER, offset, length));
+            all.extend(compare(false, &self::family(host).1));
+        }
+        None => {
+            all.extend(expression(
+                "fib",
+                &[
+                    number(1, 1),
+                    number(2, FIB_ADDRESS_TYPE),
+                    number(3, FIB_DESTINATION),
+                ],
+            ));
+            all.extend(compare(false, &LOCAL.to_ne_bytes()));
+        }
+    }
+    all.extend(meta(META_TRANSPORT));
+    all.extend(compare(false, &[rule.transport]));
+    all.extend(payload(TRANSPORT_HEADER, 2, 2));
+    all.extend(compare(false, &rule.host_port.to_be_bytes()));
+    all.extend(immediate(1, &address));
+    all.extend(immediate(2, &rule.pod_port.to_be_bytes()));
+    // Destination translation, to the address in register 1 and the port in register 2.
+    all.extend(expression(
+        "nat",
+        &[
+            number(1, 1),
+            number(2, family.into()),
+            number(3, 1),
+            number(5, 2),
+        ],
+    ));
+    all
+}
+
+fn masquerade_expressions(bridge: &str, subnet: PodSubnet) -> Vec<u8> {
+    let (family, network) = family(subnet.network);
+    let (offset, length) = if family == IPV4 { (12, 4) } else { (8, 16) };
+    let mask: Vec<u8> = (0..network.len())
+        .map(|byte| {
+            let bits = usize::from(subnet.prefix_len).saturating_sub(byte * 8);
+            u8::MAX.checked_shl(8 - bits.min(8) as u32).unwrap_or(0)
+        })
+        .collect();
+    [
+        meta(META_OUT_NAME),
+        compare(true, &interface(bridge)),
+        meta(META_FAMILY),
+        compare(false, &[family]),
+        payload(NETWORK_HEADER, offset, length),
+        expression(
+            "bitwise",
+            &[
+                number(1, 1),
+                number(2, 1),
+                number(3, length),
+                nested(4, &attribute(1, &mask)),
+                nested(5, &attribute(1, &vec![0; mask.len()])),
+            ],
+        ),
+        compare(false, &network),
+        expression("masq", &[]),
+    ]
+    .concat()
+}
+
+fn family(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(address) => (IPV4, address.octets().to_vec()),
+        IpAddr::V6(address) => (IPV6, address.octets().to_vec()),
+    }
+}
+
+/// The name as the kernel compares it.
+fn interface(name: &str) -> [u8; 16] {
+    let mut padded = [0; 16];
+    for (to, from) in padded.iter_mut().zip(name.bytes().take(15)) {
+        *to = from;
+    }
+    padded
+}
+
+/// Loads what is known of the packet into register 1.
+fn meta(key: u32) -> Vec<u8> {
+    expression("meta", &[number(1, 1), number(2, key)])
+}
+
+/// Loads a part of the packet into register 1.
+fn payload(header: u32, offset: u32, length: u32) -> Vec<u8> {
+    expression(
+        "payload",
+        &[
+            number(1, 1),
+            number(2, header),
+            number(3, offset),
+            number(4, length),
+        ],
+    )
+}
+
+/// Goes on only if register 1 is, or is not, `value`.
+fn compare(not: bool, value: &[u8]) -> Vec<u8> {
+    expression(
+        "cmp",
+        &[
+            number(1, 1),
+            number(2, not.into()),
+            nested(3, &attribute(1, value)),
+        ],
+    )
+}
+
+fn immediate(register: u32, value: &[u8]) -> Vec<u8> {
+    expression(
+        "immediate",
+        &[number(1, register), nested(2, &attribute(1, value))],
+    )
+}
+
+fn expression(name: &str, data: &[Vec<u8>]) -> Vec<u8> {
+    let parts = [text(1, name), nested(2, &data.concat())].concat();
+    nested(1, &parts)
+}
+
+fn number(kind: u16, value: u32) -> Vec<u8> {
+    attribute(kind, &value.to_be_bytes())
+}
+
+fn text(kind: u16, value: &str) -> Vec<u8> {
+    attribute(kind, &[value.as_bytes(), &[0]].concat())
+}
+
+fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+    attribute(kind | NESTED, value)
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn message(kind: u16, flags: u16, family: u8, resource: u16, attributes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(20 + attributes.len()).unwrap_or(u32::MAX);
+    [
+        &length.to_ne_bytes()[..],
+        &kind.to_ne_bytes(),
+        &flags.to_ne_bytes(),
+        // Sequence number and sender: nobody has to tell one transaction's answers from another's.
+        &[0; 8],
+        &[family, 0],
+        &resource.to_be_bytes(),
+        attributes,
+    ]
+    .concat()
+}
+
+/// A transaction: all of it happens, or nothing.
+struct Batch(Vec<u8>);
+
+impl Batch {
+    fn begin() -> Self {
+        Self(message(BATCH_BEGIN, FLAG_REQUEST, 0, SUBSYSTEM, &[]))
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.0
+            .extend(message(BATCH_END, FLAG_REQUEST, 0, SUBSYSTEM, &[]));
+        self.0
+    }
+
+    fn add(&mut self, kind: u16, flags: u16, attributes: &[Vec<u8>]) {
+        let flags = FLAG_REQUEST | flags;
+        self.0
+            .extend(message(kind, flags, INET, 0, &attributes.concat()));
+    }
+
+    fn table(&mut self, kind: u16, name: &str) {
+        let create = if kind == NEW_TABLE { FLAG_CREATE } else { 0 };
+        self.add(kind, create, &[text(1, name)]);
+    }
+
+    fn chain(&mut self, table: &str, name: &str, hook: u32, priority: i32) {
+        let hook = [number(1, hook), attribute(2, &priority.to_be_bytes())].concat();
+        let attributes = [
+            text(1, table),
+            text(3, name),
+            nested(4, &hook),
+            text(7, "nat"),
+        ];
+        self.add(NEW_CHAIN, FLAG_CREATE, &attributes);
+    }
+
+    fn rule(&mut self, table: &str, chain: &str, expressions: &[u8]) {
+        let attributes = [text(1, table), text(2, chain), nested(4, expressions)];
+        self.add(NEW_RULE, FLAG_CREATE | FLAG_APPEND, &attributes);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_whole_and_aligned() {
+        let rules = Rules {
+            bridge: "crib12345678".to_owned(),
+            subnets: vec![PodSubnet {
+                network: "10.200.7.0".parse().unwrap(),
+                prefix_len: 22,
+            }],
+            ports: vec![PortRule {
+                transport: 6,
+                host: None,
+                host_port: 12000,
+                pod: "10.200.7.2".parse().unwrap(),
+                pod_port: 80,
+            }],
+        };
+        let bytes = replace(&rules);
+        let (mut rest, mut kinds) = (&bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let length = u32::from_ne_bytes(rest[..4].try_into().unwrap()) as usize;
+            assert_eq!(length % 4, 0);
+            kinds.push(u16::from_ne_bytes(rest[4..6].try_into().unwrap()));
+            rest = &rest[length..];
+        }
+        assert_eq!(
+            kinds,
+            [
+                BATCH_BEGIN,
+                NEW_TABLE,
+                DELETE_TABLE,
+                NEW_TABLE,
+                NEW_CHAIN,
+                NEW_CHAIN,
+                NEW_RULE,
+                NEW_RULE,
+                BATCH_END
+            ]
+        );
+        // The mask of /22.
+        assert!(bytes.windows(4).any(|bytes| bytes == [255, 255, 252, 0]));
+    }
+
+    #[test]
+    fn a_table_is_known_by_its_name() {
+        let payload = [&[INET, 0, 0, 0][..], &number(2, 0), &text(1, "filter")].concat();
+        assert_eq!(table_name(NEW_TABLE, &payload), Some("filter".to_owned()));
+        assert_eq!(table_name(NEW_CHAIN, &payload), None);
+        assert_eq!(table_name(NEW_TABLE, &payload[..6]), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! What clients hear of the network, and say about it.
+
+use cri::v1;
+use tonic::Status;
+
+use crate::{
+    launch::Invalid,
+    net::PodCidrs,
+    runtime::{Error, Moved, Network, Runtime, blocking, opening},
+};
+
+/// Whether pods can be connected, and why not, or what they do not get.
+pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
+    let (status, reason, message) = match &*runtime.network {
+        Network::Bridge(_) | Network::Host => (true, "", String::new()),
+        Network::Loopback { reason } => (
+            true,
+            "LoopbackOnly",
+            format!("pods have a loopback interface only: {reason}"),
+        ),
+        Network::Cni { .. } => {
+            let network = runtime.network.clone();
+            match blocking(move || network.not_ready()).await {
+                None => (true, "", String::new()),
+                Some(reason) => (false, "NetworkPluginNotReady", reason),
+            }
+        }
+    };
+    v1::RuntimeCondition {
+        r#type: "NetworkReady".to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+/// Gives pods addresses of the subnets that a client names, if there is no pod yet. A client cannot do anything about
+/// pods that are there, so that they are no error: the subnets stay, and the log says so.
+pub(super) async fn update(
+    runtime: &Runtime,
+    request: v1::UpdateRuntimeConfigRequest,
+) -> Result<(), Status> {
+    let network = request.runtime_config.and_then(|c| c.network_config);
+    let text = network.unwrap_or_default().pod_cidr;
+    if text.is_empty() {
+        return Ok(());
+    }
+    let cidrs: PodCidrs = text
+        .parse()
+        .map_err(|error| Error::from(Invalid(format!("pod_cidr: {error}"))))?;
+    let opening = crate::runtime::Opening {
+        cidrs,
+        ..opening(&runtime.config)
+    };
+    let network = runtime.network.clone();
+    match blocking(move || network.reconfigure(&opening)).await? {
+        Moved::Yes => tracing::info!(pod_cidr = text, "pods get addresses of another subnet"),
+        Moved::PodsAreThere => tracing::warn!(
+            pod_cidr = text,
+            "the subnet of pods stays as it is: there are pods with addresses of it"
+        ),
+        Moved::NotOurs => tracing::info!(
+            pod_cidr = text,
+            "the subnet of pods is not this runtime's to choose: it stays as it is"
+        ),
+    }
+    Ok(())
+}

@@ -1,0 +1,399 @@
+//! Plugins connect pods: what they are told and when, and what becomes of pods when they fail.
+
+mod real;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use cri::v1;
+use harness::{PATIENCE, Pod, Runtime, eventually};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::support::{Means, skip_if};
+
+/// A plugin that writes down what it is told, fails when it is asked to, and else gives everybody the same address.
+const PLUGIN: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+name=$(basename "$0")
+netns=
+if [ -n "$CNI_NETNS" ]; then if [ -e "$CNI_NETNS" ]; then netns=there; else netns=gone; fi; fi
+echo "$CNI_COMMAND $name $netns" >> "$here/calls"
+echo "$CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS" >> "$here/variables"
+{ tr -d '\n'; echo; } >> "$here/$CNI_COMMAND.$name"
+if [ -e "$here/fail.$CNI_COMMAND.$name" ]; then cat "$here/fail.$CNI_COMMAND.$name"; exit 1; fi
+if [ "$CNI_COMMAND" = ADD ]; then
+    echo '{"cniVersion": "1.1.0", "ips": [{"address": "10.9.8.7/24"}, {"address": "fd09::7/64"}],
+        "dns": {"nameservers": ["10.9.8.1"], "search": ["plugin.test"]}}'
+fi
+"#;
+
+/// Directories of plugins and configurations of a test's own.
+struct Plugins {
+    root: tempfile::TempDir,
+}
+
+impl Plugins {
+    fn make() -> Self {
+        let plugins = Self {
+            root: tempfile::Builder::new()
+                .prefix("crib-cni")
+                .tempdir()
+                .unwrap(),
+        };
+        // An ordinary user's plugins run as that user, root's as root.
+        fs::create_dir(plugins.conf_dir()).unwrap();
+        for name in ["one", "two"] {
+            let path = plugins.path(name);
+            fs::write(&path, PLUGIN).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        plugins
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn conf_dir(&self) -> PathBuf {
+        self.path("net.d")
+    }
+
+    fn configure(&self, name: &str, list: &Value) {
+        fs::write(self.conf_dir().join(name), list.to_string()).unwrap();
+    }
+
+    /// A network of the plugins `one` and `two`.
+    fn configure_both(&self) {
+        let capabilities = json!({"portMappings": true, "bandwidth": true, "dns": true});
+        self.configure(
+            "10-test.conflist",
+            &json!({"cniVersion": "1.1.0", "name": "test", "plugins": [
+                {"type": "one", "own": 1}, {"type": "two", "capabilities": capabilities}]}),
+        );
+    }
+
+    fn options(&self) -> harness::runtime::Options {
+        let argument = |name: &str, path: &Path| format!("--{name}={}", path.display());
+        Runtime::with()
+            .argument(argument("cni-conf-dir", &self.conf_dir()))
+            .argument(argument("cni-bin-dir", self.root.path()))
+            .argument("--cni-bin-dir=/usr/lib/cni")
+    }
+
+    /// The lines of a file that the plugins wrote; reading takes them away.
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.path(name)).unwrap_or_default();
+        let _ = fs::remove_file(self.path(name));
+        text.lines().map(|line| line.trim().to_owned()).collect()
+    }
+
+    fn told(&self, command: &str, plugin: &str) -> Vec<Value> {
+        let lines = self.lines(&format!("{command}.{plugin}"));
+        lines
+            .iter()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// Lets a plugin fail, with these words if there are any.
+    fn fail(&self, command: &str, plugin: &str, words: &str) {
+        fs::write(self.path(&format!("fail.{command}.{plugin}")), words).unwrap();
+    }
+
+    fn mend(&self, command: &str, plugin: &str) {
+        fs::remove_file(self.path(&format!("fail.{command}.{plugin}"))).unwrap();
+    }
+}
+
+async fn pods(runtime: &Runtime) -> Vec<v1::PodSandbox> {
+    let all = v1::PodSandboxFilter::default();
+    runtime.client.pods(all).await.unwrap()
+}
+
+#[tokio::test]
+async fn plugins_are_told_what_they_have_to_know() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    // Not the first one by name.
+    plugins.configure("20-other.conf", &json!({"cniVersion": "0.1.0"}));
+    let mut runtime = plugins.options().durable().start().await.unwrap();
+    skip_if!("plugins_are_told", Means::of(&runtime).await.no_network());
+    assert_eq!(plugins.lines("calls")[..2], ["GC one", "GC two"]);
+    plugins.lines("variables");
+    let mut config = runtime.sandbox("pod");
+    let port = crate::host_ports::free_port();
+    config.port_mappings = vec![v1::PortMapping {
+        container_port: 80,
+        host_port: port.into(),
+        host_ip: "127.0.0.1".to_owned(),
+        ..Default::default()
+    }];
+    config.annotations = [("kubernetes.io/ingress-bandwidth", "10M")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    let metadata = config.metadata.clone().unwrap();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+
+    assert_eq!(plugins.lines("calls"), ["ADD one there", "ADD two there"]);
+    let variables = format!(
+        "{id} eth0 IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={}",
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        id = pod.id,
+    );
+    assert_eq!(plugins.lines("variables"), [variables.clone(), variables]);
+    let one = &plugins.told("ADD", "one")[0];
+    assert_eq!(
+        *one,
+        json!({"cniVersion": "1.1.0", "name": "test", "type": "one", "own": 1})
+    );
+    let two = &plugins.told("ADD", "two")[0];
+    assert_eq!(
+        two["runtimeConfig"],
+        json!({
+            "portMappings": [{"protocol": "tcp", "hostPort": port, "containerPort": 80, "hostIP": "127.0.0.1"}],
+            "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": i32::MAX}})
+    );
+    assert_eq!(two["prevResult"]["ips"][0]["address"], "10.9.8.7/24");
+    let network = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    let network = network.network.unwrap();
+    assert_eq!(network.ip, "10.9.8.7");
+    assert_eq!(network.additional_ips[0].ip, "fd09::7");
+    // The client says nothing of name servers: the plugins' are taken.
+    let resolv = pod
+        .output(pod.script("resolv", "cat /etc/resolv.conf"))
+        .await;
+    assert_eq!(resolv.unwrap(), "search plugin.test\nnameserver 10.9.8.1\n");
+
+    // Asked each time, so that a client hears of it.
+    assert!(runtime.client.status().await.is_ok());
+    assert_eq!(plugins.lines("calls"), ["STATUS one", "STATUS two"]);
+
+    // The next daemon looks whether all is as it was.
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    let checked = eventually(PATIENCE, "the check", async || {
+        let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
+        if calls.contains("CHECK two there") {
+            Ok(())
+        } else {
+            Err(calls)
+        }
+    });
+    checked.await;
+    let valid = &plugins.told("GC", "one")[1]["cni.dev/valid-attachments"];
+    assert_eq!(*valid, json!([{"containerID": pod.id, "ifname": "eth0"}]));
+    assert!(plugins.told("CHECK", "two")[0]["prevResult"]["ips"].is_array());
+
+    // Disconnected as it was connected, whatever is configured now; once only.
+    fs::remove_dir_all(plugins.conf_dir()).unwrap();
+    plugins.lines("calls");
+    runtime.client.stop_pod(&pod.id).await.unwrap();
+    runtime.client.stop_pod(&pod.id).await.unwrap();
+    assert_eq!(plugins.lines("calls"), ["DEL two there", "DEL one there"]);
+    let two = &plugins.told("DEL", "two")[0];
+    assert_eq!(two["prevResult"]["ips"][0]["address"], "10.9.8.7/24");
+    assert!(two["runtimeConfig"]["portMappings"].is_array());
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert_eq!(plugins.lines("calls"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_leaves_no_pod() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    let runtime = plugins.options().start().await.unwrap();
+    skip_if!(
+        "a_plugin_that_fails",
+        Means::of(&runtime).await.no_network()
+    );
+    plugins.lines("calls");
+    plugins.fail(
+        "ADD",
+        "two",
+        r#"{"code": 100, "msg": "no more addresses", "details": "all 5 are taken"}"#,
+    );
+    let config = runtime.sandbox("pod");
+    let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
+    assert_eq!(error.code(), Code::Internal);
+    assert_eq!(
+        error.message(),
+        "failed to set up the pod's network: the CNI plugin two failed to ADD the network test: no more addresses (all 5 are taken)"
+    );
+    assert_eq!(
+        plugins.lines("calls"),
+        [
+            "ADD one there",
+            "ADD two there",
+            "DEL two there",
+            "DEL one there"
+        ]
+    );
+    assert_eq!(pods(&runtime).await, []);
+    // A plugin may say that it is a matter of time.
+    plugins.fail("ADD", "two", r#"{"code": 11, "msg": "later"}"#);
+    let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    plugins.fail("ADD", "two", "");
+    let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
+    assert!(error.message().ends_with("it does not say why"), "{error}");
+    // The same call succeeds when it works again.
+    plugins.mend("ADD", "two");
+    runtime.client.run_pod(config).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_cannot_be_disconnected_stays_to_be_removed() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    let mut runtime = plugins.options().durable().start().await.unwrap();
+    skip_if!(
+        "a_pod_that_cannot_be_disconnected",
+        Means::of(&runtime).await.no_network()
+    );
+    plugins.fail("ADD", "two", "");
+    plugins.fail("DEL", "one", r#"{"code": 100, "msg": "busy"}"#);
+    let config = runtime.sandbox("pod");
+    let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
+    assert!(
+        error.message().contains("then undoing it failed"),
+        "{error}"
+    );
+    assert!(error.message().contains("busy"), "{error}");
+    let left = pods(&runtime).await;
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].state(), v1::PodSandboxState::SandboxNotready);
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    assert_eq!(pods(&runtime).await, left);
+    let error = runtime.client.remove_pod(&left[0].id).await.unwrap_err();
+    assert!(error.message().contains("busy"), "{error}");
+    assert_eq!(pods(&runtime).await, left);
+    plugins.mend("DEL", "one");
+    plugins.mend("ADD", "two");
+    runtime.client.remove_pod(&left[0].id).await.unwrap();
+    assert_eq!(pods(&runtime).await, []);
+    runtime.client.run_pod(config).await.unwrap();
+}
+
+/// What has been lost does not keep a pod from being stopped.
+#[tokio::test]
+async fn a_pod_whose_namespace_or_result_is_lost_is_disconnected() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    let mut runtime = plugins.options().durable().start().await.unwrap();
+    skip_if!(
+        "a_pod_whose_namespace",
+        Means::of(&runtime).await.no_network()
+    );
+    let (first, second) = (
+        runtime.pod("first").await.unwrap(),
+        runtime.pod("second").await.unwrap(),
+    );
+    plugins.lines("calls");
+    let directory = |pod: &Pod| runtime.state_dir().join("sandboxes").join(&pod.id);
+    let keeper = fs::read_to_string(directory(&first).join("keeper.pid")).unwrap();
+    let keeper = nix::unistd::Pid::from_raw(keeper.trim().parse().unwrap());
+    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGKILL).unwrap();
+    eventually(PATIENCE, "the end of the pod", async || {
+        let ready = runtime.client.pod_is_ready(&first.id).await.unwrap();
+        if ready { Err("it is ready") } else { Ok(()) }
+    })
+    .await;
+    runtime.client.stop_pod(&first.id).await.unwrap();
+    assert_eq!(plugins.lines("calls"), ["DEL two", "DEL one"]);
+    runtime.client.remove_pod(&first.id).await.unwrap();
+
+    fs::remove_file(directory(&second).join("cni.json")).unwrap();
+    runtime.client.stop_pod(&second.id).await.unwrap();
+    assert_eq!(plugins.lines("calls"), ["DEL two there", "DEL one there"]);
+    runtime.client.remove_pod(&second.id).await.unwrap();
+    // A daemon that is told of no plugins knows what others were connected with.
+    let third = runtime.pod("third").await.unwrap();
+    runtime.stop().await;
+    plugins.lines("calls");
+    drop(runtime);
+    assert_eq!(plugins.lines("calls"), ["DEL two there", "DEL one there"]);
+    drop(third);
+}
+
+#[tokio::test]
+async fn no_network_is_ready_without_a_configuration() {
+    let plugins = Plugins::make();
+    let runtime = plugins.options().start().await.unwrap();
+    skip_if!(
+        "no_network_is_ready",
+        Means::of(&runtime).await.no_network()
+    );
+    let network = async || {
+        let status = runtime.client.status().await.unwrap().status.unwrap();
+        let mut conditions = status.conditions.into_iter();
+        conditions.find(|c| c.r#type == "NetworkReady").unwrap()
+    };
+    let condition = network().await;
+    assert!(!condition.status);
+    assert_eq!(condition.reason, "NetworkPluginNotReady");
+    assert!(
+        condition.message.contains("there is no *.conflist"),
+        "{condition:?}"
+    );
+    let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
+    assert_eq!(error.unwrap_err().code(), Code::FailedPrecondition);
+    // A pod in the host's network needs none.
+    let mut config = runtime.sandbox("host");
+    config.hostname.clear();
+    let linux = config.linux.as_mut().unwrap();
+    let context = linux.security_context.as_mut().unwrap();
+    context.namespace_options.as_mut().unwrap().network = v1::NamespaceMode::Node.into();
+    runtime.client.run_pod(config).await.unwrap();
+
+    plugins.configure(
+        "10-broken.conf",
+        &json!({"cniVersion": "0.1.0", "name": "x", "type": "one"}),
+    );
+    let condition = network().await;
+    assert!(
+        condition.message.contains("10-broken.conf cannot be used"),
+        "{condition:?}"
+    );
+    plugins.configure_both();
+    assert!(network().await.status);
+    plugins.fail("STATUS", "two", r#"{"code": 50, "msg": "not yet"}"#);
+    let condition = network().await;
+    assert!(!condition.status);
+    assert!(condition.message.contains("not yet"), "{condition:?}");
+    plugins.mend("STATUS", "two");
+    // A plugin that is not installed.
+    let missing = json!({"cniVersion": "1.0.0", "name": "x", "type": "nowhere"});
+    plugins.configure("00-first.conf", &missing);
+    let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
+    let error = error.unwrap_err();
+    assert!(
+        error
+            .message()
+            .contains("there is no CNI plugin \"nowhere\" in "),
+        "{error}"
+    );
+    assert_eq!(pods(&runtime).await.len(), 1);
+}
+
+/// A rate that cannot be understood is refused before anything is connected.
+#[tokio::test]
+async fn a_bandwidth_that_is_none_is_refused() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    let runtime = plugins.options().start().await.unwrap();
+    skip_if!("a_bandwidth", Means::of(&runtime).await.no_network());
+    plugins.lines("calls");
+    let mut config = runtime.sandbox("pod");
+    let annotation = ("kubernetes.io/egress-bandwidth", "fast");
+    config.annotations = [annotation]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    let error = runtime.client.run_pod(config).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert_eq!(plugins.lines("calls"), Vec::<String>::new());
+}

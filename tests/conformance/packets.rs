@@ -1,0 +1,179 @@
+//! Beyond the host: what pods send leaves under its address, and what comes to their host ports comes as it was sent.
+
+use cri::v1;
+use harness::{Netns, PATIENCE, Pod, Runtime, eventually};
+
+use crate::support::logged;
+
+/// Says who asks, on either family.
+const SERVER: &str = r#"exec perl -MIO::Socket::IP -e '
+    $server = IO::Socket::IP->new(Listen => 5, LocalHost => "::", LocalPort => 8080, V6Only => 0) or die "listen: $!";
+    $| = 1; print "ready\n";
+    while ($client = $server->accept) { $from = $client->peerhost; $from =~ s/^::ffff://; print $client "$from\n"; close $client }'"#;
+
+/// A host that forwards, another one beside it, and a runtime on the first.
+struct Hosts {
+    other: Netns,
+    host: Netns,
+}
+
+impl Hosts {
+    fn make(forward: bool) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            return None;
+        }
+        let (host, other) = (Netns::make().unwrap(), Netns::make().unwrap());
+        host.connect("192.0.2.1/24", &other, "192.0.2.2/24")
+            .unwrap();
+        for (netns, address) in [(&host, "2001:db8::1/64"), (&other, "2001:db8::2/64")] {
+            let add = ["address", "add", address, "dev", "wire", "nodad"];
+            netns.run("ip", &add).unwrap();
+        }
+        if forward {
+            let all = [
+                "-qw",
+                "net.ipv4.ip_forward=1",
+                "net.ipv6.conf.all.forwarding=1",
+            ];
+            host.run("sysctl", &all).unwrap();
+        }
+        Some(Self { other, host })
+    }
+}
+
+/// What the server at `address` says of who asks from `netns`.
+async fn ask(netns: &Netns, address: &str, port: u16) -> std::io::Result<String> {
+    let script = format!("exec 3<>/dev/tcp/{address}/{port} && cat <&3");
+    let mut command = netns.command("timeout");
+    command.args(["20", "bash", "-c", &script]);
+    let output = tokio::process::Command::from(command).output().await?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    Err(std::io::Error::other(
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    ))
+}
+
+async fn server(runtime: &Runtime, port: u16) -> Pod {
+    let mut config = runtime.sandbox("server");
+    config.port_mappings = vec![v1::PortMapping {
+        protocol: v1::Protocol::Tcp.into(),
+        container_port: 8080,
+        host_port: port.into(),
+        host_ip: String::new(),
+    }];
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let id = pod.start(pod.script("server", SERVER)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    pod
+}
+
+/// Tables of the host's network namespace, as `nft` would list them.
+fn tables(netns: &Netns) -> Vec<String> {
+    use std::os::fd::AsFd as _;
+    let file = std::fs::File::open(netns.path()).unwrap();
+    std::thread::scope(|scope| {
+        let list = scope.spawn(|| {
+            nix::sched::setns(file.as_fd(), nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            runtime_fake::net::tables().unwrap()
+        });
+        list.join().unwrap()
+    })
+}
+
+#[tokio::test]
+async fn another_machine_reaches_a_host_port_under_its_own_address() {
+    let Some(Hosts { other, host }) = Hosts::make(true) else {
+        harness::skip!(
+            "another_machine",
+            "only root has a host's network to connect"
+        );
+    };
+    let runtime = Runtime::with()
+        .durable()
+        .netns(&host.path())
+        .start()
+        .await
+        .unwrap();
+    let pod = server(&runtime, 12000).await;
+    let asked = async |from: &Netns, to| ask(from, to, 12000).await.unwrap();
+    assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
+    assert_eq!(asked(&other, "2001:db8::1").await, "2001:db8::2");
+    // The host itself, by every address that it has: the forwarder's.
+    let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    let own = status.network.unwrap();
+    for address in ["127.0.0.1", "192.0.2.1"] {
+        assert_eq!(asked(&host, address).await, own.ip);
+    }
+    for address in ["::1", "2001:db8::1"] {
+        assert_eq!(asked(&host, address).await, own.additional_ips[0].ip);
+    }
+    // The rules are one table, of the bridge's name, which outlives the daemon and comes back if somebody took it away.
+    let name = runtime_fake::net::bridge_name(&runtime.state_dir());
+    assert_eq!(tables(&host), [name]);
+    let mut runtime = runtime;
+    runtime.kill9().await;
+    assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
+    runtime.restart().await.unwrap();
+    assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
+    // It goes with the bridge.
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert!(ask(&other, "192.0.2.1", 12000).await.is_err());
+    runtime.stop().await.unwrap();
+    assert_eq!(tables(&host), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn pods_reach_other_machines_under_the_hosts_address() {
+    let Some(Hosts { other, host }) = Hosts::make(true) else {
+        harness::skip!(
+            "pods_reach_other_machines",
+            "only root has a host's network to connect"
+        );
+    };
+    let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
+    let mut listening = other.command("bash");
+    listening.args(["-c", SERVER]);
+    let mut listening =
+        harness::process::Process::spawn(listening.stdout(std::process::Stdio::piped())).unwrap();
+    let mut line = String::new();
+    let stdout = listening.take_stdout().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let pod = runtime.pod("client").await.unwrap();
+    for (to, expected) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
+        let script = format!("timeout 20 bash -c 'exec 3<>/dev/tcp/{to}/8080 && cat <&3'");
+        let name = harness::fixture::unique("client");
+        let said = pod.output(pod.script(&name, &script)).await.unwrap();
+        assert_eq!(said.trim(), expected);
+    }
+}
+
+/// Forwarding packets is the host's to decide: without, there are no rules, and host ports work nevertheless.
+#[tokio::test]
+async fn a_host_that_does_not_forward() {
+    let Some(Hosts { other, host }) = Hosts::make(false) else {
+        harness::skip!(
+            "a_host_that_does_not_forward",
+            "only root has a host's network to connect"
+        );
+    };
+    let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
+    let pod = server(&runtime, 12000).await;
+    let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    let asked = async |from: &Netns, to| ask(from, to, 12000).await.unwrap();
+    assert_eq!(asked(&other, "192.0.2.1").await, own.network.unwrap().ip);
+    assert_eq!(tables(&host), Vec::<String>::new());
+    // Its owner may change its mind: the next pod brings the rules.
+    let all = ["-qw", "net.ipv4.ip_forward=1"];
+    host.run("sysctl", &all).unwrap();
+    runtime.pod("late").await.unwrap();
+    let seen = eventually(PATIENCE, "the rules", async || {
+        match asked(&other, "192.0.2.1").await {
+            seen if seen == "192.0.2.2" => Ok(seen),
+            seen => Err(seen),
+        }
+    });
+    seen.await;
+}
