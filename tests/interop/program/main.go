@@ -1,0 +1,120 @@
+// The programs that critest expects in its images and that Debian's busybox does not have: one file, many names.
+package main
+
+import (
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	var err error
+	switch name := filepath.Base(strings.Fields(os.Args[0])[0]); strings.TrimSuffix(name, ":") {
+	case "nginx":
+		err = nginx()
+	case "httpd":
+		err = serve("httpd", ":80")
+	case "nnp":
+		fmt.Printf("Effective uid: %d\n", os.Geteuid())
+	case "pgrep":
+		err = pgrep(os.Args[1:])
+	case "ipcs":
+		err = sharedMemory(os.Args[1:])
+	case "pause":
+		wait()
+	default:
+		err = fmt.Errorf("no program of the name %q", name)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// nginx shows itself as the real one does: a master process with that title, its id in a file, and one page.
+func nginx() error {
+	const title = "nginx: master process nginx -g daemon off;"
+	if os.Args[0] != title {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		return syscall.Exec(self, []string{title}, os.Environ())
+	}
+	port := "80"
+	if text, err := os.ReadFile("/etc/nginx/port"); err == nil {
+		port = strings.TrimSpace(string(text))
+	}
+	if err := os.MkdirAll("/var/run", 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile("/var/run/nginx.pid", []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+		return err
+	}
+	return serve("nginx", ":"+port)
+}
+
+func serve(name, address string) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGINT)
+	go func() {
+		<-signals
+		os.Exit(0)
+	}()
+	log.Printf("%s: listening on %s", name, address)
+	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		log.Printf("%s: %s %s", name, r.Method, r.URL)
+		fmt.Fprintf(w, "<html><body><h1>%s works</h1></body></html>\n", name)
+	}))
+}
+
+// pgrep prints the ids of the processes whose name has the word in it.
+func pgrep(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("usage: pgrep WORD")
+	}
+	found := false
+	names, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, file := range names {
+		text, err := os.ReadFile(file)
+		pid := filepath.Base(filepath.Dir(file))
+		if err == nil && strings.Contains(string(text), args[0]) && pid != strconv.Itoa(os.Getpid()) {
+			fmt.Println(pid)
+			found = true
+		}
+	}
+	if !found {
+		os.Exit(1)
+	}
+	return nil
+}
+
+// sharedMemory is `ipcs -m`.
+func sharedMemory(args []string) error {
+	if len(args) != 1 || args[0] != "-m" {
+		return fmt.Errorf("usage: ipcs -m")
+	}
+	text, err := os.ReadFile("/proc/sysvipc/shm")
+	if err != nil {
+		return err
+	}
+	fmt.Println("key        shmid      owner      perms      bytes")
+	for _, line := range strings.Split(string(text), "\n")[1:] {
+		if f := strings.Fields(line); len(f) > 7 {
+			fmt.Printf("%-10s %-10s %-10s %-10s %-10s\n", f[0], f[1], f[7], f[2], f[3])
+		}
+	}
+	return nil
+}
+
+func wait() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	<-signals
+}
