@@ -1,6 +1,8 @@
 //! What the runtime is told when it is started.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::isolation::Isolation;
 use crate::net::{CniConfig, PodCidrs};
@@ -25,6 +27,30 @@ pub struct Config {
     pub registries: Registries,
     /// The owner has opened the socket to a group, by its mode; otherwise only the owner and root are served.
     pub socket_group: bool,
+    /// Where clients of Exec, Attach and PortForward are sent.
+    pub streams: Streams,
+}
+
+/// How the stream server is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streams {
+    /// Where it listens; port 0 is any that is free. What goes over it is not encrypted: a loopback address is best.
+    pub address: SocketAddr,
+    /// A connection over which nothing went either way for so long is closed.
+    pub idle: Duration,
+    /// How long a client may take to open the streams that it asked for.
+    pub creation: Duration,
+}
+
+impl Default for Streams {
+    /// Any free port of 127.0.0.1, and what a kubelet waits: 4 hours and 30 seconds.
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            idle: Duration::from_secs(4 * 3600),
+            creation: Duration::from_secs(30),
+        }
+    }
 }
 
 impl Config {
@@ -40,6 +66,7 @@ impl Config {
             ephemeral: false,
             registries: Registries::default(),
             socket_group: false,
+            streams: Streams::default(),
         }
     }
 }

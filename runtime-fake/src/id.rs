@@ -68,7 +68,8 @@ impl ContainerId {
     }
 }
 
-fn random_hex() -> String {
+/// 256 random bits.
+pub(crate) fn random_hex() -> String {
     let mut bytes = [0u8; 32];
     let mut filled = 0;
     while filled < bytes.len() {

@@ -9,6 +9,8 @@
 //! | store (one) | every record, their files | changes (channel) | state (watch), news (broadcast) |
 //! | keeper writer, reader (a pod) | one connection | calls (channel) | answers (oneshot), news (channel) |
 //! | follower (a pod) | nothing | a keeper's news | changes to the store |
+//! | stream server (one) | tokens | clients with a URL | their streams to processes and pods |
+//! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
 //! | operation (a call) | nothing | a request | an answer; it goes on when its client is gone |
 
 mod config;
@@ -19,6 +21,7 @@ mod isolation;
 mod keeper;
 mod launch;
 mod log;
+pub mod mux;
 pub mod net;
 mod recovery;
 pub mod registry;
@@ -28,10 +31,9 @@ mod sandbox;
 mod server;
 mod service;
 mod store;
-#[allow(dead_code, reason = "the server comes next")]
 mod streaming;
 
-pub use config::Config;
+pub use config::{Config, Streams};
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
 pub use keeper::keeper_main;
 pub use server::{ServeError, serve};

@@ -2,6 +2,7 @@
 //!
 //! Records are the store's, processes the keepers'; this is the walk between the two.
 
+mod clients;
 mod containers;
 mod create;
 mod error;

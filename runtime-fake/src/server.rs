@@ -20,6 +20,7 @@ use crate::{
     runtime::{Network, Pods, Program, Runtime, blocking},
     service::{CriService, image::ImageServer},
     store::{self, OpenError, Store},
+    streaming,
 };
 use connections::Admission;
 use deadline::Deadline;
@@ -44,6 +45,9 @@ pub enum ServeError {
         "CNI plugins connect network namespaces, and there are none with isolation `process`: leave the CNI directory out, or use another isolation"
     )]
     NoCni,
+    /// Where clients of streams would be sent.
+    #[error("failed to serve exec, attach and port-forward")]
+    Streams(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Serves the Container Runtime Interface on `listener` until `shutdown`.
@@ -89,7 +93,11 @@ pub async fn serve(
         state_dir = %runtime.config.state_dir.display(),
         "serving"
     );
-    let runtime_service = RuntimeServiceServer::new(CriService::new(runtime.clone()));
+    let streams = streaming::Server::listen(runtime.config.streams.address)
+        .await
+        .map_err(|error| ServeError::Streams(error.into()))?;
+    let runtime_service =
+        RuntimeServiceServer::new(CriService::new(runtime.clone(), streams.streams()));
     let image_service = ImageServiceServer::new(ImageServer::new(runtime.images.clone()));
     let (health, health_service) = tonic_health::server::health_reporter();
     health
@@ -112,8 +120,12 @@ pub async fn serve(
     .prepare();
     let admission = admission(&runtime.config);
     let stop = runtime.stopping.clone();
+    let settings = runtime.config.streams;
+    let target = Arc::new(runtime.clone());
     tokio::select! {
         () = connections::serve(listener, admission, Deadline(services), stop) => {}
+        // Dropped with the others, and with every stream.
+        () = streams.serve(settings, target, runtime.tasks.clone()) => {}
         // Streams of events would keep a server from stopping: they end first. A client that waits for something slow (a
         // long grace, say) is not waited for.
         () = patience(&shutdown, &runtime) => {}

@@ -4,6 +4,7 @@ mod error;
 mod events;
 pub(crate) mod image;
 mod network;
+mod streaming;
 mod wire;
 
 use std::{pin::Pin, time::Duration};
@@ -13,7 +14,7 @@ use jiff::Timestamp;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::{isolation::Isolation, runtime::Runtime};
+use crate::{isolation::Isolation, runtime::Runtime, streaming::Streams};
 
 /// The version of the kubelet's interface, which has been this one since 2016 (CRI v1, VersionResponse).
 const KUBELET_API_VERSION: &str = "0.1.0";
@@ -22,11 +23,12 @@ const RUNTIME_NAME: &str = "crib";
 /// The service over one runtime.
 pub(crate) struct CriService {
     runtime: Runtime,
+    streams: Streams,
 }
 
 impl CriService {
-    pub(crate) fn new(runtime: Runtime) -> Self {
-        Self { runtime }
+    pub(crate) fn new(runtime: Runtime, streams: Streams) -> Self {
+        Self { runtime, streams }
     }
 }
 
@@ -362,19 +364,22 @@ impl RuntimeService for CriService {
         Err(absent("UpdateContainerResources"))
     }
 
-    async fn exec(&self, _: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
-        Err(absent("Exec"))
+    async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
+        let url = streaming::exec(&self.runtime, &self.streams, request.into_inner())?;
+        Ok(Response::new(v1::ExecResponse { url }))
     }
 
-    async fn attach(&self, _: Request<v1::AttachRequest>) -> Answer<v1::AttachResponse> {
-        Err(absent("Attach"))
+    async fn attach(&self, request: Request<v1::AttachRequest>) -> Answer<v1::AttachResponse> {
+        let url = streaming::attach(&self.runtime, &self.streams, &request.into_inner())?;
+        Ok(Response::new(v1::AttachResponse { url }))
     }
 
     async fn port_forward(
         &self,
-        _: Request<v1::PortForwardRequest>,
+        request: Request<v1::PortForwardRequest>,
     ) -> Answer<v1::PortForwardResponse> {
-        Err(absent("PortForward"))
+        let url = streaming::port_forward(&self.runtime, &self.streams, &request.into_inner())?;
+        Ok(Response::new(v1::PortForwardResponse { url }))
     }
 
     async fn container_stats(

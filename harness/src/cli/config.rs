@@ -11,11 +11,14 @@ use serde::Deserialize;
 
 mod network;
 mod registries;
+mod streams;
 
 use network::NetworkSection;
 use registries::{Pull, RegistriesSection};
+use streams::StreamsSection;
 
 pub(crate) use registries::MirrorFlag;
+pub(crate) use streams::stream_address;
 
 /// The whole file. Every section may be left out.
 #[derive(Debug, Default, Deserialize)]
@@ -24,6 +27,7 @@ pub(crate) struct File {
     network: NetworkSection,
     registries: RegistriesSection,
     pull: Pull,
+    streams: StreamsSection,
 }
 
 /// Why there is no configuration.
@@ -97,6 +101,7 @@ impl File {
         self.network.apply(config);
         self.registries.apply(&mut config.registries);
         self.pull.apply(&mut config.registries);
+        self.streams.apply(&mut config.streams);
     }
 }
 
@@ -110,7 +115,7 @@ mod tests {
     #[rstest]
     #[case::unknown_section(
         "registry:\n",
-        "c.yaml:1:1: registry: unknown field `registry`, expected one of network, registries, pull"
+        "c.yaml:1:1: registry: unknown field `registry`, expected one of network, registries, pull, streams"
     )]
     #[case::unknown_field(
         "registries:\n  docker.io:\n    mirror: x\n",
@@ -153,6 +158,10 @@ mod tests {
     #[case::no_duration(
         "pull:\n  progress_timeout: soon\n",
         "c.yaml:2:21: pull.progress_timeout: \"soon\" is no duration"
+    )]
+    #[case::no_address(
+        "streams:\n  address: localhost\n",
+        "c.yaml:2:12: streams.address: \"localhost\" is no address: write ADDRESS:PORT"
     )]
     #[case::no_layers(
         "pull:\n  parallel_layers: 0\n",

@@ -1,6 +1,7 @@
 //! `crib runtime`: the Container Runtime Interface on a unix socket.
 
 use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,7 +10,7 @@ use runtime_fake::{Config, IsolationWish};
 use tokio_util::sync::CancellationToken;
 
 use super::args::UnixEndpoint;
-use super::config::{File, MirrorFlag};
+use super::config::{File, MirrorFlag, stream_address};
 use super::dirs::default_dir;
 use super::endpoint::{default_listen, listen};
 use super::logging::{self, LogArgs};
@@ -59,6 +60,9 @@ pub(crate) struct RuntimeArgs {
     /// A group, by name or number, that may use the socket as its owner may
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
+    /// Where clients of exec, attach and port-forward are sent; port 0 is any that is free [default: 127.0.0.1:0]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = stream_address)]
+    stream_address: Option<SocketAddr>,
     /// Leave the caller's session, so that its terminal does not end the runtime
     #[arg(long, hide = true)]
     own_session: bool,
@@ -145,6 +149,9 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     file.apply(&mut config);
     args.network.apply(&mut config);
     MirrorFlag::apply(&args.registry_mirror, &mut config.registries);
+    if let Some(address) = args.stream_address {
+        config.streams.address = address;
+    }
     let exit = tokio.block_on(serve(&args, config, listener, &endpoint));
     tokio.shutdown_background();
     // Others may have the path by now only if somebody removed ours by hand.

@@ -43,6 +43,9 @@ pub(crate) enum Error {
     /// Nothing answers at a port of a pod.
     #[error("failed to connect to port {port} of the pod")]
     Connect { port: u16, source: std::io::Error },
+    /// There is no URL for a client of streams.
+    #[error(transparent)]
+    NoUrl(#[from] crate::streaming::NoUrl),
     /// It took too long.
     #[error("{what} did not end within {seconds} s")]
     Timeout { what: String, seconds: u64 },

@@ -10,6 +10,7 @@ use crate::{
     net::cni::CniError,
     runtime::{Error, PortError},
     store::Refused,
+    streaming::NoUrl,
 };
 
 impl From<Error> for Status {
@@ -25,6 +26,8 @@ impl From<Error> for Status {
                 FailureKind::Silent => Code::DeadlineExceeded,
                 FailureKind::NoOverlay | FailureKind::System => Code::Internal,
             },
+            Error::NoUrl(NoUrl::Full(_)) => Code::ResourceExhausted,
+            Error::NoUrl(NoUrl::NotListening { .. }) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source),
             Error::Connect { .. } => Code::Unavailable,

@@ -33,7 +33,8 @@ pub(crate) struct ExecRequest {
     pub(crate) stderr: bool,
 }
 
-/// Which streams of a container a client asked for. `tty` is as the container was created.
+/// Which streams of a container a client asked for. `tty` is what the client believes of the container: it counts for the
+/// client's own streams only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttachRequest {
     pub(crate) container: ContainerId,

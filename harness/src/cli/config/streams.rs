@@ -1,0 +1,62 @@
+//! ◆ The section `streams:`, and `--stream-address`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use runtime_fake::Streams;
+use serde::Deserialize;
+
+use crate::cli::args;
+
+/// `streams:`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StreamsSection {
+    address: Option<Address>,
+    idle_timeout: Option<Patience>,
+    creation_timeout: Option<Patience>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Address(SocketAddr);
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        stream_address(&text).map(Self)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Patience(Duration);
+
+impl TryFrom<String> for Patience {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        args::duration(&text).map(Self)
+    }
+}
+
+/// Where streams are served.
+pub(crate) fn stream_address(text: &str) -> Result<SocketAddr, String> {
+    let problem = |_| format!("{text:?} is no address: write ADDRESS:PORT, as in 127.0.0.1:0");
+    text.parse().map_err(problem)
+}
+
+impl StreamsSection {
+    pub(crate) fn apply(self, to: &mut Streams) {
+        if let Some(Address(address)) = self.address {
+            to.address = address;
+        }
+        if let Some(Patience(idle)) = self.idle_timeout {
+            to.idle = idle;
+        }
+        if let Some(Patience(creation)) = self.creation_timeout {
+            to.creation = creation;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Headers both ways, and what may not be inflated.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn the_dictionary_is_the_protocols() {
+    let bytes = dictionary::bytes();
+    assert_eq!(bytes.len(), 1423);
+    // As every zlib stream of SPDY/3 names it in its header.
+    let (mut a, mut b) = (1u32, 0u32);
+    for byte in bytes {
+        a = (a + u32::from(byte)) % 65521;
+        b = (b + a) % 65521;
+    }
+    assert_eq!((b << 16) | a, 0xe3c6_a7c2);
+}
+
+#[test]
+fn one_stream_of_blocks() {
+    let (mut out, mut back) = (Deflater::new(), Inflater::new());
+    let mut sizes = Vec::new();
+    for id in 0..200 {
+        let id = id.to_string();
+        let headers = Headers::of(&[("streamType", "data"), ("port", "8080"), ("requestID", &id)]);
+        let block = out.block(&headers);
+        sizes.push(block.len());
+        let read = back.headers(&block).unwrap();
+        assert_eq!(read, headers);
+        assert_eq!(read.get("requestID"), Some(id.as_str()));
+        assert_eq!(read.get("Streamtype"), Some("data"));
+        assert_eq!(read.get("none"), None);
+    }
+    assert!(sizes[100] < sizes[0] / 2, "{sizes:?}");
+}
+
+#[test]
+fn the_first_of_several_values() {
+    assert_eq!(Headers::of(&[("a", "1\u{0}2")]).get("A"), Some("1"));
+}
+
+#[test]
+fn a_bomb_is_not_inflated() {
+    let bomb = Headers::of(&[("a", &"a".repeat(MAX_BLOCK * 8))]);
+    let block = Deflater::new().block(&bomb);
+    assert!(block.len() < 8 << 10, "{}", block.len());
+    assert_eq!(Inflater::new().headers(&block), Err(BadHeaders::TooLong));
+    let nearly = Headers::of(&[("a", &"a".repeat(MAX_BLOCK - 100))]);
+    let block = Deflater::new().block(&nearly);
+    assert_eq!(Inflater::new().headers(&block), Ok(nearly));
+}
+
+#[test]
+fn lengths_are_not_believed() {
+    for (plain, problem) in [
+        (vec![], BadHeaders::Short),
+        (vec![0xff; 4], BadHeaders::TooMany),
+        (vec![0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff], BadHeaders::Short),
+        (vec![0, 0, 0, 1, 0, 0, 0, 1, b'a'], BadHeaders::Short),
+    ] {
+        assert_eq!(Headers::decode(&plain), Err(problem));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_headers(pairs: Vec<(String, String)>) {
+        let pairs: Vec<_> = pairs.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        let headers = Headers::of(&pairs);
+        let block = Deflater::new().block(&headers);
+        prop_assert_eq!(Inflater::new().headers(&block), Ok(headers));
+    }
+
+    #[test]
+    fn nonsense_ends(block: Vec<u8>, more: Vec<u8>) {
+        let mut inflater = Inflater::new();
+        let _ = inflater.headers(&block);
+        let _ = inflater.headers(&more);
+        // With a proper beginning.
+        let mut inflater = Inflater::new();
+        inflater.headers(&Deflater::new().block(&Headers::default())).unwrap();
+        let _ = inflater.headers(&block);
+    }
+}

@@ -1,0 +1,139 @@
+//! What comes in: frames to streams.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
+    sync::mpsc,
+};
+
+use super::{
+    Broken, Stream,
+    shared::{Control, Shared},
+};
+use crate::mux::{
+    frame::{self, Frame, HEAD, Head, INITIAL_WINDOW_SIZE, reset},
+    headers::Inflater,
+    pipe::{PIECE, Piece, hand_on},
+};
+
+/// Reads until the peer closes its half.
+pub(super) async fn run(
+    read: impl AsyncRead + Unpin,
+    shared: &Arc<Shared>,
+    pieces: mpsc::WeakSender<Piece>,
+    opened: mpsc::Sender<Stream>,
+) -> Result<(), Broken> {
+    let mut reader = Reader {
+        read: BufReader::with_capacity(PIECE, read),
+        shared,
+        inflater: Inflater::new(),
+        pieces,
+        opened,
+    };
+    let read = reader.frames().await;
+    shared.close();
+    read
+}
+
+struct Reader<'a, R> {
+    read: BufReader<R>,
+    shared: &'a Arc<Shared>,
+    inflater: Inflater,
+    pieces: mpsc::WeakSender<Piece>,
+    opened: mpsc::Sender<Stream>,
+}
+
+impl<R: AsyncRead + Unpin> Reader<'_, R> {
+    async fn frames(&mut self) -> Result<(), Broken> {
+        while !self.read.fill_buf().await?.is_empty() {
+            let mut first = [0; HEAD];
+            self.read.read_exact(&mut first).await?;
+            match frame::head(first)? {
+                Head::Data { id, fin, length } => self.data(id, fin, length).await?,
+                Head::Control {
+                    kind,
+                    flags,
+                    length,
+                } => {
+                    let mut payload = vec![0; length];
+                    self.read.read_exact(&mut payload).await?;
+                    self.frame(frame::control(kind, flags, &payload)?)?;
+                }
+            }
+            self.shared.check()?;
+        }
+        Ok(())
+    }
+
+    /// Hands data on as it comes, however long the frame says that it is.
+    async fn data(&mut self, id: u32, fin: bool, mut left: usize) -> Result<(), Broken> {
+        while left > 0 {
+            let buffer = self.read.fill_buf().await?;
+            if buffer.is_empty() {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+            let chunk = Bytes::copy_from_slice(&buffer[..buffer.len().min(left)]);
+            let length = chunk.len();
+            self.read.consume(length);
+            left -= length;
+            self.shared.arrived(u32::try_from(length).unwrap_or(0));
+            // What comes on a stream that is closed was on its way when it was closed, as with spdystream.
+            if let Some(chunks) = self.shared.chunks(id) {
+                hand_on(chunk, &chunks, || self.shared.heartbeat()).await;
+            }
+        }
+        if fin {
+            self.shared.finished(id);
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: Frame) -> Result<(), Broken> {
+        match frame {
+            Frame::SynStream {
+                id,
+                fin,
+                unidirectional,
+                block,
+            } => {
+                // Read in any case: the next block cannot be read without this one.
+                let headers = self.inflater.headers(&block)?;
+                let stream = self.shared.opened(id, fin, headers, &self.pieces)?;
+                if unidirectional {
+                    self.shared.ended(id);
+                }
+                // There is room for as many as may be open; nobody may want them any more, though.
+                if let Some(stream) = stream
+                    && self.opened.try_send(stream).is_err()
+                    && self.shared.reset(id)
+                {
+                    let status = reset::REFUSED_STREAM;
+                    self.shared.control(Control::Reset { id, status });
+                }
+            }
+            Frame::SynReply { id, fin, block } | Frame::Headers { id, fin, block } => {
+                self.inflater.headers(&block)?;
+                if fin {
+                    self.shared.finished(id);
+                }
+            }
+            Frame::Reset { id, .. } => {
+                self.shared.reset(id);
+            }
+            Frame::Settings(entries) => {
+                for (setting, value) in entries {
+                    if setting == INITIAL_WINDOW_SIZE {
+                        self.shared.initial_window(value);
+                    }
+                }
+            }
+            Frame::Ping(id) => self.shared.pinged(id),
+            Frame::WindowUpdate { id, delta } => self.shared.widen(id, delta)?,
+            // It opens no more streams; those that are open go on.
+            Frame::GoAway { .. } | Frame::Unknown => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,339 @@
+//! What reading and writing a connection both know: its streams, and the answers that wait to be sent.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc};
+
+use super::{Broken, INITIAL_WINDOW, MAX_STREAMS, Role, Stream};
+use crate::mux::{
+    frame::reset,
+    headers::Headers,
+    pipe::{CHUNKS, Flow, Inlet, Outlet, Piece},
+};
+
+/// The most answers that wait to be sent. Real peers never come near: each of theirs is read at once.
+const MAX_CONTROL: usize = 4 * MAX_STREAMS;
+
+/// Something to be sent that no stream waits for.
+#[derive(Debug)]
+pub(super) enum Control {
+    Open { id: u32, headers: Headers },
+    Reply { id: u32 },
+    Reset { id: u32, status: u32 },
+    Ping(u32),
+    WindowUpdate { id: u32, delta: u32 },
+    GoAway { protocol_error: bool },
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// None once the peer has half-closed it.
+    chunks: Option<mpsc::Sender<Bytes>>,
+    /// Whether this side has half-closed it.
+    ended: bool,
+    flow: Arc<Flow>,
+}
+
+#[derive(Debug)]
+struct State {
+    streams: HashMap<u32, Entry>,
+    control: VecDeque<Control>,
+    /// The greatest id that the peer has used.
+    last: u32,
+    next: u32,
+    initial_window: i64,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    role: Role,
+    state: Mutex<State>,
+    /// There is something in `control`, or too much.
+    pub(super) news: Notify,
+    /// The room for all streams together.
+    whole: Arc<Flow>,
+    windows_heeded: AtomicBool,
+    /// Bytes that were taken and not yet told of.
+    untold: AtomicU32,
+}
+
+impl Shared {
+    pub(super) fn new(role: Role) -> Self {
+        Self {
+            role,
+            state: Mutex::new(State {
+                streams: HashMap::new(),
+                control: VecDeque::new(),
+                last: 0,
+                next: if role == Role::Client { 1 } else { 2 },
+                initial_window: i64::from(INITIAL_WINDOW),
+            }),
+            news: Notify::new(),
+            whole: Arc::new(Flow::new(i64::from(INITIAL_WINDOW), false)),
+            windows_heeded: AtomicBool::new(false),
+            untold: AtomicU32::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn control(&self, control: Control) {
+        self.state().control.push_back(control);
+        self.news.notify_one();
+    }
+
+    pub(super) fn take_control(&self) -> VecDeque<Control> {
+        std::mem::take(&mut self.state().control)
+    }
+
+    /// Fails when the peer asks for answers and does not read them.
+    pub(super) fn check(&self) -> Result<(), Broken> {
+        if self.state().control.len() <= MAX_CONTROL {
+            return Ok(());
+        }
+        let text = format!("it reads none of the last {MAX_CONTROL} answers");
+        Err(Broken::Protocol(text))
+    }
+
+    /// A stream that this side opens.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        headers: Headers,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> (u32, Inlet, Outlet) {
+        let mut state = self.state();
+        let id = state.next;
+        state.next += 2;
+        let (inlet, outlet) = self.entry(&mut state, id, pieces.clone());
+        // With the lock held: ids have to go out in order.
+        state.control.push_back(Control::Open { id, headers });
+        drop(state);
+        self.news.notify_one();
+        (id, inlet, outlet)
+    }
+
+    /// A stream that the peer opens. None when it is refused.
+    pub(super) fn opened(
+        self: &Arc<Self>,
+        id: u32,
+        fin: bool,
+        headers: Headers,
+        pieces: &mpsc::WeakSender<Piece>,
+    ) -> Result<Option<Stream>, Broken> {
+        let mut state = self.state();
+        let theirs = if self.role == Role::Server { 1 } else { 0 };
+        if id % 2 != theirs || id <= state.last {
+            let last = state.last;
+            let text = format!("it opens stream {id} after {last}");
+            return Err(Broken::Protocol(text));
+        }
+        state.last = id;
+        // No pieces are taken any more once this side is done.
+        let pieces = pieces
+            .upgrade()
+            .filter(|_| state.streams.len() < MAX_STREAMS);
+        let Some(pieces) = pieces else {
+            let status = reset::REFUSED_STREAM;
+            state.control.push_back(Control::Reset { id, status });
+            drop(state);
+            self.news.notify_one();
+            return Ok(None);
+        };
+        let (inlet, outlet) = self.entry(&mut state, id, pieces);
+        if fin && let Some(entry) = state.streams.get_mut(&id) {
+            entry.chunks = None;
+        }
+        state.control.push_back(Control::Reply { id });
+        drop(state);
+        self.news.notify_one();
+        Ok(Some(Stream {
+            id,
+            headers,
+            inlet,
+            outlet,
+        }))
+    }
+
+    fn entry(
+        self: &Arc<Self>,
+        state: &mut State,
+        id: u32,
+        to: mpsc::Sender<Piece>,
+    ) -> (Inlet, Outlet) {
+        let (sender, chunks) = mpsc::channel(CHUNKS);
+        let heeded = self.windows_heeded.load(Ordering::Relaxed);
+        let flow = Arc::new(Flow::new(state.initial_window, heeded));
+        let entry = Entry {
+            chunks: Some(sender),
+            ended: false,
+            flow: flow.clone(),
+        };
+        state.streams.insert(id, entry);
+        let shared = Arc::downgrade(self);
+        let mut untold = 0;
+        let taken = move |bytes: usize| {
+            untold += u32::try_from(bytes).unwrap_or(0);
+            if untold >= INITIAL_WINDOW / 2
+                && let Some(shared) = shared.upgrade()
+            {
+                let delta = std::mem::take(&mut untold);
+                shared.control(Control::WindowUpdate { id, delta });
+            }
+        };
+        let outlet = Outlet {
+            id,
+            to,
+            reset: flow.reset.clone(),
+            flows: vec![flow, self.whole.clone()],
+        };
+        (Inlet::new(chunks, Some(Box::new(taken))), outlet)
+    }
+
+    /// Where a stream's data goes; nowhere when nobody takes it any more.
+    pub(super) fn chunks(&self, id: u32) -> Option<mpsc::Sender<Bytes>> {
+        self.state().streams.get(&id)?.chunks.clone()
+    }
+
+    /// Bytes have come for the connection as a whole, which never waits: its window is widened when they arrive.
+    pub(super) fn arrived(&self, bytes: u32) {
+        let untold = self.untold.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if untold >= INITIAL_WINDOW / 2 {
+            self.untold.store(0, Ordering::Relaxed);
+            self.control(Control::WindowUpdate {
+                id: 0,
+                delta: untold,
+            });
+        }
+    }
+
+    /// The peer has half-closed a stream.
+    pub(super) fn finished(&self, id: u32) {
+        let mut state = self.state();
+        if let Some(entry) = state.streams.get_mut(&id) {
+            entry.chunks = None;
+            if entry.ended {
+                state.streams.remove(&id);
+            }
+        }
+    }
+
+    /// This side has half-closed a stream. False when it is closed already.
+    pub(super) fn ended(&self, id: u32) -> bool {
+        let mut state = self.state();
+        let Some(entry) = state.streams.get_mut(&id) else {
+            return false;
+        };
+        let first = !std::mem::replace(&mut entry.ended, true);
+        if entry.chunks.is_none() {
+            state.streams.remove(&id);
+        }
+        first
+    }
+
+    /// Either side has no more use for a stream. False when it is closed already.
+    pub(super) fn reset(&self, id: u32) -> bool {
+        let entry = self.state().streams.remove(&id);
+        entry.is_some_and(|entry| {
+            entry.flow.reset.cancel();
+            true
+        })
+    }
+
+    /// Whether anything may still be sent on a stream.
+    pub(super) fn is_open(&self, id: u32) -> bool {
+        self.state()
+            .streams
+            .get(&id)
+            .is_some_and(|entry| !entry.ended)
+    }
+
+    /// The peer speaks of windows, so it has them.
+    fn heed_windows(&self, state: &State) {
+        if !self.windows_heeded.swap(true, Ordering::Relaxed) {
+            for entry in state.streams.values() {
+                entry.flow.heed();
+            }
+        }
+    }
+
+    /// The peer's streams take another amount at first, those that are open too.
+    pub(super) fn initial_window(&self, size: u32) {
+        let mut state = self.state();
+        self.heed_windows(&state);
+        let delta = i64::from(size.min(i32::MAX.unsigned_abs())) - state.initial_window;
+        state.initial_window += delta;
+        for entry in state.streams.values() {
+            entry.flow.widen(delta);
+        }
+    }
+
+    /// The peer takes more of a stream, or of all together.
+    pub(super) fn widen(&self, id: u32, delta: u32) -> Result<(), Broken> {
+        let state = self.state();
+        self.heed_windows(&state);
+        if id == 0 {
+            self.whole.heed();
+            if !self.whole.widen(i64::from(delta)) {
+                let text = "it widens the connection's window beyond all measure".to_owned();
+                return Err(Broken::Protocol(text));
+            }
+            return Ok(());
+        }
+        let legal = state
+            .streams
+            .get(&id)
+            .is_none_or(|entry| entry.flow.widen(i64::from(delta)));
+        drop(state);
+        if !legal {
+            self.reset(id);
+            let status = reset::FLOW_CONTROL_ERROR;
+            self.control(Control::Reset { id, status });
+        }
+        Ok(())
+    }
+
+    /// The peer wants an answer. An answer to what this side never asked is none of its business.
+    pub(super) fn pinged(&self, id: u32) {
+        let theirs = if self.role == Role::Server { 1 } else { 0 };
+        if id % 2 == theirs {
+            self.control(Control::Ping(id));
+        }
+    }
+
+    /// Asks the peer for a sign of life, unless something waits to be sent to it anyway.
+    pub(super) fn heartbeat(&self) {
+        let mut state = self.state();
+        if state.control.is_empty() {
+            let ours = if self.role == Role::Server { 2 } else { 1 };
+            state.control.push_back(Control::Ping(ours));
+            drop(state);
+            self.news.notify_one();
+        }
+    }
+
+    /// Bytes for which there was room in the connection were not sent, because their stream was closed.
+    pub(super) fn unsent(&self, bytes: usize) {
+        self.whole.widen(i64::try_from(bytes).unwrap_or(0));
+    }
+
+    /// The greatest id of the peer's, for the farewell.
+    pub(super) fn last(&self) -> u32 {
+        self.state().last
+    }
+
+    /// There is no connection any more: nobody waits for room or for bytes.
+    pub(super) fn close(&self) {
+        for (_, entry) in self.state().streams.drain() {
+            entry.flow.reset.cancel();
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What goes out: answers first, then the pieces of streams in the order in which they came.
+
+use std::{convert::Infallible, sync::Arc};
+
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+};
+
+use super::{
+    Broken,
+    shared::{Control, Shared},
+};
+use crate::mux::{
+    frame::{Frame, data_head, reset},
+    headers::{Deflater, Headers},
+    pipe::{Piece, What},
+};
+
+/// So much is gathered before it is written, if there is so much.
+const BATCH: usize = 64 << 10;
+
+/// Writes until nothing more can come, says farewell, and waits to be dropped.
+pub(super) async fn run(
+    mut write: impl AsyncWrite + Unpin,
+    shared: &Arc<Shared>,
+    mut pieces: mpsc::Receiver<Piece>,
+) -> Result<Infallible, Broken> {
+    let mut deflater = Deflater::new();
+    let mut out = Vec::new();
+    let mut open = true;
+    loop {
+        let news = shared.news.notified();
+        tokio::pin!(news);
+        news.as_mut().enable();
+        answers(shared, &mut deflater, &mut out);
+        while out.len() < BATCH
+            && let Ok(next) = pieces.try_recv()
+        {
+            piece(next, shared, &mut deflater, &mut out);
+        }
+        if open && pieces.is_closed() && pieces.is_empty() {
+            open = false;
+            let last = shared.last();
+            Frame::GoAway { last, status: 0 }.encode(&mut out);
+        }
+        if !out.is_empty() {
+            write.write_all(&out).await?;
+            out.clear();
+            // A long piece must not be remembered by the memory that it took.
+            out.shrink_to(BATCH);
+            write.flush().await?;
+            if !open {
+                write.shutdown().await?;
+            }
+            continue;
+        }
+        // Cancel-safe, both: nothing is lost of a message or a notice that was not taken.
+        tokio::select! {
+            () = news => {}
+            next = pieces.recv(), if open => match next {
+                Some(next) => piece(next, shared, &mut deflater, &mut out),
+                None => continue,
+            },
+        }
+        if !open {
+            // Everything was said: whatever else is asked gets no answer.
+            shared.take_control();
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn answers(shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut Vec<u8>) {
+    for control in shared.take_control() {
+        let frame = match control {
+            Control::Open { id, headers } => Frame::SynStream {
+                id,
+                fin: false,
+                unidirectional: false,
+                block: deflater.block(&headers),
+            },
+            Control::Reply { id } => Frame::SynReply {
+                id,
+                fin: false,
+                block: deflater.block(&Headers::default()),
+            },
+            Control::Reset { id, status } => Frame::Reset { id, status },
+            Control::Ping(id) => Frame::Ping(id),
+            Control::WindowUpdate { id, delta } => Frame::WindowUpdate { id, delta },
+            Control::GoAway { protocol_error } => Frame::GoAway {
+                last: shared.last(),
+                status: u32::from(protocol_error),
+            },
+        };
+        frame.encode(out);
+    }
+}
+
+fn piece(piece: Piece, shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut Vec<u8>) {
+    // The stream's opening or the answer to it is among these, if it was not sent yet.
+    answers(shared, deflater, out);
+    let Piece { id, what } = piece;
+    match what {
+        What::Data(bytes) => {
+            if shared.is_open(id) {
+                out.extend_from_slice(&data_head(id, false, bytes.len()));
+                out.extend_from_slice(&bytes);
+            } else {
+                shared.unsent(bytes.len());
+            }
+        }
+        What::End => {
+            if shared.ended(id) {
+                out.extend_from_slice(&data_head(id, true, 0));
+            }
+        }
+        // Asked for by reading, with a frame of its own.
+        What::Heartbeat => {}
+        What::Reset => {
+            if shared.reset(id) {
+                let status = reset::CANCEL;
+                Frame::Reset { id, status }.encode(out);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Exec, Attach and PortForward: a request that can be honoured now, for a URL.
+
+use cri::v1;
+use tonic::Status;
+
+use crate::{
+    runtime::{Error, Runtime},
+    streaming::{
+        Request, Streams,
+        target::{AttachRequest, ExecRequest},
+    },
+};
+
+/// The most ports that one PortForward may name.
+const MAX_PORTS: usize = 1024;
+
+pub(super) fn exec(
+    runtime: &Runtime,
+    streams: &Streams,
+    request: v1::ExecRequest,
+) -> Result<String, Status> {
+    named(&request.container_id, "container_id")?;
+    if request.cmd.is_empty() {
+        return Err(Status::invalid_argument("cmd is missing"));
+    }
+    any_stream(request.stdin, request.stdout, request.stderr, request.tty)?;
+    let container = runtime.running(&request.container_id, "a process needs a running one")?;
+    url(
+        streams,
+        Request::Exec(ExecRequest {
+            container,
+            argv: request.cmd,
+            tty: request.tty,
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: request.stderr,
+        }),
+    )
+}
+
+pub(super) fn attach(
+    runtime: &Runtime,
+    streams: &Streams,
+    request: &v1::AttachRequest,
+) -> Result<String, Status> {
+    named(&request.container_id, "container_id")?;
+    any_stream(request.stdin, request.stdout, request.stderr, request.tty)?;
+    let container = runtime.running(&request.container_id, "only a running one has streams")?;
+    url(
+        streams,
+        Request::Attach(AttachRequest {
+            container,
+            tty: request.tty,
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: request.stderr,
+        }),
+    )
+}
+
+pub(super) fn port_forward(
+    runtime: &Runtime,
+    streams: &Streams,
+    request: &v1::PortForwardRequest,
+) -> Result<String, Status> {
+    named(&request.pod_sandbox_id, "pod_sandbox_id")?;
+    if request.port.len() > MAX_PORTS {
+        let text = format!("{} ports; {MAX_PORTS} are allowed", request.port.len());
+        return Err(Status::invalid_argument(text));
+    }
+    let port = |port: &i32| match u16::try_from(*port) {
+        Ok(port @ 1..) => Ok(port),
+        _ => Err(Status::invalid_argument(format!(
+            "{port} is no port: 1 to 65535 are"
+        ))),
+    };
+    let ports = request.port.iter().map(port).collect::<Result<_, _>>()?;
+    let sandbox = runtime.ready(&request.pod_sandbox_id, "port-forward")?;
+    url(streams, Request::PortForward { sandbox, ports })
+}
+
+fn named(id: &str, what: &str) -> Result<(), Status> {
+    if id.is_empty() {
+        return Err(Status::invalid_argument(format!("{what} is missing")));
+    }
+    Ok(())
+}
+
+/// What the CRI says of ExecRequest and AttachRequest: one of the three at least, and a terminal has one output.
+fn any_stream(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Result<(), Status> {
+    if tty && stderr {
+        let text = "tty and stderr cannot both be true: a terminal has one output";
+        return Err(Status::invalid_argument(text));
+    }
+    if !stdin && !stdout && !stderr {
+        let text = "one of stdin, stdout and stderr has to be true";
+        return Err(Status::invalid_argument(text));
+    }
+    Ok(())
+}
+
+fn url(streams: &Streams, request: Request) -> Result<String, Status> {
+    Ok(streams.url(request).map_err(Error::from)?)
+}

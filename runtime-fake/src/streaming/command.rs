@@ -1,0 +1,276 @@
+//! Exec and attach: a process's streams, and how it ended.
+
+use std::{collections::HashMap, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+};
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
+
+use super::{
+    negotiate::{Outcome, Spdy, Speech},
+    resize::Sizes,
+    status::{Ending, message},
+    target::{AttachRequest, ExecRequest, Reader, Session, Size, Target, Writer},
+};
+use crate::mux::{
+    Channels, Connection, Inlet, Outlet, Role, Stream, Tunnel, connect, pump_in, pump_out,
+    websocket_config,
+};
+
+/// What to run or to join.
+#[derive(Debug)]
+pub(super) enum Command {
+    Exec(ExecRequest),
+    Attach(AttachRequest),
+}
+
+/// Which streams a client asked for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+    tty: bool,
+}
+
+impl Command {
+    fn wanted(&self) -> Wanted {
+        match self {
+            Self::Exec(r) => Wanted {
+                stdin: r.stdin,
+                stdout: r.stdout,
+                stderr: r.stderr,
+                tty: r.tty,
+            },
+            Self::Attach(r) => Wanted {
+                stdin: r.stdin,
+                stdout: r.stdout,
+                stderr: r.stderr,
+                tty: r.tty,
+            },
+        }
+    }
+
+    async fn start(self, target: &dyn Target) -> Result<(Session, bool), String> {
+        let (session, is_exec) = match self {
+            Self::Exec(request) => (target.exec(request).await, true),
+            Self::Attach(request) => (target.attach(request).await, false),
+        };
+        match session {
+            Ok(session) => Ok((session, is_exec)),
+            Err(error) => Err(crate::chain(&error)),
+        }
+    }
+}
+
+/// The client's side of a command, whatever it is spoken over.
+struct Ends {
+    stdin: Option<Inlet>,
+    stdout: Option<Outlet>,
+    stderr: Option<Outlet>,
+    resize: Option<Inlet>,
+    error: Outlet,
+    outcome: Outcome,
+}
+
+/// Runs a command for the client at the other end of `io`, to the end of either.
+pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
+    io: T,
+    speech: Speech,
+    command: Command,
+    target: &dyn Target,
+    creation: Duration,
+) {
+    match speech {
+        Speech::Spdy(spdy) => over_spdy(io, spdy, command, target, creation).await,
+        Speech::Tunnelled(spdy) => {
+            let config = Some(websocket_config());
+            let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
+            over_spdy(Tunnel::new(socket), spdy, command, target, creation).await;
+        }
+        Speech::Channels {
+            codec,
+            half_close,
+            outcome,
+        } => {
+            let config = Some(websocket_config());
+            let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
+            let mut channels = Channels::new(socket, codec, half_close);
+            let wanted = command.wanted();
+            let ends = Ends {
+                stdin: wanted.stdin.then(|| channels.inlet(0)),
+                stdout: wanted.stdout.then(|| channels.outlet(1)),
+                stderr: wanted.stderr.then(|| channels.outlet(2)),
+                error: channels.outlet(3),
+                resize: wanted.tty.then(|| channels.inlet(4)),
+                outcome,
+            };
+            let talk = async {
+                // An empty message on the first channel that is written tells the client that it is connected.
+                let first = ends.stdout.as_ref().or(ends.stderr.as_ref());
+                let _ = first.unwrap_or(&ends.error).send(Bytes::new()).await;
+                run(command, ends, target).await;
+            };
+            super::http::converse(channels.run(), talk).await;
+        }
+    }
+}
+
+async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(
+    io: T,
+    spdy: Spdy,
+    command: Command,
+    target: &dyn Target,
+    creation: Duration,
+) {
+    let (connection, streams, driver) = connect(io, Role::Server);
+    let talk = async {
+        if let Some(ends) = gather(connection, streams, command.wanted(), spdy, creation).await {
+            run(command, ends, target).await;
+        }
+    };
+    super::http::converse(driver.run(), talk).await;
+}
+
+/// Waits for the streams that the client is to open. One that opens too few in time is told so, if it can be.
+async fn gather(
+    // Kept until all are there: without it the connection would end.
+    connection: Connection,
+    mut streams: mpsc::Receiver<Stream>,
+    wanted: Wanted,
+    spdy: Spdy,
+    creation: Duration,
+) -> Option<Ends> {
+    let mut missing = vec!["error"];
+    for (name, is_wanted) in [
+        ("stdin", wanted.stdin),
+        ("stdout", wanted.stdout),
+        ("stderr", wanted.stderr),
+        ("resize", wanted.tty && spdy.resize),
+    ] {
+        missing.extend(is_wanted.then_some(name));
+    }
+    let mut have: HashMap<&str, Stream> = HashMap::new();
+    let all = async {
+        while !missing.is_empty() {
+            let Some(stream) = streams.recv().await else {
+                return;
+            };
+            let kind = stream.headers.get("streamType").unwrap_or_default();
+            match missing.iter().position(|name| *name == kind) {
+                Some(n) => {
+                    have.insert(missing.swap_remove(n), stream);
+                }
+                None => stream.outlet.abort().await,
+            }
+        }
+    };
+    let in_time = tokio::time::timeout(creation, all).await.is_ok();
+    drop(connection);
+    let mut inlet = |name| have.remove(name).map(|stream| stream.inlet);
+    let (stdin, resize) = (inlet("stdin"), inlet("resize"));
+    let mut outlet = |name| have.remove(name).map(|stream| stream.outlet);
+    let ends = Ends {
+        stdin,
+        stdout: outlet("stdout"),
+        stderr: outlet("stderr"),
+        resize,
+        error: outlet("error")?,
+        outcome: spdy.outcome,
+    };
+    if in_time && missing.is_empty() {
+        return Some(ends);
+    }
+    let problem = format!(
+        "the client did not open its streams within {} s: {} missing",
+        creation.as_secs(),
+        missing.join(", ")
+    );
+    tell(ends.error, ends.outcome, &Ending::Failed(problem)).await;
+    None
+}
+
+async fn tell(error: Outlet, outcome: Outcome, ending: &Ending) {
+    if let Some(message) = message(outcome, ending) {
+        let _ = error.send(message).await;
+    }
+    error.end().await;
+}
+
+async fn run(command: Command, ends: Ends, target: &dyn Target) {
+    let (session, is_exec) = match command.start(target).await {
+        Ok(started) => started,
+        Err(problem) => return tell(ends.error, ends.outcome, &Ending::Failed(problem)).await,
+    };
+    let input = async {
+        tokio::join!(
+            feed(ends.stdin, session.stdin),
+            resize(ends.resize, session.resize),
+        );
+        std::future::pending::<()>().await;
+    };
+    let output = async {
+        let (.., ended) = tokio::join!(
+            drain(session.stdout, ends.stdout),
+            drain(session.stderr, ends.stderr),
+            session.ended,
+        );
+        ended
+    };
+    // Once it has ended and all that it wrote was sent, nothing that comes in is of interest any more.
+    let ended = tokio::select! {
+        ended = output => ended,
+        () = input => return,
+    };
+    let ending = match ended {
+        Ok(code) if is_exec => Ending::Code(code),
+        Ok(_) => Ending::Over,
+        Err(error) => Ending::Failed(crate::chain(&error)),
+    };
+    tell(ends.error, ends.outcome, &ending).await;
+}
+
+/// Gives a process its input. When it takes no more, the rest is dropped: the client's other streams must go on.
+async fn feed(inlet: Option<Inlet>, stdin: Option<Writer>) {
+    let Some(mut inlet) = inlet else {
+        return;
+    };
+    if let Some(mut stdin) = stdin
+        && pump_in(&mut inlet, &mut stdin).await.is_ok()
+    {
+        let _ = stdin.shutdown().await;
+    }
+    while inlet.next().await.is_some() {}
+}
+
+async fn resize(inlet: Option<Inlet>, sizes: Option<mpsc::Sender<Size>>) {
+    let Some(mut inlet) = inlet else {
+        return;
+    };
+    let mut text = Sizes::default();
+    while let Some(bytes) = inlet.next().await {
+        if let (Some(size), Some(sizes)) = (text.feed(&bytes), &sizes) {
+            // Nobody may want it any more.
+            let _ = sizes.send(size).await;
+        }
+    }
+}
+
+/// Sends what a process writes. When the client wants no more of it, the rest is dropped: the process must go on.
+async fn drain(reader: Option<Reader>, outlet: Option<Outlet>) {
+    let Some(mut reader) = reader else {
+        return;
+    };
+    if let Some(outlet) = outlet {
+        let sent = pump_out(&mut reader, &outlet).await;
+        outlet.end().await;
+        if sent.is_ok() {
+            return;
+        }
+    }
+    let mut nowhere = vec![0; 4 << 10];
+    while reader.read(&mut nowhere).await.is_ok_and(|n| n > 0) {}
+}

@@ -1,0 +1,196 @@
+//! Port-forward: connections of a client to ports of a pod, many over one connection.
+
+mod pairs;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
+use tokio_util::task::TaskTracker;
+
+use super::{negotiate::Speech, target::Target};
+use crate::{
+    id::SandboxId,
+    mux::{
+        Channels, Connection, Inlet, Outlet, Role, Stream, Tunnel, connect, pump_in, pump_out,
+        websocket_config,
+    },
+};
+use pairs::{Added, Pairs, Part};
+
+/// Where connections go.
+#[derive(Clone)]
+pub(super) struct Pod {
+    pub(super) target: Arc<dyn Target>,
+    pub(super) sandbox: SandboxId,
+    /// Whoever waits for these waits for every forward's end.
+    pub(super) tasks: TaskTracker,
+}
+
+/// Forwards for the client at the other end of `io`, until that goes away.
+pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
+    io: T,
+    speech: Speech,
+    pod: Pod,
+    ports: &[u16],
+    creation: Duration,
+) {
+    match speech {
+        Speech::Spdy(_) => over_spdy(io, pod, creation).await,
+        Speech::Tunnelled(_) => {
+            let config = Some(websocket_config());
+            let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
+            over_spdy(Tunnel::new(socket), pod, creation).await;
+        }
+        Speech::Channels { codec, .. } => {
+            let config = Some(websocket_config());
+            let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
+            let mut channels = Channels::new(socket, codec, false);
+            let mut forwards = JoinSet::new();
+            for (n, port) in (0..).zip(ports) {
+                let (data, error) = (2 * n, 2 * n + 1);
+                let inlet = channels.inlet(data);
+                let (outlet, error) = (channels.outlet(data), channels.outlet(error));
+                let forward = channel(pod.clone(), *port, inlet, outlet, error);
+                forwards.spawn(pod.tasks.track_future(forward));
+            }
+            let talk = async { while forwards.join_next().await.is_some() {} };
+            super::http::converse(channels.run(), talk).await;
+        }
+    }
+}
+
+/// Each channel begins with the port that it is for.
+async fn channel(pod: Pod, port: u16, inlet: Inlet, outlet: Outlet, error: Outlet) {
+    let name = Bytes::copy_from_slice(&port.to_le_bytes());
+    for outlet in [&outlet, &error] {
+        if outlet.send(name.clone()).await.is_err() {
+            return;
+        }
+    }
+    forward(pod, port, inlet, outlet, error, false).await;
+}
+
+async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(io: T, pod: Pod, creation: Duration) {
+    let (connection, streams, driver) = connect(io, Role::Server);
+    let talk = forwards(connection, streams, pod, creation);
+    super::http::converse(driver.run(), talk).await;
+}
+
+async fn forwards(
+    // Kept: without it the connection would end with the last stream.
+    _connection: Connection,
+    mut streams: mpsc::Receiver<Stream>,
+    pod: Pod,
+    creation: Duration,
+) {
+    let mut pairs: Pairs<Stream> = Pairs::default();
+    let mut forwards = JoinSet::new();
+    loop {
+        let late = pairs
+            .first()
+            .map(|first| Instant::from_std(first) + creation);
+        let stream = tokio::select! {
+            stream = streams.recv() => match stream {
+                Some(stream) => stream,
+                None => return,
+            },
+            Some(_) = forwards.join_next() => continue,
+            () = until(late) => {
+                for (part, stream) in pairs.late(std::time::Instant::now(), creation) {
+                    if part == Part::Error {
+                        let text = "the stream for data was not opened in time";
+                        let _ = stream.outlet.send(Bytes::from_static(text.as_bytes())).await;
+                    }
+                    stream.outlet.abort().await;
+                }
+                continue;
+            }
+        };
+        let header = |name| stream.headers.get(name);
+        let part = Part::named(header("streamType").unwrap_or_default());
+        let port: Option<u16> = header("port").and_then(|port| port.parse().ok());
+        let (Some(part), Some(port @ 1..)) = (part, port) else {
+            stream.outlet.abort().await;
+            continue;
+        };
+        let key = pairs::key(header("requestID"), part, stream.id);
+        match pairs.add(key, part, stream, std::time::Instant::now()) {
+            Added::Pair { data, error } => {
+                let Stream { inlet, outlet, .. } = data;
+                let forward = forward(pod.clone(), port, inlet, outlet, error.outlet, true);
+                forwards.spawn(pod.tasks.track_future(forward));
+            }
+            Added::Half => {}
+            Added::Twice(stream) => stream.outlet.abort().await,
+        }
+    }
+}
+
+async fn until(late: Option<Instant>) {
+    match late {
+        Some(late) => tokio::time::sleep_until(late).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One connection. `half_close` says whether the client can end its half alone; one that cannot is waited for no more
+/// once the pod has ended its own.
+async fn forward(
+    pod: Pod,
+    port: u16,
+    mut inlet: Inlet,
+    outlet: Outlet,
+    error: Outlet,
+    half_close: bool,
+) {
+    let connected = tokio::select! {
+        connected = pod.target.connect(&pod.sandbox, port) => connected,
+        () = outlet.gone() => return,
+    };
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(problem) => {
+            let pod = pod.sandbox.short();
+            let text = format!(
+                "failed to connect to port {port} of pod {pod}: {}",
+                crate::chain(&problem)
+            );
+            let _ = error.send(text.into()).await;
+            error.end().await;
+            return outlet.abort().await;
+        }
+    };
+    let (mut read, mut write) = tokio::io::split(connection);
+    let upward = async {
+        if pump_in(&mut inlet, &mut write).await.is_ok() {
+            let _ = write.shutdown().await;
+        }
+        // A pod that takes no more is not in the way of the client's other streams.
+        while inlet.next().await.is_some() {}
+    };
+    let downward = pump_out(&mut read, &outlet);
+    tokio::pin!(upward, downward);
+    // The first to end is not asked again.
+    let (downward_ended, upward_ended) = tokio::select! {
+        ended = &mut downward => (ended, false),
+        () = &mut upward => (downward.await, true),
+    };
+    if let Err(problem) = downward_ended {
+        let text = format!("port {port} of pod {}: {problem}", pod.sandbox.short());
+        let _ = error.send(text.into()).await;
+        error.end().await;
+        return outlet.abort().await;
+    }
+    error.end().await;
+    outlet.end().await;
+    if half_close && !upward_ended {
+        upward.await;
+    }
+}

@@ -1,0 +1,272 @@
+//! Who knocks: a token redeemed, a protocol agreed on, and the connection handed on. Everybody else hears that there is
+//! nothing.
+
+use std::{
+    convert::Infallible,
+    fmt::Display,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hyper::{
+    Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderMap, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+    upgrade::OnUpgrade,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Streams as Settings;
+
+use super::{
+    Request, Streams,
+    command::{self, Command},
+    forward::{self, Pod},
+    negotiate::{Agreed, Asked, Refused, Speech, negotiate},
+    target::Target,
+    watch,
+};
+
+/// How long a client may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How many may be doing so at once.
+const KNOCKERS: usize = 256;
+/// How long a client may take to close a connection over which everything was said.
+const LINGER: Duration = Duration::from_secs(5);
+/// The most ports that have channels: their numbers have to fit into a byte, in text too.
+const MAX_PORTS: usize = 64;
+
+const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
+
+/// What a token was redeemed for, and how it will be spoken of.
+struct Accepted {
+    request: Request,
+    speech: Speech,
+    upgrade: OnUpgrade,
+}
+
+/// Serves until it is dropped, with every connection.
+pub(super) async fn serve(
+    listener: TcpListener,
+    streams: Streams,
+    settings: Settings,
+    target: Arc<dyn Target>,
+    tasks: TaskTracker,
+) {
+    let knockers = Arc::new(Semaphore::new(KNOCKERS));
+    let mut connections = JoinSet::new();
+    loop {
+        // Cancel-safe, both.
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let client = match accepted {
+            Ok((client, _)) => client,
+            Err(error) => {
+                // Most likely there are too many open files: others have to close some first.
+                tracing::warn!(%error, "the stream server could not take a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        // More than these are turned away: each would hold a descriptor for as long as it likes to say nothing.
+        let Ok(knocker) = knockers.clone().try_acquire_owned() else {
+            continue;
+        };
+        let (streams, pods) = (streams.clone(), tasks.clone());
+        let target = target.clone();
+        connections.spawn(tasks.track_future(async move {
+            let accepted = knock(client, &streams).await;
+            drop(knocker);
+            if let Some(accepted) = accepted {
+                hand_on(accepted, settings, target, pods).await;
+            }
+        }));
+    }
+}
+
+async fn knock(client: TcpStream, streams: &Streams) -> Option<Accepted> {
+    // What is typed should be seen at once.
+    let _ = client.set_nodelay(true);
+    let slot = Mutex::new(None);
+    let service = service_fn(async |request| {
+        let (response, accepted) = answer(request, streams);
+        if accepted.is_some() {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = accepted;
+        }
+        Ok::<_, Infallible>(response)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(16 << 10)
+        .serve_connection(TokioIo::new(client), service)
+        .with_upgrades();
+    match tokio::time::timeout(PATIENCE, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a client of the stream server spoke no HTTP"),
+        Err(_) => return None,
+    }
+    slot.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn answer(
+    mut request: hyper::Request<Incoming>,
+    streams: &Streams,
+) -> (Response<String>, Option<Accepted>) {
+    let Some(redeemed) = streams.redeem(request.uri().path()) else {
+        return (say(StatusCode::NOT_FOUND, String::new()), None);
+    };
+    let headers = request.headers();
+    let agreed = match agree(&redeemed, headers) {
+        Ok(agreed) => agreed,
+        Err((status, text)) => return (say(status, text), None),
+    };
+    let response = welcome(&agreed, headers);
+    let upgrade = hyper::upgrade::on(&mut request);
+    let accepted = Accepted {
+        request: redeemed,
+        speech: agreed.speech,
+        upgrade,
+    };
+    (response, Some(accepted))
+}
+
+fn agree(redeemed: &Request, headers: &HeaderMap) -> Result<Agreed, (StatusCode, String)> {
+    let agreed = negotiate(redeemed.kind(), &asked(headers)).map_err(|refused| {
+        let status = match refused {
+            Refused::NotAnUpgrade | Refused::BrokenHandshake => StatusCode::BAD_REQUEST,
+            Refused::UnknownProtocols { .. } => StatusCode::FORBIDDEN,
+        };
+        (status, refused.to_string())
+    })?;
+    if let (Request::PortForward { ports, .. }, Speech::Channels { .. }) = (redeemed, agreed.speech)
+        && !(1..=MAX_PORTS).contains(&ports.len())
+    {
+        let text = format!(
+            "the PortForward call has to name 1 to {MAX_PORTS} ports for this protocol, not {}",
+            ports.len()
+        );
+        return Err((StatusCode::BAD_REQUEST, text));
+    }
+    Ok(agreed)
+}
+
+fn asked(headers: &HeaderMap) -> Asked<'_> {
+    fn all<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
+        let values = headers.get_all(name).into_iter();
+        values.filter_map(|value| value.to_str().ok()).collect()
+    }
+    let one = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    Asked {
+        connection: all(headers, "connection"),
+        upgrade: one(header::UPGRADE),
+        stream_protocols: all(headers, STREAM_PROTOCOL),
+        websocket_protocols: all(headers, "sec-websocket-protocol"),
+        websocket_version: one(header::SEC_WEBSOCKET_VERSION),
+        websocket_key: one(header::SEC_WEBSOCKET_KEY),
+    }
+}
+
+fn say(status: StatusCode, text: String) -> Response<String> {
+    let mut response = Response::new(text);
+    *response.status_mut() = status;
+    response
+}
+
+fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
+    let mut response = say(StatusCode::SWITCHING_PROTOCOLS, String::new());
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    let (upgrade, name) = match agreed.speech {
+        Speech::Spdy(_) => ("SPDY/3.1", STREAM_PROTOCOL),
+        Speech::Tunnelled(_) | Speech::Channels { .. } => ("websocket", "sec-websocket-protocol"),
+    };
+    headers.insert(header::UPGRADE, HeaderValue::from_static(upgrade));
+    // It is one of those that are spoken here, so it can be a header.
+    if let Some(Ok(protocol)) = agreed.protocol.as_deref().map(HeaderValue::from_str) {
+        headers.insert(name, protocol);
+    }
+    if let Some(key) = asked.get(header::SEC_WEBSOCKET_KEY)
+        && let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
+        && upgrade == "websocket"
+    {
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    response
+}
+
+async fn hand_on(
+    accepted: Accepted,
+    settings: Settings,
+    target: Arc<dyn Target>,
+    tasks: TaskTracker,
+) {
+    let Accepted {
+        request,
+        speech,
+        upgrade,
+    } = accepted;
+    let kind = request.kind().path();
+    let parts = match upgrade.await.map(|up| up.downcast::<TokioIo<TcpStream>>()) {
+        Ok(Ok(parts)) => parts,
+        Ok(Err(_)) => return,
+        Err(error) => return tracing::debug!(%error, kind, "an upgrade failed"),
+    };
+    let (io, watch) = watch::watched(parts.io.into_inner(), parts.read_buf);
+    let served = async {
+        match request {
+            Request::Exec(request) => {
+                let command = Command::Exec(request);
+                command::serve(io, speech, command, &*target, settings.creation).await;
+            }
+            Request::Attach(request) => {
+                let command = Command::Attach(request);
+                command::serve(io, speech, command, &*target, settings.creation).await;
+            }
+            Request::PortForward { sandbox, ports } => {
+                let pod = Pod {
+                    target: target.clone(),
+                    sandbox,
+                    tasks,
+                };
+                forward::serve(io, speech, pod, &ports, settings.creation).await;
+            }
+        }
+    };
+    // What is served has nothing that may not be dropped: the client's streams end, as when it had gone.
+    tokio::select! {
+        () = served => {}
+        () = watch.idle(settings.idle) => tracing::debug!(kind, "closed an idle connection"),
+    }
+}
+
+/// Talks over a connection while it is driven. When everything was said, what is still to be sent is; when the client
+/// goes away first, the talk is dropped.
+pub(super) async fn converse<E: Display>(
+    driven: impl Future<Output = Result<(), E>>,
+    talk: impl Future<Output = ()>,
+) {
+    tokio::pin!(driven);
+    // Neither is asked again once it has ended.
+    tokio::select! {
+        ended = &mut driven => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a client's connection ended early");
+            }
+            return;
+        }
+        () = talk => {}
+    }
+    let _ = tokio::time::timeout(LINGER, driven).await;
+}

@@ -1,0 +1,303 @@
+//! Which protocol a client and this server speak, from the headers of its request ◆
+//!
+//! | upgrade | header | exec and attach | port-forward |
+//! |---|---|---|---|
+//! | SPDY/3.1 | X-Stream-Protocol-Version | v4 to v1, or none for v1 | portforward.k8s.io, or none |
+//! | websocket | Sec-WebSocket-Protocol | v5, v4, v1 and their base64, or none for v1; SPDY/3.1+… | SPDY/3.1+portforward.k8s.io; v4, its base64, or none for channels |
+
+use super::token::Kind;
+use crate::mux::Codec;
+
+/// How the outcome of a command is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// As a Status in JSON, also of success (v4 and later).
+    Json,
+    /// As a sentence, of a failure only.
+    Text,
+}
+
+/// How both sides will speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speech {
+    /// SPDY on the connection itself.
+    Spdy(Spdy),
+    /// SPDY in the messages of a WebSocket.
+    Tunnelled(Spdy),
+    /// Channels of a WebSocket.
+    Channels {
+        codec: Codec,
+        half_close: bool,
+        outcome: Outcome,
+    },
+}
+
+/// What is spoken over SPDY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spdy {
+    pub(super) outcome: Outcome,
+    /// Whether a client with a terminal opens a stream for its sizes (v3 and later).
+    pub(super) resize: bool,
+}
+
+/// What both sides agree on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Agreed {
+    pub(super) speech: Speech,
+    /// The name to be repeated to the client, if it gave any.
+    pub(super) protocol: Option<String>,
+}
+
+/// Why not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("this URL is for an upgrade to SPDY/3.1 or websocket")]
+    NotAnUpgrade,
+    #[error("none of the protocols {offered:?} is spoken here; these are: {spoken}")]
+    UnknownProtocols {
+        offered: Vec<String>,
+        spoken: String,
+    },
+    #[error("the WebSocket's handshake is not of version 13 or has no key")]
+    BrokenHandshake,
+}
+
+/// What of a request's headers counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Asked<'a> {
+    /// All values of Connection.
+    pub(super) connection: Vec<&'a str>,
+    pub(super) upgrade: Option<&'a str>,
+    /// All values of X-Stream-Protocol-Version.
+    pub(super) stream_protocols: Vec<&'a str>,
+    /// All values of Sec-WebSocket-Protocol.
+    pub(super) websocket_protocols: Vec<&'a str>,
+    pub(super) websocket_version: Option<&'a str>,
+    pub(super) websocket_key: Option<&'a str>,
+}
+
+const TUNNEL: &str = "SPDY/3.1+";
+const V4: &str = "v4.channel.k8s.io";
+const PORT_FORWARD: &str = "portforward.k8s.io";
+
+fn spdy(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Exec | Kind::Attach => &[
+            V4,
+            "v3.channel.k8s.io",
+            "v2.channel.k8s.io",
+            "channel.k8s.io",
+        ],
+        Kind::PortForward => &[PORT_FORWARD],
+    }
+}
+
+fn channels(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Exec | Kind::Attach => &[
+            "v5.channel.k8s.io",
+            V4,
+            "v4.base64.channel.k8s.io",
+            "channel.k8s.io",
+            "base64.channel.k8s.io",
+        ],
+        Kind::PortForward => &[V4, "v4.base64.channel.k8s.io"],
+    }
+}
+
+/// Chooses the first of the client's protocols that is spoken here.
+pub(super) fn negotiate(kind: Kind, asked: &Asked<'_>) -> Result<Agreed, Refused> {
+    let upgrades = listed(&asked.connection).any(|word| word.eq_ignore_ascii_case("upgrade"));
+    let upgrade = asked.upgrade.filter(|_| upgrades).unwrap_or_default();
+    if upgrade.eq_ignore_ascii_case("SPDY/3.1") {
+        let offered: Vec<&str> = listed(&asked.stream_protocols).collect();
+        return over_spdy(kind, &offered);
+    }
+    if upgrade.eq_ignore_ascii_case("websocket") {
+        if asked.websocket_version != Some("13") || asked.websocket_key.is_none() {
+            return Err(Refused::BrokenHandshake);
+        }
+        let offered: Vec<&str> = listed(&asked.websocket_protocols).collect();
+        return over_websocket(kind, &offered);
+    }
+    Err(Refused::NotAnUpgrade)
+}
+
+/// The words of headers that are lists.
+fn listed<'a>(values: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+    let words = values.iter().flat_map(|value| value.split(','));
+    words.map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn over_spdy(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
+    if offered.is_empty() {
+        // Clients of old name none and mean the first.
+        let speech = Speech::Spdy(spoken_over_spdy("channel.k8s.io"));
+        let protocol = None;
+        return Ok(Agreed { speech, protocol });
+    }
+    let name = offered.iter().find(|name| spdy(kind).contains(name));
+    let name = name.ok_or_else(|| none_of(offered, spdy(kind).join(", ")))?;
+    Ok(Agreed {
+        speech: Speech::Spdy(spoken_over_spdy(name)),
+        protocol: Some((*name).to_owned()),
+    })
+}
+
+fn spoken_over_spdy(name: &str) -> Spdy {
+    Spdy {
+        outcome: if name == V4 {
+            Outcome::Json
+        } else {
+            Outcome::Text
+        },
+        resize: name == V4 || name == "v3.channel.k8s.io",
+    }
+}
+
+fn over_websocket(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
+    if offered.is_empty() {
+        let speech = channel_speech("channel.k8s.io");
+        let protocol = None;
+        return Ok(Agreed { speech, protocol });
+    }
+    for name in offered {
+        let inner = name
+            .strip_prefix(TUNNEL)
+            .filter(|name| spdy(kind).contains(name));
+        let speech = match inner {
+            Some(inner) => Speech::Tunnelled(spoken_over_spdy(inner)),
+            None if channels(kind).contains(name) => channel_speech(name),
+            None => continue,
+        };
+        let protocol = Some((*name).to_owned());
+        return Ok(Agreed { speech, protocol });
+    }
+    let tunnelled = spdy(kind).iter().map(|name| format!("{TUNNEL}{name}"));
+    let spoken = channels(kind).iter().map(ToString::to_string);
+    let spoken: Vec<String> = spoken.chain(tunnelled).collect();
+    Err(none_of(offered, spoken.join(", ")))
+}
+
+fn channel_speech(name: &str) -> Speech {
+    Speech::Channels {
+        codec: if name.contains("base64") {
+            Codec::Base64
+        } else {
+            Codec::Binary
+        },
+        half_close: name.starts_with("v5."),
+        outcome: if name.starts_with('v') {
+            Outcome::Json
+        } else {
+            Outcome::Text
+        },
+    }
+}
+
+/// As much of what was offered as fits into a sentence.
+fn none_of(offered: &[&str], spoken: String) -> Refused {
+    let short = |name: &&str| name.chars().take(64).collect();
+    Refused::UnknownProtocols {
+        offered: offered.iter().take(8).map(short).collect(),
+        spoken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    fn asked<'a>(upgrade: &'a str, protocols: &[&'a str]) -> Asked<'a> {
+        Asked {
+            connection: vec!["keep-alive, Upgrade"],
+            upgrade: Some(upgrade),
+            stream_protocols: protocols.to_vec(),
+            websocket_protocols: protocols.to_vec(),
+            websocket_version: Some("13"),
+            websocket_key: Some("dGhlIHNhbXBsZSBub25jZQ=="),
+        }
+    }
+
+    const fn v(outcome: Outcome, resize: bool) -> Spdy {
+        Spdy { outcome, resize }
+    }
+
+    const fn c(codec: Codec, half_close: bool, outcome: Outcome) -> Speech {
+        Speech::Channels {
+            codec,
+            half_close,
+            outcome,
+        }
+    }
+
+    use Codec::{Base64, Binary};
+    use Kind::{Attach, Exec, PortForward};
+    use Outcome::{Json, Text};
+
+    #[rstest]
+    #[case::kubectl(Exec, "SPDY/3.1", &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"], Speech::Spdy(v(Json, true)), Some("v4.channel.k8s.io"))]
+    #[case::in_one_line(Attach, "spdy/3.1", &["v9.channel.k8s.io, v3.channel.k8s.io"], Speech::Spdy(v(Text, true)), Some("v3.channel.k8s.io"))]
+    #[case::v2(Exec, "SPDY/3.1", &["v2.channel.k8s.io"], Speech::Spdy(v(Text, false)), Some("v2.channel.k8s.io"))]
+    #[case::of_old(Exec, "SPDY/3.1", &[], Speech::Spdy(v(Text, false)), None)]
+    #[case::ports(PortForward, "SPDY/3.1", &["portforward.k8s.io"], Speech::Spdy(v(Text, false)), Some("portforward.k8s.io"))]
+    #[case::v5(Exec, "websocket", &["v5.channel.k8s.io"], c(Binary, true, Json), Some("v5.channel.k8s.io"))]
+    #[case::v4(Exec, "WebSocket", &["v4.channel.k8s.io, v5.channel.k8s.io"], c(Binary, false, Json), Some("v4.channel.k8s.io"))]
+    #[case::base64(Exec, "websocket", &["v4.base64.channel.k8s.io"], c(Base64, false, Json), Some("v4.base64.channel.k8s.io"))]
+    #[case::base64_of_old(Exec, "websocket", &["base64.channel.k8s.io"], c(Base64, false, Text), Some("base64.channel.k8s.io"))]
+    #[case::no_name(Exec, "websocket", &[], c(Binary, false, Text), None)]
+    #[case::tunnel(PortForward, "websocket", &["SPDY/3.1+portforward.k8s.io"], Speech::Tunnelled(v(Text, false)), Some("SPDY/3.1+portforward.k8s.io"))]
+    #[case::a_command_in_a_tunnel(Exec, "websocket", &["SPDY/3.1+v4.channel.k8s.io"], Speech::Tunnelled(v(Json, true)), Some("SPDY/3.1+v4.channel.k8s.io"))]
+    #[case::port_channels(PortForward, "websocket", &["v4.channel.k8s.io"], c(Binary, false, Json), Some("v4.channel.k8s.io"))]
+    fn agreed(
+        #[case] kind: Kind,
+        #[case] upgrade: &str,
+        #[case] protocols: &[&str],
+        #[case] speech: Speech,
+        #[case] protocol: Option<&str>,
+    ) {
+        let protocol = protocol.map(str::to_owned);
+        let agreed = negotiate(kind, &asked(upgrade, protocols));
+        assert_eq!(agreed, Ok(Agreed { speech, protocol }));
+    }
+
+    #[rstest]
+    #[case::ports_are_no_commands(PortForward, "SPDY/3.1", &["v4.channel.k8s.io"])]
+    #[case::v5_is_for_websockets(Exec, "SPDY/3.1", &["v5.channel.k8s.io"])]
+    #[case::another_tunnel(Exec, "websocket", &["SPDY/3.1+portforward.k8s.io"])]
+    #[case::ports_have_no_v5(PortForward, "websocket", &["v5.channel.k8s.io"])]
+    fn no_protocol(#[case] kind: Kind, #[case] upgrade: &str, #[case] protocols: &[&str]) {
+        let refused = negotiate(kind, &asked(upgrade, protocols)).unwrap_err();
+        assert!(
+            matches!(refused, Refused::UnknownProtocols { .. }),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn no_upgrade() {
+        let none = Asked::default();
+        assert_eq!(negotiate(Exec, &none), Err(Refused::NotAnUpgrade));
+        assert_eq!(
+            negotiate(Exec, &asked("h2c", &[])),
+            Err(Refused::NotAnUpgrade)
+        );
+        let mut asked = asked("SPDY/3.1", &[]);
+        asked.connection = vec!["keep-alive"];
+        assert_eq!(negotiate(Exec, &asked), Err(Refused::NotAnUpgrade));
+    }
+
+    #[test]
+    fn no_websocket() {
+        let mut old = asked("websocket", &[]);
+        old.websocket_version = Some("8");
+        assert_eq!(negotiate(Exec, &old), Err(Refused::BrokenHandshake));
+        let mut keyless = asked("websocket", &[]);
+        keyless.websocket_key = None;
+        assert_eq!(negotiate(Exec, &keyless), Err(Refused::BrokenHandshake));
+    }
+}

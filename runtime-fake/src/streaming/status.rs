@@ -1,0 +1,86 @@
+//! How a command's end is told on the error stream: a Kubernetes `Status` in JSON, or a sentence (Kubernetes 1.36,
+//! `k8s.io/cri-streaming`, remotecommand) ◆
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::negotiate::Outcome;
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// With an exit code.
+    Code(i32),
+    /// The streams of something that ended, or was left, whatever its exit code.
+    Over,
+    /// It could not be run, or what it did could not be followed.
+    Failed(String),
+}
+
+/// What is sent; nothing for a success where only failures are told.
+pub(super) fn message(outcome: Outcome, ending: &Ending) -> Option<Bytes> {
+    let text = match ending {
+        Ending::Code(0) | Ending::Over => None,
+        Ending::Code(code) => Some(format!("command terminated with exit code {code}")),
+        Ending::Failed(problem) => Some(problem.clone()),
+    };
+    if outcome == Outcome::Text {
+        return text.map(Bytes::from);
+    }
+    let status = match (ending, text) {
+        (Ending::Code(code), Some(text)) => json!({
+            "metadata": {},
+            "status": "Failure",
+            "message": text,
+            "reason": "NonZeroExitCode",
+            "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
+        }),
+        (_, Some(text)) => json!({
+            "metadata": {},
+            "status": "Failure",
+            "message": format!("Internal error occurred: {text}"),
+            "reason": "InternalError",
+            "details": {"causes": [{"message": text}]},
+            "code": 500,
+        }),
+        (_, None) => json!({"metadata": {}, "status": "Success"}),
+    };
+    Some(status.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[rstest]
+    #[case::well(Ending::Code(0), json!({"metadata": {}, "status": "Success"}))]
+    #[case::left(Ending::Over, json!({"metadata": {}, "status": "Success"}))]
+    #[case::badly(Ending::Code(3), json!({
+        "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
+        "message": "command terminated with exit code 3",
+        "details": {"causes": [{"reason": "ExitCode", "message": "3"}]},
+    }))]
+    #[case::not_at_all(Ending::Failed("no such file".into()), json!({
+        "metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500,
+        "message": "Internal error occurred: no such file",
+        "details": {"causes": [{"message": "no such file"}]},
+    }))]
+    fn in_json(#[case] ending: Ending, #[case] status: Value) {
+        let message = message(Outcome::Json, &ending).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&message).unwrap(), status);
+    }
+
+    #[rstest]
+    #[case(Ending::Code(0), None)]
+    #[case(Ending::Over, None)]
+    #[case(Ending::Code(3), Some("command terminated with exit code 3"))]
+    #[case(Ending::Failed("no such file".into()), Some("no such file"))]
+    fn in_words(#[case] ending: Ending, #[case] text: Option<&'static str>) {
+        assert_eq!(message(Outcome::Text, &ending), text.map(Bytes::from));
+    }
+}

@@ -1,0 +1,209 @@
+//! Clients that do not keep to the rules: each has a token, and none does the server any harm.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use rstest::rstest;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{
+    Fixture,
+    client::{Client, V4, command, spdy, websocket},
+    fixture, in_time,
+};
+use crate::mux::{Headers, Role, connect};
+
+/// Serves one that keeps to them.
+async fn still_serves(fixture: &Fixture) {
+    let url = fixture.exec(&["say", "fine"], "oe");
+    let mut client = command(&url, "SPDY v4.channel.k8s.io", "oe").await;
+    assert_eq!(Client::all(&mut client.stdout).await, "fine");
+    drop(client);
+    fixture.nothing_left().await;
+}
+
+/// Reads until the server closes.
+async fn until_closed(mut io: TcpStream) {
+    let mut nowhere = vec![0; 64 << 10];
+    let closed = async { while io.read(&mut nowhere).await.is_ok_and(|n| n > 0) {} };
+    in_time("the connection to be closed", closed).await;
+}
+
+fn syn(id: u32) -> Vec<u8> {
+    let [a, b, c, d] = id.to_be_bytes();
+    vec![0x80, 3, 0, 1, 0, 0, 0, 10, a, b, c, d, 0, 0, 0, 0, 0, 0]
+}
+
+#[rstest]
+#[case::noise(b"\xde\xad\xbe\xef\xde\xad\xbe\xef and so on and so on".to_vec())]
+#[case::http_again(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec())]
+#[case::another_version(vec![0x80, 2, 0, 1, 0, 0, 0, 0])]
+#[case::a_control_frame_of_16_mib(vec![0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff])]
+#[case::no_stream(vec![0, 0, 0, 0, 0, 0, 0, 1, b'x'])]
+#[case::no_headers(syn(1))]
+#[case::headers_that_cannot_be_inflated([&[0x80, 3, 0, 1, 0, 0, 0, 14][..], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]].concat())]
+#[case::settings_without_end(vec![0x80, 3, 0, 4, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff])]
+#[case::a_window_beyond_all_measure([0x80, 3, 0, 9, 0, 0, 0, 8, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff].repeat(3))]
+#[tokio::test]
+async fn no_spdy(#[case] bytes: Vec<u8>) {
+    let fixture = fixture().await;
+    let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
+    io.write_all(&bytes).await.unwrap();
+    until_closed(io).await;
+    still_serves(&fixture).await;
+}
+
+#[tokio::test]
+async fn data_for_nobody_is_dropped_however_long() {
+    let fixture = fixture().await;
+    let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
+    io.write_all(&[0, 0, 0, 9, 0, 0xff, 0xff, 0xff])
+        .await
+        .unwrap();
+    let (mut read, mut write) = io.split();
+    let sent = async {
+        for _ in 0..255 {
+            write.write_all(&[0; 64 << 10]).await.unwrap();
+        }
+    };
+    // It tells of the room that is free again.
+    let told = async {
+        let mut update = [0; 16];
+        read.read_exact(&mut update).await.unwrap();
+        assert_eq!(update[..8], [0x80, 3, 0, 9, 0, 0, 0, 8]);
+    };
+    in_time("all of it", async { tokio::join!(sent, told) }).await;
+    drop(io);
+    still_serves(&fixture).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_streams() {
+    let fixture = fixture().await;
+    for (url, protocol) in [
+        (fixture.exec(&["cat"], "io"), V4),
+        (fixture.ports(&[]), "portforward.k8s.io"),
+    ] {
+        let io = spdy(&url, protocol).await;
+        let (connection, _, driver) = connect(io, Role::Client);
+        let driving = tokio::spawn(driver.run());
+        let port = [("streamType", "data"), ("port", "7")];
+        let streams: Vec<_> = (0..10_000)
+            .map(|_| connection.open(Headers::of(&port)))
+            .collect();
+        // The last ones are refused: there are too many, or they make no sense.
+        in_time("a reset", streams[9_999].outlet.gone()).await;
+        driving.abort();
+        fixture.nothing_left().await;
+    }
+    still_serves(&fixture).await;
+}
+
+#[tokio::test]
+async fn the_same_stream_twice_ends_the_connection() {
+    let fixture = fixture().await;
+    let (client, server) = tokio::io::duplex(1 << 20);
+    // What a proper client sends for its first stream, with the id set back.
+    let (connection, _, driver) = connect(client, Role::Client);
+    let first = connection.open(Headers::of(&[("streamType", "error")]));
+    let driving = tokio::spawn(driver.run());
+    let (mut server, mut frame) = (server, vec![0; 8]);
+    server.read_exact(&mut frame).await.unwrap();
+    let length = usize::from(frame[7]);
+    frame.resize(8 + length, 0);
+    server.read_exact(&mut frame[8..]).await.unwrap();
+    drop(first);
+    driving.abort();
+    let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
+    io.write_all(&frame).await.unwrap();
+    io.write_all(&frame).await.unwrap();
+    until_closed(io).await;
+    still_serves(&fixture).await;
+}
+
+#[tokio::test]
+async fn questions_without_end_whose_answers_nobody_reads() {
+    let fixture = fixture().await;
+    let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
+    let pings = [0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1].repeat(1 << 10);
+    let asked = async { while io.write_all(&pings).await.is_ok() {} };
+    in_time("to be cut off", asked).await;
+    still_serves(&fixture).await;
+}
+
+#[tokio::test]
+async fn a_websocket_message_that_is_too_long() {
+    use futures_util::{SinkExt as _, StreamExt as _};
+    use tokio_tungstenite::tungstenite::Message;
+    let fixture = fixture().await;
+    let mut socket = websocket(&fixture.exec(&["cat"], "io"), "v5.channel.k8s.io").await;
+    let long = Message::Binary(vec![0; 3 << 19].into());
+    let _ = socket.send(long).await;
+    let closed = async { while let Some(Ok(_)) = socket.next().await {} };
+    in_time("to be cut off", closed).await;
+    still_serves(&fixture).await;
+}
+
+#[tokio::test]
+async fn messages_for_nobody() {
+    use futures_util::{SinkExt as _, StreamExt as _};
+    use tokio_tungstenite::tungstenite::Message;
+    let fixture = fixture().await;
+    let mut socket = websocket(&fixture.exec(&["cat"], "io"), "v5.channel.k8s.io").await;
+    for message in [
+        &b""[..],
+        b"\x01to be read only",
+        b"\x03x",
+        b"\x04x",
+        b"\x63x",
+        b"\xff",
+        b"\xff\x63",
+        b"\xff\x00\x00",
+        b"\x00hello",
+        b"\xff\x00",
+        b"\x00late",
+    ] {
+        let message = Message::Binary(message.to_vec().into());
+        socket.send(message).await.unwrap();
+    }
+    socket.send(Message::Ping("p".into())).await.unwrap();
+    let mut seen = Vec::new();
+    let all = async {
+        while let Some(Ok(message)) = socket.next().await {
+            seen.push(message);
+        }
+    };
+    in_time("the end", all).await;
+    let is = |message: &Message, bytes: &[u8]| {
+        message.is_binary() && message.clone().into_data() == bytes
+    };
+    assert!(seen.iter().any(|m| is(m, b"\x01hello")), "{seen:?}");
+    assert!(seen.iter().any(Message::is_pong), "{seen:?}");
+    assert!(seen.last().is_some_and(Message::is_close), "{seen:?}");
+    fixture.nothing_left().await;
+}
+
+#[tokio::test]
+async fn those_who_say_nothing_do_not_keep_others_out() {
+    let fixture = fixture().await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(fixture.address()).await.unwrap());
+    }
+    for io in silent.iter_mut().take(100) {
+        io.write_all(b"POST /exec/").await.unwrap();
+    }
+    still_serves(&fixture).await;
+    assert_eq!(fixture.counts.live.load(Ordering::SeqCst), 0);
+    // They are not waited for for ever.
+    let last = silent.pop().unwrap();
+    let patience = Duration::from_secs(9);
+    assert!(
+        tokio::time::timeout(patience, until_closed(last))
+            .await
+            .is_err()
+    );
+    until_closed(silent.remove(0)).await;
+}
