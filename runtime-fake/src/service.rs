@@ -3,6 +3,7 @@
 mod error;
 mod events;
 pub(crate) mod image;
+mod lists;
 mod network;
 mod streaming;
 mod wire;
@@ -187,14 +188,7 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::ListPodSandboxRequest>,
     ) -> Answer<v1::ListPodSandboxResponse> {
-        let filter = request.into_inner().filter.unwrap_or_default();
-        let state = self.runtime.store.state();
-        let items = state
-            .sandboxes
-            .values()
-            .filter(|s| wire::sandbox_fits(s, &filter))
-            .map(|s| wire::sandbox(s))
-            .collect();
+        let items = self.sandboxes(request.into_inner().filter);
         Ok(Response::new(v1::ListPodSandboxResponse { items }))
     }
 
@@ -258,14 +252,7 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::ListContainersRequest>,
     ) -> Answer<v1::ListContainersResponse> {
-        let filter = request.into_inner().filter.unwrap_or_default();
-        let state = self.runtime.store.state();
-        let containers = state
-            .containers
-            .values()
-            .filter(|c| wire::container_fits(c, &filter))
-            .map(|c| wire::container(c))
-            .collect();
+        let containers = self.containers(request.into_inner().filter);
         Ok(Response::new(v1::ListContainersResponse { containers }))
     }
 
@@ -343,18 +330,24 @@ impl RuntimeService for CriService {
 
     async fn stream_pod_sandboxes(
         &self,
-        _: Request<v1::StreamPodSandboxesRequest>,
+        request: Request<v1::StreamPodSandboxesRequest>,
     ) -> Answer<Self::StreamPodSandboxesStream> {
-        Err(absent("StreamPodSandboxes"))
+        let all = self.sandboxes(request.into_inner().filter);
+        lists::streamed(all, |pod_sandboxes| v1::StreamPodSandboxesResponse {
+            pod_sandboxes,
+        })
     }
 
     type StreamContainersStream = Items<v1::StreamContainersResponse>;
 
     async fn stream_containers(
         &self,
-        _: Request<v1::StreamContainersRequest>,
+        request: Request<v1::StreamContainersRequest>,
     ) -> Answer<Self::StreamContainersStream> {
-        Err(absent("StreamContainers"))
+        let all = self.containers(request.into_inner().filter);
+        lists::streamed(all, |containers| v1::StreamContainersResponse {
+            containers,
+        })
     }
 
     async fn update_container_resources(

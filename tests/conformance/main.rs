@@ -13,6 +13,7 @@ mod exec;
 mod host_ports;
 mod hostile;
 mod image;
+mod lists;
 mod logs;
 mod mounts;
 mod namespaces;

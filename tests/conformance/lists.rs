@@ -1,0 +1,91 @@
+//! Lists that come as streams: what does not fit into one message, and the same filters as the other lists.
+
+use std::collections::HashMap;
+
+use cri::v1::{
+    ContainerFilter, PodSandbox, PodSandboxFilter, StreamContainersRequest,
+    StreamPodSandboxesRequest,
+};
+use harness::{Pod, Runtime, fixture};
+use tonic::Code;
+
+use crate::support::code;
+
+async fn streamed(runtime: &Runtime, filter: PodSandboxFilter) -> (usize, Vec<PodSandbox>) {
+    let request = StreamPodSandboxesRequest {
+        filter: Some(filter),
+    };
+    let mut client = runtime.client.runtime.clone();
+    let mut stream = client
+        .stream_pod_sandboxes(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let (mut messages, mut all) = (0, Vec::new());
+    while let Some(message) = stream.message().await.unwrap() {
+        messages += 1;
+        all.extend(message.pod_sandboxes);
+    }
+    (messages, all)
+}
+
+#[tokio::test]
+async fn more_sandboxes_than_fit_into_a_message() {
+    let runtime = Runtime::start().await.unwrap();
+    let mut pods = Vec::new();
+    // 18 MiB in all, where an answer may have 16.
+    for number in 0..6 {
+        let mut config = runtime.sandbox(&format!("p{number}"));
+        config.annotations = HashMap::from([("note".to_owned(), "x".repeat(3 << 20))]);
+        pods.push(Pod::run(&runtime.client, config).await.unwrap());
+    }
+    let whole = runtime.client.pods(PodSandboxFilter::default()).await;
+    assert_eq!(code(whole), Code::OutOfRange);
+
+    let (messages, all) = streamed(&runtime, PodSandboxFilter::default()).await;
+    assert_eq!(messages, 6);
+    let mut expected: Vec<_> = pods.iter().map(|pod| pod.id.clone()).collect();
+    let mut found: Vec<_> = all.into_iter().map(|pod| pod.id).collect();
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn a_stream_has_what_the_list_has() {
+    let runtime = Runtime::start().await.unwrap();
+    let client = &runtime.client;
+    let pod = runtime.pod("p").await.unwrap();
+    let other = runtime.pod("other").await.unwrap();
+    pod.create(fixture::script("c", "sleep 1000"))
+        .await
+        .unwrap();
+
+    let filter = |id: &str| PodSandboxFilter {
+        id: id.to_owned(),
+        ..PodSandboxFilter::default()
+    };
+    let (messages, all) = streamed(&runtime, PodSandboxFilter::default()).await;
+    assert_eq!((messages, all.len()), (1, 2));
+    let (_, one) = streamed(&runtime, filter(&other.id)).await;
+    assert_eq!(one, client.pods(filter(&other.id)).await.unwrap());
+    assert_eq!(streamed(&runtime, filter("none")).await, (0, Vec::new()));
+
+    let filter = ContainerFilter {
+        pod_sandbox_id: pod.id.clone(),
+        ..ContainerFilter::default()
+    };
+    let request = StreamContainersRequest {
+        filter: Some(filter.clone()),
+    };
+    let mut stream = client
+        .runtime
+        .clone()
+        .stream_containers(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let message = stream.message().await.unwrap().unwrap();
+    assert_eq!(message.containers, client.containers(filter).await.unwrap());
+    assert_eq!(stream.message().await.unwrap(), None);
+}
