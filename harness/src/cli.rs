@@ -6,17 +6,28 @@ use crate::exit::Exit;
 
 pub(crate) mod agent;
 pub(crate) mod args;
+mod call;
 pub(crate) mod completions;
 pub(crate) mod config;
 mod dirs;
 pub(crate) mod endpoint;
+pub(crate) mod events;
+pub(crate) mod exec;
+pub(crate) mod images;
+pub(crate) mod inspect;
 pub(crate) mod logging;
+pub(crate) mod logs;
 mod network;
+pub(crate) mod pods;
+pub(crate) mod ps;
+pub(crate) mod pull;
 pub(crate) mod registry;
 pub(crate) mod report;
+pub(crate) mod rmi;
 pub(crate) mod run;
 pub(crate) mod runtime;
 mod signals;
+pub(crate) mod stats;
 pub(crate) mod version;
 
 /// Everything `crib` can be told.
@@ -38,6 +49,16 @@ enum Command {
     Runtime(runtime::RuntimeArgs),
     Agent(agent::AgentArgs),
     Registry(registry::RegistryArgs),
+    Pods(pods::PodsArgs),
+    Ps(ps::PsArgs),
+    Images(images::ImagesArgs),
+    Pull(pull::PullArgs),
+    Rmi(rmi::RmiArgs),
+    Inspect(inspect::InspectArgs),
+    Logs(logs::LogsArgs),
+    Exec(exec::ExecArgs),
+    Stats(stats::StatsArgs),
+    Events(events::EventsArgs),
     Version(version::VersionArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -49,6 +70,16 @@ pub(crate) fn dispatch(cli: Cli) -> Exit {
         Command::Runtime(args) => runtime::run(args),
         Command::Agent(args) => agent::run(args),
         Command::Registry(args) => registry::run(&args),
+        Command::Pods(args) => pods::run(&args),
+        Command::Ps(args) => ps::run(&args),
+        Command::Images(args) => images::run(&args),
+        Command::Pull(args) => pull::run(&args),
+        Command::Rmi(args) => rmi::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Logs(args) => logs::run(&args),
+        Command::Exec(args) => exec::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Events(args) => events::run(&args),
         Command::Version(args) => version::run(args),
         Command::Completions(args) => completions::run(args),
     }

@@ -1,4 +1,4 @@
-//! ◆ The exit codes of `crib`: one table, shown in `crib run --help`.
+//! ◆ The exit codes of `crib`: one table for `crib run` and one for the commands that speak to a runtime, shown in their help.
 
 use std::process::ExitCode;
 
@@ -9,6 +9,10 @@ pub(crate) enum Exit {
     Success,
     /// Some pod Failed.
     PodFailed,
+    /// Something that was asked for could not be done.
+    Failed,
+    /// What a command in a container ended with.
+    Remote(u8),
     /// The command line or a manifest is wrong; nothing was started.
     BadInput,
     /// The runtime could not start, or ended by itself.
@@ -28,12 +32,22 @@ pub(crate) const TABLE: &str = "Exit codes:
   124  --timeout was over before every pod had finished
   130  interrupted: SIGINT, SIGTERM, SIGHUP, or nobody reads the output any more";
 
+/// The table as `--help` of the commands that speak to a runtime shows it.
+pub(crate) const CALLS: &str = "Exit codes:
+    0  done
+    1  the runtime refused, or something could not be done
+    2  bad usage
+    3  no runtime answers
+  124  --timeout was over
+  130  interrupted: a signal, or nobody reads the output any more";
+
 impl Exit {
     /// The number the caller gets.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Success => 0,
-            Self::PodFailed => 1,
+            Self::PodFailed | Self::Failed => 1,
+            Self::Remote(code) => code,
             Self::BadInput => 2,
             Self::NoRuntime => 3,
             Self::TimedOut => 124,

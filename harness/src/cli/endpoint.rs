@@ -189,7 +189,7 @@ mod tests {
         ));
         assert_eq!(
             std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o660
+            0o600
         );
         drop(first);
         UnixStream::connect(&path).unwrap_err();

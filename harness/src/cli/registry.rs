@@ -156,7 +156,7 @@ fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
 }
 
 /// `PATH=NAME:TAG`, unless there is a file of that name.
-fn path_and_name(text: &str) -> (&Path, Option<&str>) {
+pub(crate) fn path_and_name(text: &str) -> (&Path, Option<&str>) {
     match text.split_once('=') {
         Some((path, name)) if !Path::new(text).exists() => (Path::new(path), Some(name)),
         Some(_) | None => (Path::new(text), None),

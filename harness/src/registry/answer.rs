@@ -59,7 +59,7 @@ impl Answer {
 
     /// A JSON document.
     pub(super) fn json(value: &serde_json::Value) -> Self {
-        Self::bytes("application/json", value.to_string())
+        Self::bytes("application/json; charset=utf-8", value.to_string())
     }
 
     /// A refusal in the form of the specification.

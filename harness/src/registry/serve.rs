@@ -226,7 +226,7 @@ impl Server {
 
     fn tags(&self, ask: &Ask, name: &str) -> Answer {
         let Some(all) = self.store.tags(name, ask.registry()) else {
-            return refuse_missing(&Missing::Repository, name);
+            return refuse_missing(&Missing::Repository, name, "NAME_UNKNOWN");
         };
         let (page, more) = page(all, ask);
         let answer = Answer::json(&json!({"name": name, "tags": page}));
@@ -284,9 +284,10 @@ fn refuse_path(bad: BadPath) -> Answer {
     }
 }
 
-fn refuse_missing(missing: &Missing, name: &str) -> Answer {
+/// `unknown` is the code for a repository that is not there: one that is asked for a manifest has none.
+fn refuse_missing(missing: &Missing, name: &str, unknown: &str) -> Answer {
     let (code, said) = match missing {
-        Missing::Repository => ("NAME_UNKNOWN", format!("there is no repository {name}")),
+        Missing::Repository => (unknown, format!("there is no repository {name}")),
         Missing::Manifest => (
             "MANIFEST_UNKNOWN",
             format!("the repository {name} has no such manifest"),

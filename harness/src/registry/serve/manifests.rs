@@ -32,7 +32,7 @@ impl Server {
         });
         let (digest, kind) = match found {
             Ok(found) => found,
-            Err(missing) => return Ok(refuse_missing(&missing, name)),
+            Err(missing) => return Ok(refuse_missing(&missing, name, "MANIFEST_UNKNOWN")),
         };
         let wanted = ask.headers.get_all(ACCEPT).iter();
         if !accepts(wanted.filter_map(|value| value.to_str().ok()), &kind) {
@@ -107,7 +107,7 @@ impl Server {
             Ok(())
         });
         if let Err(missing) = removed {
-            return Ok(refuse_missing(&missing, name));
+            return Ok(refuse_missing(&missing, name, "MANIFEST_UNKNOWN"));
         }
         self.store.write_index()?;
         Ok(Answer::empty(StatusCode::ACCEPTED))

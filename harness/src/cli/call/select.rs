@@ -1,0 +1,119 @@
+//! ◆ Which of many things a user wants to see, apart from what the runtime can select itself.
+
+use std::collections::HashMap;
+
+use regex::Regex;
+
+/// Reads `KEY=VALUE`.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        Some(_) | None => Err(format!("{text:?} is no label: write KEY=VALUE")),
+    }
+}
+
+/// Labels as a filter of the CRI has them.
+pub(crate) fn labels(all: &[(String, String)]) -> HashMap<String, String> {
+    all.iter().cloned().collect()
+}
+
+/// Reads a regular expression.
+pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
+    Regex::new(text).map_err(|error| {
+        if matches!(error, regex::Error::Syntax(_)) {
+            format!("{text:?} is no regular expression")
+        } else {
+            error.to_string()
+        }
+    })
+}
+
+/// Whether a name fits a pattern; without one every name does.
+pub(crate) fn fits(pattern: Option<&Regex>, name: &str) -> bool {
+    pattern.is_none_or(|pattern| pattern.is_match(name))
+}
+
+/// The newest first, and only so many.
+pub(crate) fn newest<T>(all: &mut Vec<T>, created: impl Fn(&T) -> i64, count: Option<usize>) {
+    all.sort_by_key(|item| std::cmp::Reverse(created(item)));
+    if let Some(count) = count {
+        all.truncate(count);
+    }
+}
+
+/// The one whose id begins with `text`, if it is one alone; a whole id wins.
+pub(crate) fn by_id<'a, T>(
+    all: &'a [T],
+    text: &str,
+    id: impl Fn(&T) -> &str,
+) -> Result<Option<&'a T>, ()> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let bare = |item: &T| id(item).trim_start_matches("sha256:").to_owned();
+    if let Some(item) = all
+        .iter()
+        .find(|item| id(item) == text || bare(item) == text)
+    {
+        return Ok(Some(item));
+    }
+    let mut found = all
+        .iter()
+        .filter(|item| id(item).starts_with(text) || bare(item).starts_with(text));
+    match (found.next(), found.next()) {
+        (Some(item), None) => Ok(Some(item)),
+        (None, _) => Ok(None),
+        (Some(_), Some(_)) => Err(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("a=b", Some(("a", "b")))]
+    #[case("a=b=c", Some(("a", "b=c")))]
+    #[case("a=", Some(("a", "")))]
+    #[case("=b", None)]
+    #[case("a", None)]
+    fn one_label(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(label(text).ok(), expected);
+    }
+
+    #[test]
+    fn names_fit_patterns() {
+        assert!(fits(None, "x"));
+        assert!(fits(Some(&pattern("^web-\\d+$").unwrap()), "web-12"));
+        assert!(!fits(Some(&pattern("^web$").unwrap()), "web-12"));
+        pattern("(").unwrap_err();
+    }
+
+    #[test]
+    fn the_newest_come_first() {
+        let mut all = vec![3, 9, 5];
+        newest(&mut all, |item| *item, Some(2));
+        assert_eq!(all, [9, 5]);
+    }
+
+    #[rstest]
+    #[case("abc", Ok(Some("abc")))]
+    #[case("abcd", Ok(Some("abcd")))]
+    #[case("ab", Err(()))]
+    #[case("x", Ok(Some("xyz")))]
+    #[case("77", Ok(Some("sha256:7788")))]
+    #[case("sha256:77", Ok(Some("sha256:7788")))]
+    #[case("q", Ok(None))]
+    #[case("", Ok(None))]
+    fn ids(#[case] text: &str, #[case] expected: Result<Option<&str>, ()>) {
+        let all = ["abc", "abcd", "xyz", "sha256:7788"];
+        assert_eq!(
+            by_id(&all, text, |item| item).map(|found| found.copied()),
+            expected
+        );
+    }
+}

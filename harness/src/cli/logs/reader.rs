@@ -1,0 +1,284 @@
+//! ◆ Turns the bytes of a log file into what is printed: entries that are wanted, byte by byte as the container wrote them.
+
+use harness::cri_log::{Stream, parse};
+use jiff::Timestamp;
+
+/// Which entries are wanted, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Nothing older.
+    pub(crate) since: Option<Timestamp>,
+    /// With the time before each line.
+    pub(crate) timestamps: bool,
+    /// Not more bytes.
+    pub(crate) limit: Option<u64>,
+}
+
+/// Bytes for one of the two outputs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) stream: Stream,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Reads a log, however its bytes are cut.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    wanted: Wanted,
+    unread: Vec<u8>,
+    /// Whether the last entry of standard output and of standard error was the piece of a line.
+    open: [bool; 2],
+    left: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            unread: Vec::new(),
+            open: [false; 2],
+            left: wanted.limit.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Whether as much was read as is wanted.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Takes the next bytes of the file and gives what they complete.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (line, tail) = rest.split_at(end);
+            rest = tail.get(1..).unwrap_or_default();
+            let mut whole = std::mem::take(&mut self.unread);
+            whole.extend_from_slice(line);
+            let Some(piece) = self.entry(&whole) else {
+                continue;
+            };
+            match pieces.last_mut().filter(|last| last.stream == piece.stream) {
+                Some(last) => last.bytes.extend(piece.bytes),
+                None => pieces.push(piece),
+            }
+        }
+        self.unread.extend_from_slice(rest);
+        pieces
+    }
+
+    /// What is left when nothing more will come: an entry without the end of its line.
+    pub(crate) fn finish(&mut self) -> Option<Piece> {
+        let rest = std::mem::take(&mut self.unread);
+        if rest.is_empty() {
+            return None;
+        }
+        self.entry(&rest)
+    }
+
+    fn entry(&mut self, line: &[u8]) -> Option<Piece> {
+        let Some(entry) = parse(line) else {
+            // Shown as it is: a log that cannot be read is worse than one with a strange line.
+            let bytes = [line, b"\n"].concat();
+            return self.limited(Stream::Stdout, bytes);
+        };
+        let [stdout, stderr] = &mut self.open;
+        let open = match entry.stream {
+            Stream::Stdout => stdout,
+            Stream::Stderr => stderr,
+        };
+        let goes_on = std::mem::replace(open, entry.partial);
+        if let Some(since) = self.wanted.since
+            && entry
+                .time
+                .parse::<Timestamp>()
+                .is_ok_and(|time| time < since)
+        {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(entry.text.len() + 1);
+        if self.wanted.timestamps && !goes_on {
+            bytes.extend_from_slice(entry.time.as_bytes());
+            bytes.push(b' ');
+        }
+        bytes.extend_from_slice(entry.text);
+        if !entry.partial {
+            bytes.push(b'\n');
+        }
+        self.limited(entry.stream, bytes)
+    }
+
+    fn limited(&mut self, stream: Stream, mut bytes: Vec<u8>) -> Option<Piece> {
+        bytes.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.left -= bytes.len() as u64;
+        (!bytes.is_empty()).then_some(Piece { stream, bytes })
+    }
+}
+
+/// Where the last lines of a log begin: fed with all of it, in chunks.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    lines: usize,
+    starts: std::collections::VecDeque<u64>,
+    line: Vec<u8>,
+    offset: u64,
+    begin: u64,
+    open: [bool; 2],
+}
+
+/// As much of an entry as says whose it is and whether it ends a line.
+const HEAD: usize = 64;
+
+impl Tail {
+    pub(crate) fn new(lines: usize) -> Self {
+        Self {
+            lines,
+            starts: std::collections::VecDeque::new(),
+            line: Vec::new(),
+            offset: 0,
+            begin: 0,
+            open: [false; 2],
+        }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.offset += 1;
+            if *byte == b'\n' {
+                self.entry();
+            } else if self.line.len() < HEAD {
+                self.line.push(*byte);
+            }
+        }
+    }
+
+    fn entry(&mut self) {
+        let entry = parse(&self.line);
+        let [stdout, stderr] = &mut self.open;
+        let goes_on = match entry {
+            Some(entry) => {
+                let open = match entry.stream {
+                    Stream::Stdout => stdout,
+                    Stream::Stderr => stderr,
+                };
+                std::mem::replace(open, entry.partial)
+            }
+            None => false,
+        };
+        if !goes_on {
+            self.starts.push_back(self.begin);
+            if self.starts.len() > self.lines {
+                self.starts.pop_front();
+            }
+        }
+        self.line.clear();
+        self.begin = self.offset;
+    }
+
+    /// Where to begin reading.
+    pub(crate) fn start(&self) -> u64 {
+        self.starts.front().copied().unwrap_or(self.begin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    const LOG: &str = "2026-01-01T00:00:01Z stdout F one\n\
+        2026-01-01T00:00:02Z stderr P er\n\
+        2026-01-01T00:00:03Z stdout F two\n\
+        2026-01-01T00:00:04Z stderr F ror\n\
+        nonsense\n\
+        2026-01-01T00:00:05Z stdout P thr\n\
+        2026-01-01T00:00:06Z stdout F ee\n";
+
+    fn read(wanted: Wanted, from: u64) -> (String, String) {
+        let mut reader = Reader::new(wanted);
+        let (mut out, mut err) = (String::new(), String::new());
+        for piece in reader.push(&LOG.as_bytes()[usize::try_from(from).unwrap()..]) {
+            let text = String::from_utf8(piece.bytes).unwrap();
+            match piece.stream {
+                Stream::Stdout => out += &text,
+                Stream::Stderr => err += &text,
+            }
+        }
+        (out, err)
+    }
+
+    #[test]
+    fn entries_become_lines() {
+        let expected = (
+            "one\ntwo\nnonsense\nthree\n".to_owned(),
+            "error\n".to_owned(),
+        );
+        assert_eq!(read(Wanted::default(), 0), expected);
+        let wanted = Wanted {
+            timestamps: true,
+            since: Some("2026-01-01T00:00:03Z".parse().unwrap()),
+            limit: None,
+        };
+        let (out, err) = read(wanted, 0);
+        let expected = "2026-01-01T00:00:03Z two\nnonsense\n2026-01-01T00:00:05Z three\n";
+        assert_eq!((out.as_str(), err.as_str()), (expected, "ror\n"));
+    }
+
+    #[test]
+    fn an_entry_that_was_not_finished_is_shown_at_the_end() {
+        let mut reader = Reader::new(Wanted::default());
+        assert_eq!(reader.push(b"2026-01-01T00:00:01Z stderr F ab"), []);
+        let bytes = b"ab\n".to_vec();
+        let stream = Stream::Stderr;
+        assert_eq!(reader.finish(), Some(Piece { stream, bytes }));
+        assert_eq!(reader.finish(), None);
+    }
+
+    #[rstest]
+    #[case(0, "")]
+    #[case(2, "on")]
+    #[case(5, "one\nt")]
+    #[case(999, "one\ntwo\nnonsense\nthree\n")]
+    fn limits(#[case] limit: u64, #[case] out: &str) {
+        let limit = Some(limit + u64::from(limit > 4) * 2);
+        let wanted = Wanted {
+            limit,
+            ..Wanted::default()
+        };
+        assert_eq!(read(wanted, 0).0, out);
+    }
+
+    #[rstest]
+    #[case(0, "")]
+    #[case(1, "three\n")]
+    #[case(2, "nonsense\nthree\n")]
+    #[case(3, "two\nnonsense\nthree\n")]
+    #[case(99, "one\ntwo\nnonsense\nthree\n")]
+    fn tails(#[case] lines: usize, #[case] out: &str) {
+        let mut tail = Tail::new(lines);
+        tail.push(LOG.as_bytes());
+        assert_eq!(read(Wanted::default(), tail.start()).0, out);
+    }
+
+    proptest! {
+        #[test]
+        fn however_it_is_cut(cuts in proptest::collection::vec(0..LOG.len(), 0..8)) {
+            let mut cuts = cuts;
+            cuts.extend([0, LOG.len()]);
+            cuts.sort_unstable();
+            let mut reader = Reader::new(Wanted::default());
+            let mut out = Vec::new();
+            for pair in cuts.windows(2) {
+                for piece in reader.push(&LOG.as_bytes()[pair[0]..pair[1]]) {
+                    if piece.stream == Stream::Stdout {
+                        out.extend(piece.bytes);
+                    }
+                }
+            }
+            prop_assert_eq!(String::from_utf8(out).unwrap(), "one\ntwo\nnonsense\nthree\n");
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The commands that speak to a runtime, against a real one: what they select, what they print, how they fail.
+
+use std::os::unix::net::UnixListener;
+
+use harness::{Runtime, fixture};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::command::{Ended, Place, eventually};
+
+/// Runs a command against a runtime; it has to succeed.
+async fn crib(place: &Place, runtime: &Runtime, args: &[&str]) -> String {
+    let ended = crib_ended(place, runtime, args).await;
+    assert_eq!(ended.code, Some(0), "crib {args:?}: {ended:?}");
+    ended.out
+}
+
+async fn crib_ended(place: &Place, runtime: &Runtime, args: &[&str]) -> Ended {
+    let socket = runtime.socket().display().to_string();
+    let (command, rest) = args.split_first().unwrap();
+    let mut all = vec![*command, "--runtime-endpoint", &socket];
+    all.extend(rest);
+    place.crib(&all).await
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The words of each line.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    text.lines()
+        .map(|line| {
+            line.split("   ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+                .collect()
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn pods_and_containers_are_listed_and_selected() {
+    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let mut config = runtime.sandbox("web");
+    config.labels.insert("app".to_owned(), "shop".to_owned());
+    let pod = harness::Pod::run(&runtime.client, config).await.unwrap();
+    let other = runtime.pod("other").await.unwrap();
+    let running = pod.start(fixture::forever("server")).await.unwrap();
+    let ended = pod.start(pod.script("once", "exit 3")).await.unwrap();
+    pod.ended(&ended).await.unwrap();
+    runtime.client.stop_pod(&other.id).await.unwrap();
+
+    let listed = crib(&place, &runtime, &["ps"]).await;
+    let lines = rows(&listed);
+    assert_eq!(
+        lines[0],
+        [
+            "CONTAINER",
+            "IMAGE",
+            "CREATED",
+            "STATE",
+            "NAME",
+            "ATTEMPT",
+            "POD ID",
+            "POD",
+            "NAMESPACE"
+        ]
+    );
+    assert_eq!(lines.len(), 2, "{listed}");
+    assert_eq!(lines[1][0], &running[..13]);
+    assert!(lines[1][2].ends_with(" ago"), "{listed}");
+    assert_eq!(lines[1][3..6], ["Running", "server", "0"]);
+    assert_eq!(lines[1][6..], [&pod.id[..13], "web", "test"]);
+
+    for (args, expected) in [
+        (&["ps", "-q"][..], vec![&running]),
+        (&["ps", "-aq"], vec![&ended, &running]),
+        (&["ps", "-q", "--state", "Exited"], vec![&ended]),
+        (&["ps", "-aq", "--name", "^on"], vec![&ended]),
+        (&["ps", "-q", "--latest"], vec![&ended]),
+        (&["ps", "-aq", "--pod", &other.id], vec![]),
+        (&["ps", "-aq", "--id", &running[..20]], vec![&running]),
+        (
+            &["ps", "-aq", "--image", "crib.local/host"],
+            vec![&ended, &running],
+        ),
+        (&["ps", "-aq", "--image", "other"], vec![]),
+        (&["ps", "-aq", "--namespace", "kube"], vec![]),
+        (&["pods", "-q"], vec![&other.id, &pod.id]),
+        (&["pods", "-q", "-n1"], vec![&other.id]),
+        (&["pods", "-q", "--label", "app=shop"], vec![&pod.id]),
+        (&["pods", "-q", "--state", "notready"], vec![&other.id]),
+        (&["pods", "-q", "--name", "^web$"], vec![&pod.id]),
+    ] {
+        let out = crib(&place, &runtime, args).await;
+        let ids: Vec<&str> = out.lines().collect();
+        assert_eq!(ids, expected, "{args:?}");
+    }
+    let pods = crib(&place, &runtime, &["pods"]).await;
+    assert_eq!(
+        rows(&pods)[2][2..],
+        ["Ready", "web", "test", "0", "(default)"]
+    );
+
+    let all = json(&crib(&place, &runtime, &["ps", "-a", "-o", "json"]).await);
+    assert_eq!(all["containers"][1]["id"], *running);
+    assert_eq!(all["containers"][0]["state"], "CONTAINER_EXITED");
+    assert!(all["containers"][0]["createdAt"].as_str().unwrap().len() > 18);
+    let yaml = crib(
+        &place,
+        &runtime,
+        &["pods", "-o", "yaml", "--state", "ready"],
+    )
+    .await;
+    assert!(yaml.contains(&format!("id: {}", pod.id)), "{yaml}");
+
+    let shown = json(&crib(&place, &runtime, &["inspect", &ended[..12]]).await);
+    assert_eq!(shown["status"]["exitCode"], 3);
+    assert!(
+        shown["status"]["finishedAt"]
+            .as_str()
+            .unwrap()
+            .ends_with('Z')
+    );
+    let shown = json(&crib(&place, &runtime, &["inspect", &pod.id]).await);
+    assert_eq!(shown["status"]["metadata"]["name"], "web");
+    let none = crib_ended(&place, &runtime, &["inspect", "nothing", &pod.id]).await;
+    assert_eq!(none.code, Some(1));
+    assert_eq!(
+        none.err,
+        "crib: there is no container, pod or image nothing\n"
+    );
+    assert_eq!(json(&none.out)["status"]["id"], *pod.id);
+}
+
+#[tokio::test]
+async fn images_are_listed_inspected_and_removed() {
+    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let listed = crib(&place, &runtime, &["images", "--digests", "--pinned"]).await;
+    assert_eq!(
+        rows(&listed)[0],
+        ["IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE", "PINNED"]
+    );
+    assert_eq!(rows(&listed)[1][..2], ["crib.local/host", "latest"]);
+    let id = crib(&place, &runtime, &["images", "-q"]).await;
+    let shown = json(
+        &crib(
+            &place,
+            &runtime,
+            &["inspect", "--kind=image", "crib.local/host"],
+        )
+        .await,
+    );
+    assert_eq!(shown["status"]["id"], id.trim());
+    let none = crib_ended(&place, &runtime, &["rmi", "nothing.example/at:all"]).await;
+    assert_eq!(
+        (none.code, none.err.as_str()),
+        (Some(1), "crib: there is no image nothing.example/at:all\n")
+    );
+}
+
+#[tokio::test]
+async fn logs_are_printed_followed_and_cut() {
+    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let pod = runtime.pod("talker").await.unwrap();
+    let id = pod
+        .start(pod.script(
+            "main",
+            "for i in 1 2 3; do echo out $i; echo err $i >&2; done; printf 'no end'",
+        ))
+        .await
+        .unwrap();
+    pod.ended(&id).await.unwrap();
+    let ended = crib_ended(&place, &runtime, &["logs", &id[..12]]).await;
+    assert_eq!(
+        (ended.out.as_str(), ended.err.as_str()),
+        ("out 1\nout 2\nout 3\nno end", "err 1\nerr 2\nerr 3\n")
+    );
+    // Which of the two outputs was read last nobody can say.
+    let last = crib_ended(&place, &runtime, &["logs", "--tail", "1", "main"]).await;
+    assert_eq!((last.out + &last.err).lines().count(), 1);
+    assert_eq!(
+        crib(
+            &place,
+            &runtime,
+            &[
+                "logs",
+                "--since",
+                "2000-01-01T00:00:00Z",
+                "--limit-bytes=3",
+                "main"
+            ]
+        )
+        .await,
+        "out"
+    );
+    assert_eq!(
+        crib(
+            &place,
+            &runtime,
+            &["logs", "--since", "2999-01-01T00:00:00Z", "main"]
+        )
+        .await,
+        ""
+    );
+    let timed = crib(&place, &runtime, &["logs", "-t", "main"]).await;
+    let (time, text) = timed.lines().next().unwrap().split_once(' ').unwrap();
+    assert!(
+        time.parse::<jiff::Timestamp>().is_ok() && text == "out 1",
+        "{timed}"
+    );
+    let none = crib_ended(&place, &runtime, &["logs", "--previous", "main"]).await;
+    assert_eq!(
+        (none.code, none.err.as_str()),
+        (
+            Some(1),
+            "crib: there is no earlier attempt of container main\n"
+        )
+    );
+
+    // Followed over a rotation until its end.
+    let script =
+        "trap 'echo last; exit' TERM; n=0; while :; do n=$((n+1)); echo line $n; sleep 0.05; done";
+    let id = pod.start(pod.script("long", script)).await.unwrap();
+    let socket = runtime.socket().display().to_string();
+    let mut following = place.start(&["logs", "--runtime-endpoint", &socket, "-f", &id]);
+    following.line_with("line 2").await;
+    let log = runtime.client.container(&id).await.unwrap().log_path;
+    std::fs::rename(&log, format!("{log}.1")).unwrap();
+    runtime.client.reopen_log(&id).await.unwrap();
+    eventually("lines in the new file", || {
+        match std::fs::read_to_string(&log)
+            .unwrap_or_default()
+            .lines()
+            .count()
+        {
+            0 => vec!["it is empty".to_owned()],
+            _ => vec![],
+        }
+    })
+    .await;
+    runtime.client.stop(&id, 30).await.unwrap();
+    let ended = following.end().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut lines: Vec<&str> = ended.out.lines().collect();
+    assert_eq!(lines.pop(), Some("last"));
+    let numbers: Vec<String> = (1..=lines.len()).map(|n| format!("line {n}")).collect();
+    assert_eq!(lines, numbers, "nothing is lost or told twice");
+}
+
+#[tokio::test]
+async fn a_command_in_a_container_gives_its_output_and_its_code() {
+    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let pod = runtime.pod("p").await.unwrap();
+    pod.start(fixture::forever("main")).await.unwrap();
+    let args = [
+        "exec",
+        "--sync",
+        "main",
+        "sh",
+        "-c",
+        "echo out; echo err >&2; exit 9",
+    ];
+    let ended = crib_ended(&place, &runtime, &args).await;
+    assert_eq!(ended.code, Some(9), "{ended:?}");
+    assert_eq!((ended.out.as_str(), ended.err.as_str()), ("out\n", "err\n"));
+    let args = [
+        "exec",
+        "--sync",
+        "--timeout",
+        "0.5",
+        "main",
+        "sleep",
+        "1000",
+    ];
+    let ended = crib_ended(&place, &runtime, &args).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.err.starts_with("crib: ExecSync: ") && ended.err.contains("(DeadlineExceeded)"),
+        "{}",
+        ended.err
+    );
+    let ended = crib_ended(&place, &runtime, &["exec", "--sync", "mian", "true"]).await;
+    assert_eq!(ended.err, "crib: there is no container mian\n");
+}
+
+#[tokio::test]
+async fn events_are_lines_until_they_are_not_wanted() {
+    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let socket = runtime.socket().display().to_string();
+    let mut events = place.start(&["events", "--runtime-endpoint", &socket, "-o", "json"]);
+    let mut lines = place.start(&["events", "--runtime-endpoint", &socket]);
+    // The first pod may be there before the subscription is: pods until one is told.
+    let pod = loop {
+        let pod = runtime.pod("web").await.unwrap();
+        let told = tokio::time::timeout(std::time::Duration::from_secs(1), async {
+            lines.line_with(&pod.id[..13]).await;
+            events.line_with(&pod.id).await
+        });
+        if told.await.is_ok() {
+            break pod;
+        }
+    };
+    let id = pod.start(pod.script("main", "exit 7")).await.unwrap();
+    let line = lines.line_with("stopped").await;
+    assert!(
+        line.contains(&id[..13]) && line.ends_with("test/web main Error 7"),
+        "{line}"
+    );
+    let event = json(&events.line_with("CONTAINER_STOPPED_EVENT").await);
+    assert_eq!(event["containerId"], *id);
+    assert_eq!(event["podSandboxStatus"]["id"], *pod.id);
+    events.signal(Signal::SIGINT);
+    assert_eq!(events.end().await.code, Some(130));
+    lines.signal(Signal::SIGTERM);
+    assert_eq!(lines.end().await.code, Some(130));
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_not_there_is_said_in_a_sentence() {
+    let place = Place::new();
+    let nowhere = place.path("no.sock").display().to_string();
+    let stale = place.path("stale.sock");
+    drop(UnixListener::bind(&stale).unwrap());
+    let silent = place.path("silent.sock");
+    let _listener = UnixListener::bind(&silent).unwrap();
+    for (socket, code, sentence) in [
+        (
+            nowhere.as_str(),
+            3,
+            "is it started, and is this its socket?",
+        ),
+        (
+            stale.to_str().unwrap(),
+            3,
+            "it has ended and left its socket",
+        ),
+        (
+            silent.to_str().unwrap(),
+            124,
+            "no answer within 0.2 s; wait longer with --timeout",
+        ),
+    ] {
+        for command in [&["ps"][..], &["images"], &["inspect", "x"], &["logs", "x"]] {
+            let mut args = command.to_vec();
+            args.extend(["--timeout", "0.2", "--runtime-endpoint", socket]);
+            let ended = place.crib(&args).await;
+            assert_eq!(ended.code, Some(code), "{args:?} {ended:?}");
+            assert!(ended.err.contains(sentence), "{args:?} {}", ended.err);
+            assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
+        }
+    }
+    let mut command = place.command(&["ps"]);
+    let by_variable = command.env("CONTAINER_RUNTIME_ENDPOINT", format!("unix://{nowhere}"));
+    let err = String::from_utf8(by_variable.output().await.unwrap().stderr).unwrap();
+    assert!(err.contains(&nowhere), "{err}");
+}
+
+#[tokio::test]
+async fn nonsense_is_2_with_a_sentence() {
+    let place = Place::new();
+    for (args, sentence) in [
+        (
+            &["ps", "--state", "happy"][..],
+            "possible values: created, running, exited, unknown",
+        ),
+        (&["ps", "--name", "("], "is no regular expression"),
+        (&["pods", "--label", "x"], "is no label: write KEY=VALUE"),
+        (&["logs"], "<CONTAINER>"),
+        (&["logs", "x", "--since", "soon"], "is neither a time"),
+        (&["rmi"], "required arguments"),
+        (
+            &["pull", "x", "--creds", "me"],
+            "credentials are USER:PASSWORD",
+        ),
+        (
+            &["pull", "x", "--auth", "%"],
+            "is no base64 of USER:PASSWORD",
+        ),
+        (
+            &["ps", "--runtime-endpoint", "tcp://1.2.3.4:5"],
+            "give a unix socket",
+        ),
+        (&["stats", "--seconds", "0"], "must be more than nothing"),
+    ] {
+        let ended = place.crib(args).await;
+        assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
+        assert!(ended.err.contains(sentence), "{args:?}: {}", ended.err);
+    }
+}
