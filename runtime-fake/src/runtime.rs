@@ -14,6 +14,7 @@ mod program;
 mod sandboxes;
 mod seccomp;
 mod streams;
+pub(crate) mod survivor;
 mod volumes;
 
 use std::{

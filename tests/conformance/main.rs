@@ -27,5 +27,6 @@ mod seccomp;
 mod security;
 mod stop;
 mod support;
+mod survivors;
 mod terminal;
 mod volumes;

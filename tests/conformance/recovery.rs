@@ -15,7 +15,7 @@ use tonic::Code;
 use crate::support::{code, logged};
 
 /// The pod as the runtime that was started again sees it.
-fn again(pod: &Pod, runtime: &Runtime) -> Pod {
+pub(crate) fn again(pod: &Pod, runtime: &Runtime) -> Pod {
     Pod {
         client: runtime.client.clone(),
         ..pod.clone()
@@ -23,7 +23,7 @@ fn again(pod: &Pod, runtime: &Runtime) -> Pod {
 }
 
 /// The keepers of a runtime, found by their log files.
-fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
+pub(crate) fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
     let sandboxes = runtime.state_dir().join("sandboxes");
     witness::processes()
         .into_iter()

@@ -22,7 +22,7 @@ use super::{
     Isolation,
     mapping::{self, Range},
 };
-use crate::recovery;
+use crate::{recovery, runtime::survivor};
 
 /// What went wrong, as a sentence.
 type Reason = String;
@@ -56,7 +56,10 @@ pub(super) fn probe_namespaces() -> Result<(), Reason> {
 
 /// Moves this process into the user namespace of the pods in `state_dir`, or into a new one.
 pub(super) fn enter(state_dir: &Path) -> Result<Isolation, Reason> {
-    for pid in recovery::living_keepers(state_dir) {
+    let keepers = recovery::living_keepers(state_dir);
+    // Without a keeper there may be a container yet, for this daemon to kill. It may be in a namespace below ours.
+    let survivors = survivor::living(state_dir).into_iter().filter(in_ours);
+    for pid in keepers.into_iter().chain(survivors) {
         if join(pid).is_ok() {
             return current();
         }
@@ -64,6 +67,14 @@ pub(super) fn enter(state_dir: &Path) -> Result<Isolation, Reason> {
     // Tried in a child first: a process that is in a user namespace without rights there cannot go back.
     in_child(|| make().and_then(|_| probe_in_place()))?;
     make()
+}
+
+/// Whether root in the user namespace of `pid` is this user.
+fn in_ours(pid: &i32) -> bool {
+    let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).unwrap_or_default();
+    let own = nix::unistd::geteuid().to_string();
+    map.lines()
+        .any(|line| line.split_whitespace().take(2).eq(["0", own.as_str()]))
 }
 
 fn current() -> Result<Isolation, Reason> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering};
 use cri::v1::ContainerConfig;
 use jiff::Timestamp;
 
-use super::{Error, Runtime, blocking, io, pods::Pod, volumes};
+use super::{Error, Runtime, blocking, io, pods::Pod, survivor, volumes};
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
@@ -114,6 +114,7 @@ impl Runtime {
         pod: &Pod,
         mut plan: LaunchPlan,
     ) -> Result<UserIds, Error> {
+        let directory = plan.directory.clone();
         if self.copies.load(Ordering::Relaxed) {
             plan = self.copied(plan).await?;
         }
@@ -131,9 +132,12 @@ impl Runtime {
             }
             answer => answer?,
         };
-        let Outcome::Created { user, .. } = outcome else {
+        let Outcome::Created { user, pid } = outcome else {
             return Err(unexpected(&outcome).into());
         };
+        if let Err(error) = survivor::note(&directory, pid) {
+            tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
+        }
         Ok(user)
     }
 

@@ -12,7 +12,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::{process::Command, sync::mpsc};
 
-use super::Program;
+use super::{Program, survivor};
 use crate::{
     container::ContainerEvent,
     id::{ContainerId, SandboxId},
@@ -154,6 +154,7 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
         .map(|c| c.id.clone())
         .collect();
     for container in left {
+        survivor::kill(&directory.join("containers").join(container.as_str()));
         let record = std::fs::read(exit_record(directory, container.as_str())).ok();
         let exit = record.and_then(|bytes| serde_json::from_slice::<Exit>(&bytes).ok());
         let event = exit.map_or_else(

@@ -1,0 +1,50 @@
+//! What must not survive a keeper that is killed.
+
+use harness::{PATIENCE, Runtime, eventually, fixture, witness};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rstest::rstest;
+
+use crate::{
+    recovery::{again, keepers},
+    support::{Means, logged, skip_if},
+};
+
+/// The kernel takes the parent-death signal back from a process that changes its user, as many an entry point does.
+#[rstest]
+#[case::while_the_daemon_runs(false)]
+#[case::while_it_is_away(true)]
+#[tokio::test]
+async fn a_container_that_changed_its_user_does_not_outlive_its_keeper(#[case] away: bool) {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    skip_if!(
+        "a_container_that_changed_its_user",
+        Means::of(&runtime).await.no_users()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let mark = fixture::unique("mark");
+    let script = format!(
+        "exec setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo ready; sleep 1000; true' {mark}"
+    );
+    let id = pod.start(pod.script("c", &script)).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    let ours = keepers(&runtime);
+    let [(_, keeper)] = ours.as_slice() else {
+        panic!("one pod, one keeper: {ours:?}")
+    };
+    if away {
+        runtime.kill9().await;
+    }
+    kill(Pid::from_raw(keeper.pid), Signal::SIGKILL).unwrap();
+    if away {
+        runtime.restart().await.unwrap();
+    }
+    eventually(PATIENCE, "the end of the container", || async {
+        let left = witness::marked(&mark);
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+    let status = again(&pod, &runtime).ended(&id).await.unwrap();
+    assert_eq!(status.reason, "Unknown");
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
