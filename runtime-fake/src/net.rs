@@ -17,6 +17,7 @@
 mod bridge;
 mod claim;
 pub(crate) mod cni;
+mod conntrack;
 mod deletion;
 mod ipam;
 mod names;

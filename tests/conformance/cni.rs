@@ -397,3 +397,52 @@ async fn a_bandwidth_that_is_none_is_refused() {
     assert_eq!(error.code(), Code::InvalidArgument);
     assert_eq!(plugins.lines("calls"), Vec::<String>::new());
 }
+
+/// A daemon that is killed while a plugin works: what was begun is undone by the next one.
+#[tokio::test]
+async fn a_connection_that_was_cut_short_is_undone() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    let mut runtime = plugins.options().durable().start().await.unwrap();
+    skip_if!(
+        "a_connection_that_was_cut_short",
+        Means::of(&runtime).await.no_network()
+    );
+    plugins.lines("calls");
+    // The plugin waits for somebody to write.
+    let pipe = plugins.path("fail.ADD.two");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+    let (client, config) = (runtime.client.clone(), runtime.sandbox("pod"));
+    let again = config.clone();
+    let run = tokio::spawn(async move { client.run_pod(config).await });
+    eventually(PATIENCE, "the second plugin", async || {
+        let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
+        if calls.contains("ADD two") {
+            Ok(())
+        } else {
+            Err(calls)
+        }
+    })
+    .await;
+    runtime.kill9().await;
+    run.await.unwrap().unwrap_err();
+    let writer = tokio::task::spawn_blocking({
+        let pipe = pipe.clone();
+        move || fs::write(pipe, "")
+    });
+    writer.await.unwrap().unwrap();
+    fs::remove_file(pipe).unwrap();
+    plugins.lines("calls");
+    runtime.restart().await.unwrap();
+    let calls = plugins.lines("calls");
+    assert!(
+        calls.iter().any(|call| call.starts_with("DEL one")),
+        "{calls:?}"
+    );
+    assert!(
+        calls.iter().any(|call| call.starts_with("DEL two")),
+        "{calls:?}"
+    );
+    assert_eq!(pods(&runtime).await, []);
+    runtime.client.run_pod(again).await.unwrap();
+}

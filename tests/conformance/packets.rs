@@ -177,3 +177,59 @@ async fn a_host_that_does_not_forward() {
     });
     seen.await;
 }
+
+/// A filter that lets through what it knows only, as Docker's: what would be sent on is served by the forwarder.
+#[tokio::test]
+async fn a_host_whose_filter_drops_what_is_forwarded() {
+    let Some(Hosts { other, host }) = Hosts::make(true) else {
+        harness::skip!(
+            "a_host_whose_filter_drops",
+            "only root has a host's network to connect"
+        );
+    };
+    host.run("iptables", &["-P", "FORWARD", "DROP"]).unwrap();
+    let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
+    let pod = server(&runtime, 12000).await;
+    let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    let said = ask(&other, "192.0.2.1", 12000).await.unwrap();
+    assert_eq!(said, own.network.unwrap().ip);
+    // Of IPv6 it knows nothing.
+    let said = ask(&other, "2001:db8::1", 12000).await.unwrap();
+    assert_eq!(said, "2001:db8::2");
+}
+
+/// A client that never stops speaking is not left with the pod that has gone.
+#[tokio::test]
+async fn a_dialogue_by_udp_goes_on_with_the_next_pod() {
+    const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
+        $server = IO::Socket::INET->new(Proto => "udp", LocalPort => 8080) or die "bind: $!";
+        $| = 1; print "ready\n";
+        while ($from = $server->recv($text, 100)) { $server->send(`hostname` . $server->peerhost) }'"#;
+    const CLIENT: &str = r#"
+        $socket = IO::Socket::INET->new(Proto => "udp", LocalPort => 5353, PeerAddr => "192.0.2.1:12000") or die $!;
+        $socket->send("hello"); alarm 20; $socket->recv($text, 100); print $text"#;
+    let Some(Hosts { other, host }) = Hosts::make(true) else {
+        harness::skip!(
+            "a_dialogue_by_udp",
+            "only root has a host's network to connect"
+        );
+    };
+    let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
+    for name in ["first", "second"] {
+        let mut config = runtime.sandbox(name);
+        config.port_mappings = vec![v1::PortMapping {
+            protocol: v1::Protocol::Udp.into(),
+            container_port: 8080,
+            host_port: 12000,
+            host_ip: String::new(),
+        }];
+        let pod = Pod::run(&runtime.client, config).await.unwrap();
+        let id = pod.start(pod.script("server", ECHO)).await.unwrap();
+        logged(&pod, &id, "ready").await;
+        let said = other
+            .run("perl", &["-MIO::Socket::INET", "-e", CLIENT])
+            .unwrap();
+        assert_eq!(said, format!("{name}\n192.0.2.2"));
+        runtime.client.remove_pod(&pod.id).await.unwrap();
+    }
+}

@@ -3,7 +3,8 @@
 //!
 //! They are in a table of the bridge's name, which lives as long as the bridge, and are always replaced as a whole. They
 //! need a host that forwards packets, which is for its owner to decide and not for a runtime: without, there is no
-//! table, pods reach the host and each other only, and host ports are their forwarder's alone.
+//! table, pods reach the host and each other only, and host ports are their forwarder's alone. So they are where a filter
+//! of somebody else's drops what is forwarded unless a rule lets it through: what was sent on to a pod would end there.
 
 use std::{
     collections::BTreeMap,
@@ -14,6 +15,7 @@ use std::{
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 
+use super::conntrack;
 use super::nft::{self, PodSubnet, PortRule, Rules};
 
 /// Room for the rules of some thousand ports in one transaction.
@@ -69,7 +71,15 @@ impl Nat {
 
     /// ... and for one that no longer is.
     pub(crate) fn remove(&self, sandbox: &str) {
-        self.change(|known| drop(known.remove(sandbox)));
+        let mut gone = Vec::new();
+        self.change(|known| gone = known.remove(sandbox).unwrap_or_default());
+        let by_udp = gone.iter().filter(|rule| rule.transport == 17);
+        let pods: Vec<IpAddr> = by_udp.map(|rule| rule.pod).collect();
+        if !pods.is_empty()
+            && let Err(error) = forget_dialogues(&pods)
+        {
+            tracing::debug!(%error, "the kernel goes on to lead dialogues to a pod that has gone");
+        }
     }
 
     /// Takes the table away.
@@ -120,7 +130,7 @@ impl Nat {
         let ports = ports
             .values()
             .flatten()
-            .filter(|rule| forwards(&rule.pod))
+            .filter(|rule| forwards(&rule.pod) && !forwarding.dropped(&rule.pod))
             .cloned()
             .collect();
         (!subnets.is_empty()).then(|| Rules {
@@ -136,15 +146,35 @@ impl Nat {
 struct Forwarding {
     v4: bool,
     v6: bool,
+    /// A filter drops what no rule of it lets through.
+    drops_v4: bool,
+    drops_v6: bool,
 }
 
 impl Forwarding {
     /// As it is in the calling thread's network namespace.
     fn look() -> Self {
         let on = |path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
+        let (mut drops_v4, mut drops_v6) = (false, false);
+        // What cannot be listed is not there: without nf_tables, for one.
+        let _ = exchange(&nft::list_chains(), true, |kind, payload| {
+            if let Some((v4, v6)) = nft::drops(kind, payload) {
+                drops_v4 |= v4;
+                drops_v6 |= v6;
+            }
+        });
         Self {
             v4: on("/proc/sys/net/ipv4/ip_forward"),
             v6: on("/proc/sys/net/ipv6/conf/all/forwarding"),
+            drops_v4,
+            drops_v6,
+        }
+    }
+
+    fn dropped(self, address: &IpAddr) -> bool {
+        match address {
+            IpAddr::V4(_) => self.drops_v4,
+            IpAddr::V6(_) => self.drops_v6,
         }
     }
 }
@@ -159,6 +189,17 @@ pub fn tables() -> io::Result<Vec<String>> {
         names.extend(nft::table_name(kind, payload));
     })?;
     Ok(names)
+}
+
+/// Lets the kernel forget what goes on by UDP with pods that have gone.
+fn forget_dialogues(pods: &[IpAddr]) -> io::Result<()> {
+    let mut told = Vec::new();
+    exchange(&conntrack::list(), true, |kind, payload| {
+        told.extend(conntrack::forget(kind, payload, pods));
+    })?;
+    // One that has ended meanwhile is forgotten already.
+    told.iter().for_each(|message| drop(transact(message)));
+    Ok(())
 }
 
 fn transact(transaction: &[u8]) -> io::Result<()> {

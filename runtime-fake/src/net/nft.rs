@@ -12,10 +12,11 @@ const NEW_TABLE: u16 = SUBSYSTEM << 8;
 const GET_TABLE: u16 = SUBSYSTEM << 8 | 1;
 const DELETE_TABLE: u16 = SUBSYSTEM << 8 | 2;
 const NEW_CHAIN: u16 = SUBSYSTEM << 8 | 3;
+const GET_CHAIN: u16 = SUBSYSTEM << 8 | 4;
 const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
 
-const FLAG_REQUEST: u16 = 1;
-const FLAG_DUMP: u16 = 0x300;
+pub(super) const FLAG_REQUEST: u16 = 1;
+pub(super) const FLAG_DUMP: u16 = 0x300;
 const FLAG_CREATE: u16 = 0x400;
 const FLAG_APPEND: u16 = 0x800;
 const NESTED: u16 = 0x8000;
@@ -26,7 +27,9 @@ const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
 const PREROUTING: u32 = 0;
+const FORWARD: u32 = 2;
 const POSTROUTING: u32 = 4;
+const DROP: u32 = 0;
 /// Where destination and source addresses are translated, as everybody has it.
 const DESTINATION_NAT: i32 = -100;
 const SOURCE_NAT: i32 = 100;
@@ -116,13 +119,44 @@ pub(super) fn table_name(kind: u16, payload: &[u8]) -> Option<String> {
     if kind != NEW_TABLE {
         return None;
     }
-    let mut rest = payload.get(4..)?;
+    let value = find(payload.get(4..)?, 1)?;
+    let text = value.strip_suffix(&[0]).unwrap_or(value);
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+/// Asks for every chain of every family.
+pub(super) fn list_chains() -> Vec<u8> {
+    message(GET_CHAIN, FLAG_REQUEST | FLAG_DUMP, 0, 0, &[])
+}
+
+/// What a chain drops that is forwarded and that no rule of it lets through, from an answer to [`list_chains`]: packets
+/// of IPv4, packets of IPv6.
+pub(super) fn drops(kind: u16, payload: &[u8]) -> Option<(bool, bool)> {
+    let (header, attributes) = payload.split_first_chunk::<4>()?;
+    if kind != NEW_CHAIN {
+        return None;
+    }
+    let value = |attributes, kind| {
+        let bytes = find(attributes, kind)?.first_chunk::<4>()?;
+        Some(u32::from_be_bytes(*bytes))
+    };
+    let hook = value(find(attributes, 4)?, 1)?;
+    if hook != FORWARD || value(attributes, 5)? != DROP {
+        return None;
+    }
+    Some((
+        matches!(header[0], INET | IPV4),
+        matches!(header[0], INET | IPV6),
+    ))
+}
+
+/// The value of the first attribute of a kind.
+pub(super) fn find(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     while let [a, b, c, d, ..] = *rest {
         let length = usize::from(u16::from_ne_bytes([a, b]));
         let value = rest.get(4..length)?;
-        if u16::from_ne_bytes([c, d]) == 1 {
-            let text = value.strip_suffix(&[0]).unwrap_or(value);
-            return Some(String::from_utf8_lossy(text).into_owned());
+        if u16::from_ne_bytes([c, d]) & !NESTED == wanted {
+            return Some(value);
         }
         rest = rest.get(length.next_multiple_of(4)..)?;
     }
@@ -276,18 +310,24 @@ fn text(kind: u16, value: &str) -> Vec<u8> {
     attribute(kind, &[value.as_bytes(), &[0]].concat())
 }
 
-fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+pub(super) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute(kind | NESTED, value)
 }
 
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
 }
 
-fn message(kind: u16, flags: u16, family: u8, resource: u16, attributes: &[u8]) -> Vec<u8> {
+pub(super) fn message(
+    kind: u16,
+    flags: u16,
+    family: u8,
+    resource: u16,
+    attributes: &[u8],
+) -> Vec<u8> {
     let length = u32::try_from(20 + attributes.len()).unwrap_or(u32::MAX);
     [
         &length.to_ne_bytes()[..],
@@ -347,6 +387,8 @@ impl Batch {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -389,6 +431,27 @@ mod tests {
         );
         // The mask of /22.
         assert!(bytes.windows(4).any(|bytes| bytes == [255, 255, 252, 0]));
+    }
+
+    #[rstest]
+    #[case(INET, FORWARD, DROP, Some((true, true)))]
+    #[case(IPV4, FORWARD, DROP, Some((true, false)))]
+    #[case(IPV6, FORWARD, DROP, Some((false, true)))]
+    #[case(IPV4, FORWARD, 1, None)]
+    #[case(IPV4, POSTROUTING, DROP, None)]
+    fn what_a_chain_drops(
+        #[case] family: u8,
+        #[case] hook: u32,
+        #[case] policy: u32,
+        #[case] expected: Option<(bool, bool)>,
+    ) {
+        let hook = [number(1, hook), number(2, 0)].concat();
+        let parts = [text(1, "filter"), nested(4, &hook), number(5, policy)];
+        let payload = [&[family, 0, 0, 0][..], &parts.concat()].concat();
+        assert_eq!(drops(NEW_CHAIN, &payload), expected);
+        // A chain that hangs on nothing.
+        let plain = [&[family, 0, 0, 0][..], &text(1, "filter")].concat();
+        assert_eq!(drops(NEW_CHAIN, &plain), None);
     }
 
     #[test]

@@ -192,3 +192,86 @@ fn read(mut file: File) -> io::Result<Vec<u8>> {
     file.take(LONGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn plugin(script: &str, timeout: Duration) -> (Result<Value, PluginError>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plugin");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let result = run(&Ask {
+            command: "ADD",
+            plugin: "plugin",
+            network: "net",
+            bin_dirs: &[dir.path().join("empty"), dir.path().to_owned()],
+            variables: vec![("CNI_ARGS", "a=b".to_owned())],
+            input: &json!({"long": "x".repeat(200_000)}),
+            timeout,
+        });
+        (result, dir)
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_plugin_hears_and_answers() {
+        let script = r#"[ "$CNI_COMMAND $CNI_ARGS" = "ADD a=b" ] || exit 1
+            printf '{"length": %d}' "$(wc -c)""#;
+        let (answer, _dir) = plugin(script, LONG);
+        assert_eq!(answer.unwrap(), json!({"length": 200_011}));
+        // One that reads nothing and says nothing.
+        assert_eq!(plugin("exit 0", LONG).0.unwrap(), Value::Null);
+    }
+
+    /// What a plugin leaves running has its outputs, and is not waited for.
+    #[test]
+    fn what_stays_behind_is_not_waited_for() {
+        let began = Instant::now();
+        let (answer, _dir) = plugin("sleep 20 & echo $!", LONG);
+        assert!(began.elapsed() < Duration::from_secs(19));
+        let pid = answer.unwrap().as_i64().unwrap();
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn a_plugin_that_hangs_is_killed_with_its_children() {
+        let (answer, dir) = plugin(
+            "cd $(dirname $0); sleep 1000 & echo $! > child; wait",
+            Duration::from_secs(1),
+        );
+        let error = answer.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the CNI plugin plugin did not end its ADD of the network net within 1 s, and was killed"
+        );
+        let child = std::fs::read_to_string(dir.path().join("child")).unwrap();
+        let child = Pid::from_raw(child.trim().parse().unwrap()).unwrap();
+        // It may be gone altogether.
+        assert!(ended(child, LONG).unwrap_or(true));
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        let (answer, _dir) = plugin("echo hello", LONG);
+        let error = answer.unwrap_err().to_string();
+        assert!(
+            error.contains("answered ADD of the network net with nonsense"),
+            "{error}"
+        );
+        let (answer, _dir) = plugin("echo why >&2; exit 3", LONG);
+        let error = answer.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the CNI plugin plugin failed to ADD the network net: why"
+        );
+    }
+}
