@@ -24,6 +24,7 @@ mod step;
 mod sys;
 mod terminal;
 mod user;
+mod userns;
 mod watchers;
 
 use std::{

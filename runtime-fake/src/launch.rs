@@ -9,6 +9,7 @@ pub(crate) mod seccomp;
 mod security;
 mod signal;
 mod sysctl;
+mod userns;
 
 use std::path::PathBuf;
 
@@ -19,6 +20,7 @@ pub(crate) use mounts::{Forbidden, MountPlan, MountSource, Propagation};
 pub(crate) use plan::{Given, ImageDefaults, Invalid, container, exec, pod, stop_signal};
 pub(crate) use ports::{HostPort, Transport, host_ports};
 pub(crate) use sysctl::of_network;
+pub(crate) use userns::{IdMap, IdMaps};
 
 /// What the box lets the runtime do; the same plans are carried out differently on each rung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +51,9 @@ pub(crate) struct PodPlan {
     pub own_ipc: bool,
     /// One process namespace for all containers.
     pub shared_pids: bool,
+    /// A user namespace of its own, with these ids.
+    #[serde(default)]
+    pub user_namespace: Option<IdMaps>,
     /// Kernel parameters of the pod's namespaces, by their dotted names.
     pub sysctls: Vec<(String, String)>,
     /// The ports of the host that lead to the pod's; none in the host's network.
@@ -64,6 +69,9 @@ pub(crate) struct LaunchPlan {
     pub directory: PathBuf,
     /// Where its files come from.
     pub root: RootPlan,
+    /// The ids of the pod's user namespace, if it has one of its own: a copy of the image is given to them.
+    #[serde(default)]
+    pub ids: Option<IdMaps>,
     /// No write to the root file system.
     pub read_only_root: bool,
     /// The mounts over it, in order.

@@ -15,6 +15,7 @@
 
 mod config;
 mod container;
+mod host;
 mod id;
 pub mod image;
 mod isolation;

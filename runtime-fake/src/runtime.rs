@@ -13,6 +13,7 @@ mod ports;
 mod program;
 mod sandboxes;
 mod seccomp;
+mod shift;
 mod streams;
 pub(crate) mod survivor;
 mod volumes;

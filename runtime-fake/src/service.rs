@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::{isolation::Isolation, runtime::Runtime, streaming::Streams};
+use crate::{host, isolation::Isolation, runtime::Runtime, streaming::Streams};
 
 /// The version of the kubelet's interface, which has been this one since 2016 (CRI v1, VersionResponse).
 const KUBELET_API_VERSION: &str = "0.1.0";
@@ -75,6 +75,8 @@ impl RuntimeService for CriService {
         };
         let isolation = runtime.config.isolation;
         let namespaces = isolation != Isolation::Process;
+        // Inside a user namespace there are some too, for ids that it has; those that a kubelet gives out are not among them.
+        let user_namespaces = isolation == Isolation::Root && host::maps_images();
         let mut info = std::collections::HashMap::new();
         if request.into_inner().verbose {
             info.insert("isolation".to_owned(), isolation.to_string());
@@ -100,13 +102,13 @@ impl RuntimeService for CriService {
                 name: String::new(),
                 features: Some(v1::RuntimeHandlerFeatures {
                     recursive_read_only_mounts: namespaces,
-                    user_namespaces: false,
+                    user_namespaces,
                 }),
             }],
             features: Some(v1::RuntimeFeatures {
                 supplemental_groups_policy: true,
                 mount_options: namespaces,
-                ..Default::default()
+                user_namespaces_host_network: user_namespaces,
             }),
         }))
     }

@@ -29,4 +29,5 @@ mod stop;
 mod support;
 mod survivors;
 mod terminal;
+mod userns;
 mod volumes;

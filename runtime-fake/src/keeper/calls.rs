@@ -81,8 +81,9 @@ impl Keeper {
                     pid: target.pid,
                     container,
                 };
+                let users = self.pod.as_ref().and_then(|p| p.user_namespace.as_ref());
                 self.execs
-                    .start(number, &plan, place, descriptors)
+                    .start(number, &plan, place, users, descriptors)
                     .map(|()| None)
             }
             Call::Attach {

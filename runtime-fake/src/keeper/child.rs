@@ -22,7 +22,7 @@ use super::{
     step::{Doing as _, Step},
     sys, terminal,
 };
-use crate::launch::{ExecPlan, LaunchPlan, Rung};
+use crate::launch::{ExecPlan, LaunchPlan, Rung, seccomp::Filter};
 
 /// The exit status of a process whose program could not be run, as containerd reports it (`StartError`).
 pub(super) const START_ERROR: i32 = 128;
@@ -48,15 +48,24 @@ pub(super) struct Ends {
 }
 
 /// A container's first process.
-pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: OwnedFd) -> ! {
+///
+/// `prepared` tells what [`root::mapped::prepare`] does, for a process in the pod's own user namespace.
+pub(super) fn container(
+    plan: &LaunchPlan,
+    pod: &Pod,
+    prepared: Option<&OwnedFd>,
+    filter: Option<Filter>,
+    ends: Ends,
+    barrier: OwnedFd,
+) -> ! {
     let (report, terminal) = take_over(ends);
     let host = pod.host_mounts.as_ref();
-    close_others(&[Some(&report), Some(&barrier), terminal.as_ref(), host]);
+    let ways = [Some(&report), Some(&barrier), terminal.as_ref()];
+    close_others(&[&ways[..], &[host, prepared]].concat());
     let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<process::Ready> {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
-        let filter = process::filter(&plan.process)?;
         if plan.rung != Rung::Process {
             hide()?;
         }
@@ -65,6 +74,8 @@ pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: Owned
         rustix::process::umask(Mode::empty());
         if plan.rung == Rung::Process {
             rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
+        } else if let Some(socket) = prepared {
+            root::enter_mapped(plan, socket)?;
         } else {
             root::enter(plan, pod.shm.as_deref(), host)?;
         }
@@ -89,22 +100,35 @@ pub(super) fn container(plan: &LaunchPlan, pod: &Pod, ends: Ends, barrier: Owned
     }
 }
 
-/// A further process in a container whose first process is `target`; it is in the right process namespace already.
-pub(super) fn exec(plan: &ExecPlan, rung: Rung, target: i32, ends: Ends) -> ! {
+/// A further process in a container whose first process is `target`; it is in the right process namespace already, and
+/// `mounts` is the right mount namespace, if there is one.
+pub(super) fn exec(
+    plan: &ExecPlan,
+    target: i32,
+    mounts: Option<&OwnedFd>,
+    filter: Option<Filter>,
+    ends: Ends,
+) -> ! {
     let (report, terminal) = take_over(ends);
-    close_others(&[Some(&report), terminal.as_ref()]);
+    close_others(&[Some(&report), terminal.as_ref(), mounts]);
     let set_up = || -> Step<process::Ready> {
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
         hide()?;
-        let filter = process::filter(&plan.process)?;
-        if rung == Rung::Process {
-            let what = "enter the container's directory";
-            rustix::process::chdir(format!("/proc/{target}/cwd")).doing(what)?;
-        } else {
-            join(target, "mnt", LinkNameSpaceType::Mount)?;
-            // So that all it starts can be found (see `kin`). Without one, less is found.
-            let _ = unshare(UnshareFlags::NEWCGROUP);
+        match mounts {
+            None => {
+                let what = "enter the container's directory";
+                rustix::process::chdir(format!("/proc/{target}/cwd")).doing(what)?;
+            }
+            Some(namespace) => {
+                let what = "join the container's mount namespace";
+                // The keeper's threads (one) share root and directory with nobody, yet the kernel wants to be told.
+                unshare(UnshareFlags::FS).doing(what)?;
+                let name = Some(LinkNameSpaceType::Mount);
+                rustix::thread::move_into_link_name_space(namespace.as_fd(), name).doing(what)?;
+                // So that all it starts can be found (see `kin`). Without one, less is found.
+                let _ = unshare(UnshareFlags::NEWCGROUP);
+            }
         }
         if let Some(way) = terminal {
             terminal::take(&way)?;
@@ -127,10 +151,6 @@ pub(super) fn hide() -> Step {
 pub(super) fn join(target: i32, kind: &str, name: LinkNameSpaceType) -> Step {
     let what = || format!("join the {kind} namespace of process {target}");
     let namespace = std::fs::File::open(format!("/proc/{target}/ns/{kind}")).doing(what())?;
-    if name == LinkNameSpaceType::Mount {
-        // The keeper's threads (one) share root and directory with nobody, yet the kernel wants to be told.
-        unshare(UnshareFlags::FS).doing(what())?;
-    }
     rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(name)).doing(what())
 }
 
@@ -145,7 +165,7 @@ pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-fn adjust_oom_score(wanted: Option<i32>) {
+pub(super) fn adjust_oom_score(wanted: Option<i32>) {
     let Some(wanted) = wanted else { return };
     let write = |value: i32| std::fs::write("/proc/self/oom_score_adj", value.to_string());
     if write(wanted).is_err() {

@@ -9,7 +9,10 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::Read as _,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
 };
 
 use jiff::Timestamp;
@@ -18,8 +21,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::{
     child::{self, Ends, Report},
     output::{Output, pipe_from_child},
-    pod::{Pod, fork_into},
+    pod::{Birthplace, Pod, fork_into},
+    process,
     protocol::{Exit, Failure, FailureKind, UserIds},
+    root,
     step::{Doing as _, Step},
     sys::{self, Fork},
     terminal,
@@ -137,6 +142,19 @@ pub(super) fn joined(
     }
 }
 
+/// Starts to prepare the root of a container in a user namespace; what is ready comes out of the socket.
+fn prepare_outside(plan: &LaunchPlan, pod: &Pod) -> Step<OwnedFd> {
+    let what = "prepare the container's root";
+    let (ours, theirs) = UnixStream::pair().doing(what)?;
+    match sys::fork(0).doing(what)? {
+        Fork::Parent(_) => Ok(ours.into()),
+        Fork::Child => {
+            drop(ours);
+            root::mapped::prepare(plan, pod, &theirs.into())
+        }
+    }
+}
+
 impl Container {
     /// Forks the first process, which sets itself up and reports.
     ///
@@ -186,9 +204,23 @@ impl Container {
             (_, Pids::Target { .. }) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, joined),
             (_, Pids::Host) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, None),
         };
-        let pid = match fork_into(target, flags)? {
+        let filter = process::filter(&plan.process)?;
+        let users = pod.user_namespace.as_ref();
+        let prepared = match users {
+            Some(_) => Some(prepare_outside(plan, pod)?),
+            None => None,
+        };
+        let place = Birthplace {
+            pids: target,
+            users,
+        };
+        let before = || child::adjust_oom_score(plan.oom_score_adj);
+        let pid = match fork_into(place, flags, before)? {
             Fork::Parent(pid) => pid,
-            Fork::Child => child::container(plan, pod, ends, child_barrier),
+            Fork::Child => {
+                let prepared = prepared.as_ref();
+                child::container(plan, pod, prepared, filter, ends, child_barrier)
+            }
         };
         Ok(Self {
             phase: Phase::Creating { number },

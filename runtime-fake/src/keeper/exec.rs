@@ -12,11 +12,13 @@ use super::{
     container::{News, ReportPipe},
     kin::{self, Kin},
     output::pipe_from_child,
-    pod::fork_into,
+    pod::{Birthplace, fork_into},
+    process,
     protocol::{Event, Failure, FailureKind, Message, Outcome},
     step::{Doing as _, Step},
     sys::Fork,
     terminal,
+    userns::UserNamespace,
 };
 use crate::launch::{ExecPlan, Rung};
 
@@ -53,6 +55,7 @@ impl Execs {
         number: u64,
         plan: &ExecPlan,
         place: Place,
+        users: Option<&UserNamespace>,
         descriptors: Vec<OwnedFd>,
     ) -> Step {
         let what = "make a pipe";
@@ -72,10 +75,19 @@ impl Execs {
             report: child_report,
             terminal: child_terminal,
         };
-        let namespace = (rung != Rung::Process).then_some(target);
-        let pid = match fork_into(namespace, 0)? {
+        let filter = process::filter(&plan.process)?;
+        // Opened here: inside a user namespace the container's first process may be somebody else's.
+        let (birthplace, mounts) = if rung == Rung::Process {
+            (Birthplace::default(), None::<OwnedFd>)
+        } else {
+            let pids = Some(target);
+            let mounts = File::open(format!("/proc/{target}/ns/mnt"));
+            let mounts = mounts.doing("find the container's mount namespace")?;
+            (Birthplace { pids, users }, Some(mounts.into()))
+        };
+        let pid = match fork_into(birthplace, 0, || ())? {
             Fork::Parent(pid) => pid,
-            Fork::Child => child::exec(plan, rung, target, ends),
+            Fork::Child => child::exec(plan, target, mounts.as_ref(), filter, ends),
         };
         self.running.insert(
             pid,

@@ -16,6 +16,7 @@ use super::{
     protocol::{Failure, FailureKind},
     step::{Doing as _, Step},
     sys::{self, Fork},
+    userns::UserNamespace,
 };
 use crate::launch::{PodPlan, Rung, of_network};
 
@@ -27,6 +28,8 @@ pub(super) struct Pod {
     /// The mount namespace of the daemon, where mounts of the host are to be found; none where there is no way back to it,
     /// from inside a user namespace.
     pub(super) host_mounts: Option<OwnedFd>,
+    /// The user namespace that its containers, and its other namespaces, belong to; none where that is the keeper's own.
+    pub(super) user_namespace: Option<UserNamespace>,
     /// The first process of the namespace that all containers share.
     pub(super) pause: Option<i32>,
     /// Namespaces that end with their last descriptor: kept alive for the daemon, which may end before the pod.
@@ -36,16 +39,33 @@ pub(super) struct Pod {
 /// Makes what `plan` asks for.
 pub(super) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
     let (mut shm, mut host_mounts) = (None, None);
+    let user_namespace = plan
+        .user_namespace
+        .as_ref()
+        .map(UserNamespace::make)
+        .transpose()?;
+    let of_pod = plan.sysctls.iter().filter(|(name, _)| !of_network(name));
+    let set_sysctls = || -> Step {
+        let mut of_pod = of_pod.clone();
+        of_pod.try_for_each(|(name, value)| set_sysctl(name, value))
+    };
     if plan.rung != Rung::Process {
         if plan.rung == Rung::Root {
             let namespace = std::fs::File::open("/proc/self/ns/mnt");
             host_mounts = Some(namespace.doing("hold the host's mount namespace")?.into());
         }
-        let mut flags = UnshareFlags::NEWNS;
+        let mut flags = UnshareFlags::empty();
         flags.set(UnshareFlags::NEWUTS, !plan.hostname.is_empty());
         flags.set(UnshareFlags::NEWIPC, plan.own_ipc);
         flags.set(UnshareFlags::NEWNET, plan.own_network);
-        unshare(flags).doing("make the pod's namespaces")?;
+        match &user_namespace {
+            None => unshare(flags | UnshareFlags::NEWNS).doing("make the pod's namespaces")?,
+            Some(users) => {
+                unshare(UnshareFlags::NEWNS).doing("make the pod's namespaces")?;
+                // Those of an IPC namespace are for its owner to set.
+                users.surround(flags, set_sysctls)?;
+            }
+        }
         mount_change(
             "/",
             MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
@@ -56,14 +76,14 @@ pub(super) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
                 .doing(format_args!("set the host name {:?}", plan.hostname))?;
         }
         if plan.own_ipc {
-            shm = Some(mount_shm(&plan.directory)?);
+            shm = Some(mount_shm(&plan)?);
         }
-        for (name, value) in plan.sysctls.iter().filter(|(name, _)| !of_network(name)) {
-            set_sysctl(name, value)?;
+        if user_namespace.is_none() {
+            set_sysctls()?;
         }
     }
     let pause = if plan.shared_pids {
-        Some(start_pause()?)
+        Some(start_pause(user_namespace.as_ref())?)
     } else {
         None
     };
@@ -71,16 +91,22 @@ pub(super) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
         plan,
         shm,
         host_mounts,
+        user_namespace,
         pause,
         _held: held,
     })
 }
 
-fn mount_shm(directory: &Path) -> Step<PathBuf> {
-    let at = directory.join("shm");
+fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
+    let at = plan.directory.join("shm");
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("shm", &at, "tmpfs", flags, Some(c"mode=1777,size=65536k"))
         .doing("mount the pod's shared memory")?;
+    if let Some(maps) = &plan.user_namespace {
+        let (uid, gid) = maps.root();
+        std::os::unix::fs::chown(&at, Some(uid), Some(gid))
+            .doing("give the pod its shared memory")?;
+    }
     Ok(at)
 }
 
@@ -103,8 +129,9 @@ fn set_sysctl(name: &str, value: &str) -> Step {
     })
 }
 
-fn start_pause() -> Step<i32> {
-    match sys::fork(libc::CLONE_NEWPID).doing("start the pod's first process")? {
+fn start_pause(users: Option<&UserNamespace>) -> Step<i32> {
+    let place = Birthplace { pids: None, users };
+    match fork_into(place, libc::CLONE_NEWPID, || ())? {
         Fork::Parent(pid) => Ok(pid),
         Fork::Child => {
             let _ = sys::die_with_parent();
@@ -115,22 +142,35 @@ fn start_pause() -> Step<i32> {
     }
 }
 
-/// Forks a child into new namespaces (`flags`) and into the process namespace of `target`.
+/// Where a process is born that is not just a child of the keeper.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Birthplace<'a> {
+    /// A process whose process namespace it shares.
+    pub(super) pids: Option<i32>,
+    /// The user namespace that it is root of; its new namespaces belong to it.
+    pub(super) users: Option<&'a UserNamespace>,
+}
+
+/// Forks a child into new namespaces (`flags`) at `place`. What has to be done by somebody with the keeper's power, for the
+/// child to inherit, is done `before`.
 ///
 /// The keeper cannot go there itself: inside a user namespace there would be no way back. Another child goes, forks the
 /// real one as its own sibling, and ends.
-pub(super) fn fork_into(target: Option<i32>, flags: i32) -> Step<Fork> {
+pub(super) fn fork_into(place: Birthplace<'_>, flags: i32, before: impl FnOnce()) -> Step<Fork> {
     let what = "start a process in the container";
-    let Some(target) = target else {
+    if place.pids.is_none() && place.users.is_none() {
         return sys::fork(flags).doing(what);
-    };
+    }
     let (mut reader, mut writer) = io::pipe().doing(what)?;
     match sys::fork(0).doing(what)? {
         Fork::Child => {
             drop(reader);
             // Hidden before it is born where others see it.
+            let pids = |pid| join(pid, "pid", LinkNameSpaceType::ProcessID);
             let sibling = hide()
-                .and_then(|()| join(target, "pid", LinkNameSpaceType::ProcessID))
+                .and_then(|()| place.pids.map_or(Ok(()), pids))
+                .map(|()| before())
+                .and_then(|()| place.users.map_or(Ok(()), UserNamespace::enter))
                 .and_then(|()| sys::fork(flags | libc::CLONE_PARENT).doing(what));
             let report = match sibling {
                 Ok(Fork::Child) => return Ok(Fork::Child),
@@ -150,7 +190,7 @@ pub(super) fn fork_into(target: Option<i32>, flags: i32) -> Step<Fork> {
             let report: Step<i32> = serde_json::from_slice(&report).map_err(|_| {
                 Failure::new(
                     FailureKind::System,
-                    "the process that enters the container's process namespace ended early",
+                    "the process that enters the container's namespaces ended early",
                 )
             })?;
             report.map(Fork::Parent)

@@ -237,6 +237,8 @@ pub(crate) enum FailureKind {
     WrongState,
     /// The box cannot put a writable layer over the image: it has to be copied.
     NoOverlay,
+    /// The box cannot map the ids of the image's files: it has to be copied for this container.
+    NoIdMap,
     /// There was no answer in time.
     Silent,
     /// The box refused.

@@ -6,12 +6,13 @@
 mod devices;
 mod host;
 mod inside;
+pub(super) mod mapped;
 mod overlay;
 mod volumes;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::{
@@ -25,12 +26,24 @@ use rustix::{
 };
 
 use inside::Root;
+use mapped::Mapped;
 
 use super::{
     step::{Doing as _, Step},
     sys,
+    userns::UserNamespace,
 };
 use crate::launch::{LaunchPlan, RootPlan, Rung};
+
+/// What a root is made of that only somebody outside the container can open.
+struct Outside {
+    /// For each mount of the plan.
+    sources: Vec<volumes::Source>,
+    /// The directory of shared memory.
+    shm: Option<OwnedFd>,
+    /// The mounts below the root that are part of it, relative to it.
+    parts: Vec<PathBuf>,
+}
 
 /// Makes this process's root the one that `plan` describes. The process must be in a new mount namespace.
 ///
@@ -38,7 +51,37 @@ use crate::launch::{LaunchPlan, RootPlan, Rung};
 pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>, host: Option<BorrowedFd<'_>>) -> Step {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    let outside = outside(plan, shm, host, None)?;
+    assemble(plan, &plan.directory.join("rootfs"), outside)
+}
+
+/// [`enter`] for a process in the pod's own user namespace, with what [`mapped::prepare`] sends.
+pub(super) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step {
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    let (at, outside) = mapped::receive(plan, from)?;
+    // From here on it can do no more than somebody who is root in a user namespace only.
+    let plan = LaunchPlan {
+        rung: Rung::Rootless,
+        ..plan.clone()
+    };
+    assemble(&plan, &at, outside)
+}
+
+/// Opens and mounts, in the container's directory, what has to come from outside.
+fn outside(
+    plan: &LaunchPlan,
+    shm: Option<&Path>,
+    host: Option<BorrowedFd<'_>>,
+    ids: Option<&Mapped<'_>>,
+) -> Step<Outside> {
     let sources = volumes::open(plan.rung, &plan.mounts, host)?;
+    for (mount, source) in plan.mounts.iter().zip(&sources) {
+        if let (Some(maps), Some(tree)) = (&mount.ids, source.tree()) {
+            let namespace = UserNamespace::make(maps)?;
+            mapped::map(tree.as_fd(), &namespace, &mount.target)?;
+        }
+    }
     let shm = match shm {
         Some(path) => Some(clone_tree(path, false).doing("share the pod's /dev/shm")?),
         None if plan.host_ipc => {
@@ -46,15 +89,27 @@ pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>, host: Option<Borrowed
         }
         None => None,
     };
-    let root_path = plan.directory.join("rootfs");
-    let parts = make_root(plan, &root_path)?;
-    let root = open_dir(&root_path).doing("open the container's root")?;
+    let parts = make_root(plan, &plan.directory.join("rootfs"), ids)?;
+    Ok(Outside {
+        sources,
+        shm,
+        parts,
+    })
+}
+
+/// Completes the root at `at`, and enters it.
+fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step {
+    let what = "open the container's root";
+    let root = open_dir(at).doing(what)?;
+    // Before anything is mounted over them.
+    let parts = outside.parts.iter().map(|part| open_dir(&at.join(part)));
+    let parts = parts.collect::<Result<Vec<_>, _>>().doing(what)?;
     let root = Root::new(root);
     if matches!(plan.root, RootPlan::Host) {
         hide_state(&plan.directory, &root)?;
     }
-    system_mounts(plan, &root, shm)?;
-    for (mount, source) in plan.mounts.iter().zip(sources) {
+    system_mounts(plan, &root, outside.shm)?;
+    for (mount, source) in plan.mounts.iter().zip(outside.sources) {
         volumes::place(&root, mount, source)?;
     }
     if !plan.privileged {
@@ -128,13 +183,20 @@ fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
     move_mount(tree, "", target, "", flags)
 }
 
-/// Returns the mounts below `at` that are part of the root.
-fn make_root(plan: &LaunchPlan, at: &Path) -> Step<Vec<OwnedFd>> {
+/// Returns the mounts below `at` that are part of the root, relative to it. `ids` are the container's own, if it has some.
+fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&Mapped<'_>>) -> Step<Vec<PathBuf>> {
     let layer = plan.directory.join("layer");
     match &plan.root {
-        RootPlan::Host => return host::make(plan.rung, &layer, at),
-        RootPlan::Layers(lower) => overlay::writable(plan.rung, lower, &layer, at)
-            .map_err(|error| overlay::failure(lower.len(), error)),
+        RootPlan::Host => return host::make(plan.rung, &layer, at, ids),
+        RootPlan::Layers(lower) => {
+            let mapped = ids.map(|ids| ids.layers(lower)).transpose()?;
+            if let Some(ids) = ids {
+                ids.own(&layer.join("upper"))
+                    .doing("make the container's writable layer")?;
+            }
+            overlay::writable(plan.rung, mapped.as_ref().unwrap_or(lower), &layer, at)
+                .map_err(|error| overlay::failure(lower.len(), error))
+        }
         RootPlan::Copied => {
             // A root has to be a mount of its own to be entered.
             let what = "mount the copy of the image";

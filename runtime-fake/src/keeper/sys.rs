@@ -40,30 +40,37 @@ pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
 
 /// Makes the mount that `mount` is the root of read-only; with `recursive` those below it too.
 pub(crate) fn set_read_only(mount: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
-    set_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, recursive)
+    set_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, 0, recursive)
 }
 
 /// Sets how mounts and unmounts elsewhere show through a mount and those below it: `MS_PRIVATE`, `MS_SLAVE` or `MS_SHARED`.
 pub(super) fn set_propagation(mount: BorrowedFd<'_>, propagation: libc::c_ulong) -> io::Result<()> {
-    set_attributes(mount, 0, propagation, true)
+    set_attributes(mount, 0, propagation, 0, true)
 }
 
 /// Gives a mount and those below it further attributes (`MOUNT_ATTR_*`).
 pub(super) fn add_attributes(mount: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
-    set_attributes(mount, attributes, 0, true)
+    set_attributes(mount, attributes, 0, 0, true)
+}
+
+/// Shows the files of a mount that is attached nowhere, not of those below it, with the ids of a user namespace.
+pub(super) fn set_id_map(mount: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let namespace = u64::try_from(namespace.as_raw_fd()).unwrap_or_default();
+    set_attributes(mount, libc::MOUNT_ATTR_IDMAP, 0, namespace, false)
 }
 
 fn set_attributes(
     mount: BorrowedFd<'_>,
     set: u64,
     propagation: libc::c_ulong,
+    userns_fd: u64,
     recursive: bool,
 ) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: set,
         attr_clr: 0,
         propagation,
-        userns_fd: 0,
+        userns_fd,
     };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is an empty C string, the structure lives until the call returns and its size is given.

@@ -8,7 +8,7 @@ use std::{
 use cri::v1::{ContainerConfig, Mount, MountPropagation};
 use serde::{Deserialize, Serialize};
 
-use super::{Given, Invalid, RootPlan, Rung, plan::invalid};
+use super::{Given, IdMaps, Invalid, RootPlan, Rung, plan::invalid, userns};
 
 /// Something to be seen in a container besides its root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub(crate) struct MountPlan {
     pub propagation: Propagation,
     /// What else is forbidden.
     pub forbidden: Vec<Forbidden>,
+    /// How the ids of the files are mapped, if they are.
+    #[serde(default)]
+    pub ids: Option<IdMaps>,
 }
 
 /// What is mounted.
@@ -95,6 +98,7 @@ pub(super) fn with_namespace(
         recursive_read_only: false,
         propagation: Propagation::Private,
         forbidden: Vec::new(),
+        ids: None,
     };
     let provided = PROVIDED.iter().map(Path::new).filter(|t| !brought(t));
     let provided = provided.map(|target| {
@@ -132,11 +136,6 @@ fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, In
     if is_root(Path::new(target)) {
         return invalid("mounts: container_path / would hide the image");
     }
-    if !mount.uid_mappings.is_empty() || !mount.gid_mappings.is_empty() {
-        return invalid(format!(
-            "mounts: id mappings (for {target}) are not supported yet"
-        ));
-    }
     let source = match &mount.image {
         Some(image) => image_source(index, mount, &image.image, given)?,
         None => host_source(mount)?,
@@ -154,6 +153,7 @@ fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, In
         recursive_read_only: mount.recursive_read_only,
         propagation,
         forbidden: forbidden(mount)?,
+        ids: userns::mount(mount, given.rung)?,
     })
 }
 

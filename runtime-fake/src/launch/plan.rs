@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability, log, mounts,
-    ports, seccomp, security, signal, sysctl,
+    ports, seccomp, security, signal, sysctl, userns,
 };
 
 /// What asks a process to end, unless it wishes for another one.
@@ -92,13 +92,6 @@ pub(crate) fn pod(
     }
     let wished = namespaces(config);
     let own = |mode: i32| mode != NamespaceMode::Node as i32 && rung != Rung::Process;
-    if let Some(user) = &wished.userns_options
-        && user.mode != NamespaceMode::Node as i32
-    {
-        return invalid(
-            "a user namespace for the pod is not supported: leave userns_options out or set its mode to NODE",
-        );
-    }
     for (field, mode) in [("network", wished.network), ("ipc", wished.ipc)] {
         if mode != NamespaceMode::Pod as i32 && mode != NamespaceMode::Node as i32 {
             return invalid(format!(
@@ -140,6 +133,7 @@ pub(crate) fn pod(
         hostname,
         own_network: own(wished.network),
         own_ipc: own(wished.ipc),
+        user_namespace: userns::pod(&wished, rung)?,
         shared_pids: wished.pid == NamespaceMode::Pod as i32 && rung != Rung::Process,
         sysctls: sysctls.into_iter().collect(),
         // In the host's network a pod's ports are the host's own already (as with containerd and CRI-O).
@@ -193,6 +187,9 @@ pub(crate) fn container(
         .unwrap_or(&default_context);
     security::check(context)?;
     let pod = namespaces(sandbox);
+    if let Some(own) = &context.namespace_options {
+        userns::check_container(own, &pod)?;
+    }
     let wished = context.namespace_options.clone().unwrap_or(pod.clone());
     let in_pod = |mode: i32| mode != NamespaceMode::Node as i32;
     let mounts = if given.rung == Rung::Process {
@@ -214,6 +211,7 @@ pub(crate) fn container(
         process: process(config, context, given.image, &given.directory)?,
         directory: given.directory,
         root: given.root,
+        ids: userns::pod(&pod, given.rung)?,
         read_only_root: context.readonly_rootfs,
         mounts,
         masked_paths: masked,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering};
 use cri::v1::ContainerConfig;
 use jiff::Timestamp;
 
-use super::{Error, Runtime, blocking, io, pods::Pod, survivor, volumes};
+use super::{Error, Runtime, blocking, io, pods::Pod, shift, survivor, volumes};
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
@@ -130,6 +130,10 @@ impl Runtime {
                 self.copies.store(true, Ordering::Relaxed);
                 create(self.copied(plan).await?).await?
             }
+            Err(failure) if failure.kind == FailureKind::NoIdMap => {
+                tracing::info!(%failure, container = id.short(), "its image is copied");
+                create(self.copied(plan).await?).await?
+            }
             answer => answer?,
         };
         let Outcome::Created { user, pid } = outcome else {
@@ -145,7 +149,11 @@ impl Runtime {
         let images = self.images.clone();
         blocking(move || {
             if let RootPlan::Layers(lower) = &plan.root {
-                images.copy(lower, &plan.directory.join("rootfs"))?;
+                let copy = plan.directory.join("rootfs");
+                images.copy(lower, &copy)?;
+                if let Some(ids) = &plan.ids {
+                    shift::give(&copy, ids).map_err(io("give the copy of the image to the pod"))?;
+                }
                 plan.root = RootPlan::Copied;
             }
             volumes::copy(&images, &mut plan.mounts)?;

@@ -13,7 +13,7 @@ use crate::{
         forward::ForwardPlan,
         protocol::{Call, Outcome},
     },
-    launch::{self, Invalid, PodPlan, Rung, of_network},
+    launch::{self, IdMaps, Invalid, PodPlan, Rung, of_network},
     recovery, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState},
     store::{Change, Refused},
@@ -111,7 +111,7 @@ impl Runtime {
         let given = blocking(move || network.attach(&target, pid)).await?;
         if let (None, Some(dns)) = (&sandbox.config.dns_config, &given.dns) {
             let text = resolv::conf(&dns.servers, &dns.searches, &dns.options);
-            write(&directory.join("resolv.conf"), &text)
+            write(&directory.join("resolv.conf"), &text, None)
                 .map_err(io("write the sandbox's resolv.conf"))?;
         }
         let addresses = given.addresses;
@@ -221,6 +221,8 @@ async fn end_keeper(pod: &Arc<Pod>) -> bool {
 /// What every container of the pod finds in `/etc`, unless its client brings its own.
 fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()> {
     let directory = &plan.directory;
+    // In a user namespace of its own a pod's root is somebody else.
+    let owner = plan.user_namespace.as_ref().map(IdMaps::root);
     if plan.own_ipc {
         fs::create_dir_all(directory.join("shm"))?;
     }
@@ -240,11 +242,19 @@ fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()>
         Some(dns) => resolv::conf(&dns.servers, &dns.searches, &dns.options),
         None => host("/etc/resolv.conf"),
     };
-    write(&directory.join("hostname"), &hostname)?;
-    write(&directory.join("hosts"), &hosts)?;
-    write(&directory.join("resolv.conf"), &resolv)
+    write(&directory.join("hostname"), &hostname, owner)?;
+    write(&directory.join("hosts"), &hosts, owner)?;
+    write(&directory.join("resolv.conf"), &resolv, owner)
 }
 
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    fs::write(path, text)
+fn write(path: &Path, text: &str, owner: Option<(u32, u32)>) -> std::io::Result<()> {
+    fs::write(path, text)?;
+    match owner {
+        Some((uid, gid)) => match std::os::unix::fs::chown(path, Some(uid), Some(gid)) {
+            // Ids that this runtime does not have itself: the keeper says so, better.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+            given => given,
+        },
+        None => Ok(()),
+    }
 }

@@ -5,9 +5,12 @@ use std::{fs, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path};
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext};
 
 use super::{Error, Runtime, blocking};
-use crate::launch::{
-    Invalid, ProcessPlan,
-    seccomp::{self, Arch, Surroundings, Wish},
+use crate::{
+    host,
+    launch::{
+        Invalid, ProcessPlan,
+        seccomp::{self, Arch, Surroundings, Wish},
+    },
 };
 
 /// Longer profiles are something else. Docker's own has 20 KiB.
@@ -43,7 +46,7 @@ fn make(wish: &Wish, capabilities: &[u8]) -> Result<Vec<u8>, Invalid> {
     };
     let around = Surroundings {
         native,
-        kernel: kernel(),
+        kernel: host::kernel(),
         capabilities,
     };
     let (text, name) = match wish {
@@ -79,14 +82,4 @@ fn read(path: &Path) -> Result<String, String> {
         return Err(format!("it is longer than {LONGEST_PROFILE} bytes"));
     }
     Ok(text)
-}
-
-/// The running kernel's version, as far as profiles look at it.
-fn kernel() -> (u32, u32) {
-    let name = rustix::system::uname();
-    let release = name.release().to_string_lossy();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }

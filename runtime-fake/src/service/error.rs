@@ -24,7 +24,9 @@ impl From<Error> for Status {
                 FailureKind::NotFound => Code::NotFound,
                 FailureKind::WrongState => Code::FailedPrecondition,
                 FailureKind::Silent => Code::DeadlineExceeded,
-                FailureKind::NoOverlay | FailureKind::System => Code::Internal,
+                FailureKind::NoOverlay | FailureKind::NoIdMap | FailureKind::System => {
+                    Code::Internal
+                }
             },
             Error::NoUrl(NoUrl::Full(_)) => Code::ResourceExhausted,
             Error::NoUrl(NoUrl::NotListening { .. }) => Code::FailedPrecondition,

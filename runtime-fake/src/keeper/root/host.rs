@@ -5,13 +5,13 @@
 
 use std::{
     fs,
-    os::fd::{AsFd as _, OwnedFd},
-    path::Path,
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
 };
 
 use rustix::{fs::Mode, io::Errno, mount::MountAttrFlags};
 
-use super::{attach, clone_tree, new_mount, open_dir, overlay};
+use super::{attach, clone_tree, mapped::Mapped, new_mount, open_dir, overlay};
 use crate::{
     keeper::{
         step::{Doing as _, Step},
@@ -25,17 +25,24 @@ const OWN: [&str; 4] = ["proc", "sys", "dev", "lost+found"];
 /// Directories that start empty, with their modes: the host's files there are not the container's business.
 const EMPTY: [(&str, u32); 3] = [("tmp", 0o1777), ("run", 0o755), ("var/tmp", 0o1777)];
 
-/// Assembles it at `at`, with its writable layer at `layer`. Returns the mounts below `at` that are part of it.
-pub(super) fn make(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
+/// Assembles it at `at`, with its writable layer at `layer`. Returns the mounts below `at` that are part of it, relative
+/// to it. `ids` are the container's own; where the host's files cannot have them, they seem to be nobody's.
+pub(super) fn make(
+    rung: Rung,
+    layer: &Path,
+    at: &Path,
+    ids: Option<&Mapped<'_>>,
+) -> Step<Vec<PathBuf>> {
     let what = "make the container's writable layer";
     let tmpfs = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
     attach(tmpfs.as_fd(), open_dir(layer).doing(what)?.as_fd()).doing(what)?;
-    let whole = make_layer(layer).and_then(|()| overlay::writable(rung, &["/".into()], layer, at));
+    let whole = make_layer(layer, ids)
+        .and_then(|()| overlay::writable(rung, &[lower(Path::new("/"), ids)], layer, at));
     let mut parts = match whole {
-        Ok(()) => graft_mounts(rung, layer, at)?,
+        Ok(()) => graft_mounts(rung, layer, at, ids)?,
         // Inside a user namespace the host's mounts are locked below its root, which overlayfs then does not take: one
         // overlay for each directory.
-        Err(_) => by_directory(rung, layer, at)?,
+        Err(_) => by_directory(rung, layer, at, ids)?,
     };
     for (name, mode) in EMPTY {
         let options = format!("{mode:o}");
@@ -50,20 +57,32 @@ pub(super) fn make(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
         );
         attach(empty.doing(&what)?.as_fd(), target.as_fd()).doing(&what)?;
-        parts.push(open_dir(&path).doing(&what)?);
+        ids.map_or(Ok(()), |ids| ids.own(&path)).doing(&what)?;
+        parts.push(PathBuf::from(name));
     }
     Ok(parts)
 }
 
-fn make_layer(layer: &Path) -> Result<(), Errno> {
+/// Where the directory `path` of the host is found with the container's ids.
+fn lower(path: &Path, ids: Option<&Mapped<'_>>) -> PathBuf {
+    ids.and_then(|ids| ids.path(path).ok())
+        .unwrap_or_else(|| path.to_owned())
+}
+
+fn make_layer(layer: &Path, ids: Option<&Mapped<'_>>) -> Result<(), Errno> {
     for directory in ["upper", "work"] {
         rustix::fs::mkdir(layer.join(directory), Mode::from_raw_mode(0o755))?;
     }
-    Ok(())
+    ids.map_or(Ok(()), |ids| ids.own(&layer.join("upper")))
 }
 
 /// Directories of the root that are other file systems, `/usr` or `/home`, say: an overlay does not look below mounts.
-fn graft_mounts(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
+fn graft_mounts(
+    rung: Rung,
+    layer: &Path,
+    at: &Path,
+    ids: Option<&Mapped<'_>>,
+) -> Step<Vec<PathBuf>> {
     use std::os::unix::fs::MetadataExt as _;
     let mut parts = Vec::new();
     let root = fs::metadata("/").doing("look at the host's root")?.dev();
@@ -71,13 +90,18 @@ fn graft_mounts(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
         let name = entry.file_name();
         let Ok(meta) = entry.metadata() else { continue };
         if meta.is_dir() && meta.dev() != root && !not_shown(&name.to_string_lossy()) {
-            parts.push(graft(rung, &name.to_string_lossy(), layer, at)?);
+            parts.push(graft(rung, &name.to_string_lossy(), layer, at, ids)?);
         }
     }
     Ok(parts)
 }
 
-fn by_directory(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
+fn by_directory(
+    rung: Rung,
+    layer: &Path,
+    at: &Path,
+    ids: Option<&Mapped<'_>>,
+) -> Step<Vec<PathBuf>> {
     let mut parts = Vec::new();
     let what = "make the container's root";
     let skeleton = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
@@ -94,9 +118,10 @@ fn by_directory(rung: Rung, layer: &Path, at: &Path) -> Step<Vec<OwnedFd>> {
             std::os::unix::fs::symlink(link, &target).doing(what)?;
         } else if kind.is_dir() {
             fs::create_dir(&target).doing(what)?;
+            ids.map_or(Ok(()), |ids| ids.own(&target)).doing(what)?;
             // What this user may not read is an empty directory of the container's own.
             if !not_shown(&name) && fs::read_dir(&path).is_ok() {
-                parts.push(graft(rung, &name, layer, at)?);
+                parts.push(graft(rung, &name, layer, at, ids)?);
             }
         }
     }
@@ -108,17 +133,24 @@ fn not_shown(name: &str) -> bool {
 }
 
 /// Shows one directory of the host's root: with a writable layer if overlayfs takes it, else as it is, read-only.
-fn graft(rung: Rung, name: &str, layer: &Path, at: &Path) -> Step<OwnedFd> {
+fn graft(
+    rung: Rung,
+    name: &str,
+    layer: &Path,
+    at: &Path,
+    ids: Option<&Mapped<'_>>,
+) -> Step<PathBuf> {
     let what = format!("show the host's /{name}");
     let (own_layer, target) = (layer.join(format!("of-{name}")), at.join(name));
     rustix::fs::mkdir(&own_layer, Mode::from_raw_mode(0o755)).doing(&what)?;
-    make_layer(&own_layer).doing(&what)?;
-    let lower = Path::new("/").join(name);
+    make_layer(&own_layer, ids).doing(&what)?;
+    let path = Path::new("/").join(name);
+    let lower = lower(&path, ids);
     if overlay::writable(rung, std::slice::from_ref(&lower), &own_layer, &target).is_ok() {
-        return open_dir(&target).doing(&what);
+        return Ok(PathBuf::from(name));
     }
-    let tree = clone_tree(&lower, true).doing(&what)?;
+    let tree = clone_tree(&path, true).doing(&what)?;
     sys::set_read_only(tree.as_fd(), true).doing(&what)?;
     attach(tree.as_fd(), open_dir(&target).doing(&what)?.as_fd()).doing(&what)?;
-    open_dir(&target).doing(&what)
+    Ok(PathBuf::from(name))
 }

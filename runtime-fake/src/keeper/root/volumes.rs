@@ -48,6 +48,21 @@ const COVERABLE: [&str; 11] = [
 /// A mount that is attached nowhere yet; none where the container's own root is the source.
 pub(super) struct Source(Option<OwnedFd>);
 
+impl Source {
+    /// The container's own root.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn of(tree: OwnedFd) -> Self {
+        Self(Some(tree))
+    }
+
+    pub(super) fn tree(&self) -> Option<&OwnedFd> {
+        self.0.as_ref()
+    }
+}
+
 /// Opens what `mounts` name, before anything is mounted: a source is what the host has there.
 pub(super) fn open(
     rung: Rung,

@@ -134,7 +134,7 @@ fn with(mut mount: Mount, change: impl FnOnce(&mut Mount)) -> Mount {
 #[case::sub_path_without_image(with(of("/h", "/mnt"), |m| m.image_sub_path = "x".into()), "needs an image")]
 #[case::recursive_but_writable(with(of("/h", "/mnt"), |m| m.recursive_read_only = true), "needs readonly")]
 #[case::unknown_option(with(of("/h", "/mnt"), |m| m.mount_options = vec!["noexecute".into()]), "unknown mount_options \"noexecute\"")]
-#[case::id_mappings(with(of("/h", "/mnt"), |m| m.uid_mappings = vec![cri::v1::IdMapping::default()]), "id mappings")]
+#[case::id_mappings(with(of("/h", "/mnt"), |m| m.uid_mappings = vec![cri::v1::IdMapping::default()]), "needs both")]
 fn refused(#[case] mount: Mount, #[case] expected: &str) {
     let error = plan_on(Rung::Rootless, vec![mount], &[]).unwrap_err();
     assert!(error.0.contains(expected), "{error}");

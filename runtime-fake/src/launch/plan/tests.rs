@@ -113,7 +113,7 @@ fn pod_namespaces(
 #[case::no_name(|s: &mut PodSandboxConfig| s.metadata.as_mut().unwrap().name.clear(), "metadata.name")]
 #[case::no_namespace(|s: &mut PodSandboxConfig| s.metadata.as_mut().unwrap().namespace.clear(), "metadata.namespace")]
 #[case::no_uid(|s: &mut PodSandboxConfig| s.metadata.as_mut().unwrap().uid.clear(), "metadata.uid")]
-#[case::user_namespace(|s: &mut PodSandboxConfig| options(s).userns_options = Some(UserNamespace { mode: NamespaceMode::Pod.into(), ..Default::default() }), "user namespace")]
+#[case::user_namespace(|s: &mut PodSandboxConfig| options(s).userns_options = Some(UserNamespace { mode: NamespaceMode::Pod.into(), ..Default::default() }), "userns_options.uids")]
 #[case::network_of_a_container(|s: &mut PodSandboxConfig| options(s).network = NamespaceMode::Container.into(), "namespace_options.network")]
 #[case::long_hostname(|s: &mut PodSandboxConfig| s.hostname = "x".repeat(65), "at most 64")]
 #[case::hostname_of_two_lines(|s: &mut PodSandboxConfig| s.hostname = "a\nb".into(), "line breaks")]

@@ -1,0 +1,236 @@
+//! User namespaces: which ids a pod has of its own, and how the ids of mounted files are mapped: pure.
+
+use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
+use serde::{Deserialize, Serialize};
+
+use super::{Invalid, Rung, plan::invalid};
+
+/// Some ids in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IdMap {
+    /// The first one inside.
+    pub inside: u32,
+    /// The first one outside.
+    pub outside: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// The ids of a user namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IdMaps {
+    /// Users.
+    pub uids: Vec<IdMap>,
+    /// Groups.
+    pub gids: Vec<IdMap>,
+}
+
+impl IdMaps {
+    /// The user and the group that are root inside.
+    pub(crate) fn root(&self) -> (u32, u32) {
+        let root = |maps: &[IdMap]| maps.first().map_or(0, |map| map.outside);
+        (root(&self.uids), root(&self.gids))
+    }
+
+    /// What a file of `uid` and `gid` belongs to when it is the namespace's own; none for an id that is not mapped.
+    pub(crate) fn shift(&self, uid: u32, gid: u32) -> Option<(u32, u32)> {
+        let shift = |maps: &[IdMap], id: u32| {
+            let map = maps
+                .iter()
+                .find(|map| id.checked_sub(map.inside).is_some_and(|at| at < map.count))?;
+            Some(map.outside + (id - map.inside))
+        };
+        Some((shift(&self.uids, uid)?, shift(&self.gids, gid)?))
+    }
+}
+
+/// The ids of a pod; none for those of the runtime.
+pub(super) fn pod(options: &NamespaceOption, rung: Rung) -> Result<Option<IdMaps>, Invalid> {
+    let Some(wished) = own(options)? else {
+        return Ok(None);
+    };
+    if rung == Rung::Process {
+        return invalid(
+            "a user namespace for the pod cannot be had: isolation is `process` on this box",
+        );
+    }
+    let one = |field: &str, list: &[IdMapping]| match list {
+        [one] if one.container_id == 0 => Ok(vec![map(field, one)?]),
+        [one] => invalid(format!(
+            "userns_options.{field} begins at id {} inside: it has to map id 0",
+            one.container_id
+        )),
+        _ => invalid(format!(
+            "userns_options.{field} has {} mappings: exactly one is supported (CRI v1, UserNamespace)",
+            list.len()
+        )),
+    };
+    Ok(Some(IdMaps {
+        uids: one("uids", &wished.uids)?,
+        gids: one("gids", &wished.gids)?,
+    }))
+}
+
+/// The wish for a namespace of the pod's own, if it is one.
+fn own(options: &NamespaceOption) -> Result<Option<&UserNamespace>, Invalid> {
+    let Some(wished) = &options.userns_options else {
+        return Ok(None);
+    };
+    match NamespaceMode::try_from(wished.mode) {
+        Ok(NamespaceMode::Node) => Ok(None),
+        Ok(NamespaceMode::Pod) => Ok(Some(wished)),
+        Ok(NamespaceMode::Container | NamespaceMode::Target) | Err(_) => invalid(format!(
+            "userns_options.mode is POD or NODE, not {}",
+            wished.mode
+        )),
+    }
+}
+
+/// A container lives in its pod's user namespace; it may say so, and not ask for another one.
+pub(super) fn check_container(
+    container: &NamespaceOption,
+    pod: &NamespaceOption,
+) -> Result<(), Invalid> {
+    let wished = own(container)?;
+    if container.userns_options.is_some() && wished != own(pod)? {
+        return invalid(
+            "userns_options of the container are not those of its sandbox: a pod has one user namespace",
+        );
+    }
+    Ok(())
+}
+
+fn map(field: &str, mapping: &IdMapping) -> Result<IdMap, Invalid> {
+    let fits = |first: u32| first.checked_add(mapping.length).is_some();
+    if mapping.length == 0 || !fits(mapping.host_id) || !fits(mapping.container_id) {
+        return invalid(format!(
+            "{field} maps {} ids from {} (outside {}): a mapping has one id at least, and none beyond 4294967294",
+            mapping.length, mapping.container_id, mapping.host_id
+        ));
+    }
+    Ok(IdMap {
+        inside: mapping.container_id,
+        outside: mapping.host_id,
+        count: mapping.length,
+    })
+}
+
+/// How the ids of a mount's files are mapped, if they are.
+pub(super) fn mount(mount: &Mount, rung: Rung) -> Result<Option<IdMaps>, Invalid> {
+    let target = &mount.container_path;
+    if mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty() {
+        return Ok(None);
+    }
+    if mount.uid_mappings.is_empty() || mount.gid_mappings.is_empty() {
+        return invalid(format!(
+            "mounts: the one at {target} has mappings of users or groups only: it needs both"
+        ));
+    }
+    if rung != Rung::Root {
+        return invalid(format!(
+            "mounts: the ids of the files at {target} can be mapped by root only: isolation is not `root` on this box"
+        ));
+    }
+    let maps = |field: &str, list: &[IdMapping]| {
+        list.iter()
+            .map(|one| map(field, one))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    Ok(Some(IdMaps {
+        uids: maps("mounts: uid_mappings", &mount.uid_mappings)?,
+        gids: maps("mounts: gid_mappings", &mount.gid_mappings)?,
+    }))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn options(mode: NamespaceMode, maps: &[(u32, u32, u32)]) -> NamespaceOption {
+        let maps: Vec<IdMapping> = maps
+            .iter()
+            .map(|(container_id, host_id, length)| IdMapping {
+                host_id: *host_id,
+                container_id: *container_id,
+                length: *length,
+            })
+            .collect();
+        NamespaceOption {
+            userns_options: Some(UserNamespace {
+                mode: mode.into(),
+                uids: maps.clone(),
+                gids: maps,
+            }),
+            ..Default::default()
+        }
+    }
+
+    #[rstest]
+    #[case::the_runtimes(NamespaceMode::Node, &[], Ok(None))]
+    #[case::own(NamespaceMode::Pod, &[(0, 1000, 100_000)], Ok(Some((1000, 1000))))]
+    #[case::two(NamespaceMode::Pod, &[(0, 1000, 10), (10, 2000, 10)], Err("has 2 mappings"))]
+    #[case::none(NamespaceMode::Pod, &[], Err("has 0 mappings"))]
+    #[case::without_root(NamespaceMode::Pod, &[(1, 1000, 10)], Err("has to map id 0"))]
+    #[case::empty(NamespaceMode::Pod, &[(0, 1000, 0)], Err("one id at least"))]
+    #[case::too_high(NamespaceMode::Pod, &[(0, u32::MAX - 5, 10)], Err("beyond"))]
+    #[case::a_containers(NamespaceMode::Container, &[(0, 1000, 10)], Err("POD or NODE"))]
+    #[case::anothers(NamespaceMode::Target, &[(0, 1000, 10)], Err("POD or NODE"))]
+    fn pods(
+        #[case] mode: NamespaceMode,
+        #[case] maps: &[(u32, u32, u32)],
+        #[case] expected: Result<Option<(u32, u32)>, &str>,
+    ) {
+        let found = pod(&options(mode, maps), Rung::Root);
+        match expected {
+            Ok(root) => assert_eq!(found.unwrap().map(|maps| maps.root()), root),
+            Err(expected) => {
+                let message = found.unwrap_err().0;
+                assert!(message.contains(expected), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn there_are_none_without_namespaces() {
+        let own = options(NamespaceMode::Pod, &[(0, 1000, 10)]);
+        assert!(pod(&own, Rung::Process).is_err());
+        assert_eq!(pod(&NamespaceOption::default(), Rung::Process), Ok(None));
+    }
+
+    #[test]
+    fn a_container_has_its_pods() {
+        let none = NamespaceOption::default();
+        let node = options(NamespaceMode::Node, &[]);
+        let own = options(NamespaceMode::Pod, &[(0, 1000, 10)]);
+        let other = options(NamespaceMode::Pod, &[(0, 2000, 10)]);
+        for (container, pod, fits) in [
+            (&none, &own, true),
+            (&own, &own, true),
+            (&other, &own, false),
+            (&node, &own, false),
+            (&own, &none, false),
+            (&node, &none, true),
+            (&none, &none, true),
+        ] {
+            assert_eq!(check_container(container, pod).is_ok(), fits);
+        }
+    }
+
+    #[test]
+    fn files_change_hands() {
+        let map = |outside| IdMap {
+            inside: 0,
+            outside,
+            count: 100,
+        };
+        let maps = IdMaps {
+            uids: vec![map(1000)],
+            gids: vec![map(2000)],
+        };
+        assert_eq!(maps.shift(0, 5), Some((1000, 2005)));
+        assert_eq!(maps.shift(99, 100), None);
+    }
+}

@@ -1,0 +1,378 @@
+//! Pods with a user namespace of their own: their ids, their files, and whose their other namespaces are.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use cri::v1::{
+    Capability, ContainerConfig, IdMapping, Int64Value, Mount, NamespaceMode, PodSandboxConfig,
+    UserNamespace,
+};
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::{Pod, Runtime, fixture};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, skip_if};
+
+fn mapping((container_id, host_id, length): (u32, u32, u32)) -> IdMapping {
+    IdMapping {
+        host_id,
+        container_id,
+        length,
+    }
+}
+
+/// What critest maps; or, in a runtime that is in a user namespace itself, some ids that it has.
+async fn ids(runtime: &Runtime) -> (u32, u32, u32) {
+    if runtime.isolation().await.unwrap() == "root" {
+        (0, 1000, 100_000)
+    } else {
+        (0, 2000, 3000)
+    }
+}
+
+fn own(mode: NamespaceMode, maps: &[(u32, u32, u32)]) -> UserNamespace {
+    let maps: Vec<IdMapping> = maps.iter().copied().map(mapping).collect();
+    UserNamespace {
+        mode: mode.into(),
+        uids: maps.clone(),
+        gids: maps,
+    }
+}
+
+fn with(mut config: PodSandboxConfig, users: UserNamespace) -> PodSandboxConfig {
+    fixture::pod_namespaces(&mut config).userns_options = Some(users);
+    config
+}
+
+async fn pod(runtime: &Runtime) -> Pod {
+    let users = own(NamespaceMode::Pod, &[ids(runtime).await]);
+    Pod::run(&runtime.client, with(runtime.sandbox("p"), users))
+        .await
+        .unwrap()
+}
+
+/// Numbers without the spaces between them.
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+#[tokio::test]
+async fn a_pod_has_ids_of_its_own() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("a_pod_has_ids", Means::of(&runtime).await.no_users());
+    let pod = pod(&runtime).await;
+    let (inside, outside, count) = ids(&runtime).await;
+    let expected = format!("{inside} {outside} {count}");
+    let look = "cat /proc/self/uid_map /proc/self/gid_map; cat /proc/self/setgroups; id -u; id -g";
+    let out = pod.output(pod.script("a", look)).await.unwrap();
+    let expected = format!("{expected} {expected} allow 0 0");
+    assert_eq!(words(&out).join(" "), expected);
+    let id = pod.start(fixture::forever("b")).await.unwrap();
+    let out = runtime.client.sh(&id, look).await.unwrap();
+    assert_eq!(words(&out).join(" "), expected, "an exec");
+    let first = "for n in user net ipc uts; do readlink /proc/self/ns/$n; done";
+    let here = runtime.client.sh(&id, first).await.unwrap();
+    let there = pod.output(pod.script("c", first)).await.unwrap();
+    assert_eq!(here, there, "containers share the pod's namespaces");
+    let namespaces = harness::witness::own().namespaces();
+    for name in ["user", "net", "ipc", "uts"] {
+        assert!(!here.contains(&namespaces[name]), "{name}: {here}");
+    }
+    // It is told what it was made from.
+    let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    let options = status.linux.unwrap().namespaces.unwrap().options.unwrap();
+    assert_eq!(
+        options.userns_options,
+        Some(own(NamespaceMode::Pod, &[ids(&runtime).await]))
+    );
+}
+
+/// Its root has power over the pod's namespaces, and none over the host's.
+#[tokio::test]
+async fn its_root_is_root_of_the_pod_only() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("its_root_is_root", Means::of(&runtime).await.no_users());
+    let mut config = with(
+        runtime.sandbox("p"),
+        own(NamespaceMode::Pod, &[ids(&runtime).await]),
+    );
+    let linux = config.linux.as_mut().unwrap();
+    linux
+        .sysctls
+        .insert("kernel.shm_rmid_forced".to_owned(), "1".to_owned());
+    linux.sysctls.insert(
+        "net.ipv4.ip_unprivileged_port_start".to_owned(),
+        "80".to_owned(),
+    );
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let mut config = pod.script(
+        "c",
+        "mkdir /tmp/m && mount -t tmpfs none /tmp/m && echo mounted
+        hostname
+        hostname other && hostname
+        cat /proc/sys/kernel/shm_rmid_forced /proc/sys/net/ipv4/ip_unprivileged_port_start
+        echo x > /dev/null && head -c 1 /dev/zero | wc -c
+        echo x > /dev/shm/x && stat -c %u /dev/shm /dev/shm/x /dev/pts /dev
+        (echo 1 > /proc/sys/kernel/panic) 2>/dev/null && echo changed the host; true",
+    );
+    fixture::security(&mut config).capabilities = Some(Capability {
+        add_capabilities: vec!["SYS_ADMIN".to_owned(), "NET_ADMIN".to_owned()],
+        ..Default::default()
+    });
+    let out = pod.output(config).await.unwrap();
+    assert_eq!(out, "mounted\np\nother\n1\n80\n1\n0\n0\n0\n0\n");
+}
+
+/// Files of an image belong to the ids that the image says, and so do new ones. On the disk they are the pod's.
+#[tokio::test]
+async fn files_of_an_image() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
+    let mut lower = Layer::new()
+        .file("etc/passwd", 0o644, "alice:x:1001:1002::/:/bin/sh\n")
+        .file("data", 0o600, "x")
+        .owned_by(1001, 1002)
+        .directory("tmp", 0o1777);
+    for program in ["/bin/sh", "/usr/bin/stat", "/bin/cat", "/bin/ls"] {
+        lower = lower.host_program(program).unwrap();
+    }
+    let upper = Layer::new().file("more", 0o644, "y").owned_by(7, 8);
+    let name = "example.com/owners:1";
+    let image = ImageBuilder::new(name).layer(lower).layer(upper);
+    image.write_docker(&archive).unwrap();
+    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
+    skip_if!("files_of_an_image", Means::of(&runtime).await.no_users());
+    runtime.client.pull(name).await.unwrap();
+    let pod = pod(&runtime).await;
+    let script = "stat -c '%u %g' / /etc/passwd /data /more /etc/hosts
+        echo z > /new && echo z >> /more && stat -c '%u %g' /new /more";
+    let mut config = pod.script("c", script);
+    config.image.as_mut().unwrap().image = name.to_owned();
+    let out = pod.output(config).await.unwrap();
+    assert_eq!(
+        words(&out).join(" "),
+        "0 0 0 0 1001 1002 7 8 0 0 0 0 7 8",
+        "{out}"
+    );
+    let mut config = pod.script(
+        "d",
+        "cat /data && echo z > /tmp/z && stat -c '%u %g' /tmp/z",
+    );
+    config.image.as_mut().unwrap().image = name.to_owned();
+    fixture::security(&mut config).run_as_username = "alice".to_owned();
+    let out = pod.output(config).await.unwrap();
+    assert_eq!(words(&out).join(" "), "x1001 1002");
+}
+
+#[rstest]
+#[tokio::test]
+async fn files_of_the_host(#[values(false, true)] readonly_rootfs: bool) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!("files_of_the_host", Means::of(&runtime).await.no_users());
+    let pod = pod(&runtime).await;
+    let mut config = pod.script(
+        "c",
+        "(echo x > /etc/crib-test) 2>/dev/null && stat -c %u /etc/crib-test /etc/passwd; echo x > /dev/shm/y; stat -c %u /etc/hosts",
+    );
+    fixture::security(&mut config).readonly_rootfs = readonly_rootfs;
+    let out = pod.output(config).await.unwrap();
+    if readonly_rootfs {
+        assert_eq!(out, "0\n");
+    } else if runtime.isolation().await.unwrap() == "root" {
+        assert_eq!(out, "0\n0\n0\n");
+    }
+}
+
+fn volume(path: &std::path::Path, maps: &[(u32, u32, u32)]) -> Mount {
+    let maps: Vec<IdMapping> = maps.iter().copied().map(mapping).collect();
+    Mount {
+        container_path: "/volume".to_owned(),
+        host_path: path.to_str().unwrap().to_owned(),
+        uid_mappings: maps.clone(),
+        gid_mappings: maps,
+        ..Default::default()
+    }
+}
+
+fn at_volume(mut config: ContainerConfig, mount: Mount) -> ContainerConfig {
+    config.mounts.push(mount);
+    config
+}
+
+#[tokio::test]
+async fn volumes_with_mapped_ids() {
+    let place = tempfile::tempdir().unwrap();
+    let volume_at = place.path().join("volume");
+    std::fs::create_dir(&volume_at).unwrap();
+    std::fs::write(volume_at.join("old"), "x").unwrap();
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "volumes_with_mapped_ids",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    if runtime.isolation().await.unwrap() != "root" {
+        let pod = runtime.pod("p").await.unwrap();
+        let config = at_volume(
+            fixture::forever("c"),
+            volume(&volume_at, &[(0, 2000, 1000)]),
+        );
+        let error = pod.create(config).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert!(error.message().contains("root"), "{error:?}");
+        return;
+    }
+    let pod = pod(&runtime).await;
+    let script = "stat -c '%u %g' /volume/old; (echo x > /volume/new) 2>/dev/null; true";
+    let run = async |pod: &Pod, maps: &[(u32, u32, u32)]| {
+        let config = pod.script(&fixture::unique("c"), script);
+        let config = at_volume(config, volume(&volume_at, maps));
+        pod.output(config).await.unwrap()
+    };
+    assert_eq!(run(&pod, &[]).await, "65534 65534\n");
+    assert!(!volume_at.join("new").exists());
+    assert_eq!(run(&pod, &[(0, 1000, 100_000)]).await, "0 0\n");
+    let new = std::fs::metadata(volume_at.join("new")).unwrap();
+    assert_eq!((new.uid(), new.gid()), (0, 0));
+    // Another mapping than the pod's, and a pod with the runtime's own ids.
+    assert_eq!(run(&pod, &[(0, 1005, 10)]).await, "5 5\n");
+    let plain = runtime.pod("q").await.unwrap();
+    assert_eq!(run(&plain, &[(0, 300, 10)]).await, "300 300\n");
+}
+
+#[rstest]
+#[case::two_mappings(NamespaceMode::Pod, &[(0, 1000, 10), (10, 2000, 10)])]
+#[case::none(NamespaceMode::Pod, &[])]
+#[case::without_root(NamespaceMode::Pod, &[(1, 1000, 10)])]
+#[case::no_ids(NamespaceMode::Pod, &[(0, 1000, 0)])]
+#[case::beyond_all_ids(NamespaceMode::Pod, &[(0, u32::MAX - 3, 10)])]
+#[case::of_a_container(NamespaceMode::Container, &[(0, 1000, 10)])]
+#[case::of_somebody_else(NamespaceMode::Target, &[(0, 1000, 10)])]
+#[tokio::test]
+async fn namespaces_that_cannot_be(#[case] mode: NamespaceMode, #[case] maps: &[(u32, u32, u32)]) {
+    let runtime = Runtime::start().await.unwrap();
+    let config = with(runtime.sandbox("p"), own(mode, maps));
+    let result = runtime.client.run_pod(config).await;
+    assert_eq!(code(result), Code::InvalidArgument);
+}
+
+/// Rootless the runtime has some ids only, and no way to more.
+#[tokio::test]
+async fn ids_that_the_runtime_does_not_have() {
+    let runtime = Runtime::start().await.unwrap();
+    if !runtime.isolation().await.unwrap().contains("rootless") {
+        return;
+    }
+    let users = own(NamespaceMode::Pod, &[(0, 1000, 100_000_000)]);
+    let error = runtime
+        .client
+        .run_pod(with(runtime.sandbox("p"), users))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains("cannot be mapped"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_pod_may_have_the_runtimes_ids() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "the_runtimes_ids",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let users = own(NamespaceMode::Node, &[]);
+    let config = with(runtime.sandbox("p"), users.clone());
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let mut config = pod.script("c", "readlink /proc/self/ns/user");
+    let options = fixture::security(&mut config).namespace_options.as_mut();
+    options.unwrap().userns_options = Some(users);
+    let daemon = harness::witness::Witness {
+        pid: runtime.pid().unwrap(),
+    };
+    assert_eq!(
+        pod.output(config).await.unwrap().trim(),
+        daemon.namespaces()["user"]
+    );
+    // A container cannot leave its pod's.
+    let mut config = fixture::forever("d");
+    let options = fixture::security(&mut config).namespace_options.as_mut();
+    options.unwrap().userns_options = Some(own(NamespaceMode::Pod, &[(0, 1000, 10)]));
+    assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+}
+
+/// With one process namespace for the pod, and with the host's network.
+#[rstest]
+#[case::shared_processes(NamespaceMode::Pod, NamespaceMode::Pod)]
+#[case::the_hosts_network(NamespaceMode::Node, NamespaceMode::Container)]
+#[tokio::test]
+async fn beside_other_namespaces(#[case] network: NamespaceMode, #[case] pid: NamespaceMode) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "beside_other_namespaces",
+        Means::of(&runtime).await.no_users()
+    );
+    let users = own(NamespaceMode::Pod, &[ids(&runtime).await]);
+    let mut config = with(runtime.sandbox("p"), users);
+    if network == NamespaceMode::Node {
+        config.hostname.clear();
+    }
+    let options = fixture::pod_namespaces(&mut config);
+    options.network = network.into();
+    options.pid = pid.into();
+    let options = options.clone();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let of_pod = |mut config: ContainerConfig| {
+        fixture::security(&mut config).namespace_options = Some(options.clone());
+        config
+    };
+    let look = "read inside outside count < /proc/self/uid_map; echo $outside; ls /sys/class/net | grep -c lo";
+    let id = pod.start(of_pod(fixture::forever("c"))).await.unwrap();
+    let (_, outside, _) = ids(&runtime).await;
+    let expected = format!("{outside}\n1\n");
+    assert_eq!(runtime.client.sh(&id, look).await.unwrap(), expected);
+    let out = pod.output(of_pod(pod.script("d", look))).await.unwrap();
+    assert_eq!(out, expected);
+}
+
+#[tokio::test]
+async fn another_user_than_root() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "another_user_than_root",
+        Means::of(&runtime).await.no_users()
+    );
+    let pod = pod(&runtime).await;
+    let mut config = pod.script("c", "id -u; id -G; grep Seccomp: /proc/self/status");
+    let security = fixture::security(&mut config);
+    security.run_as_user = Some(Int64Value { value: 1001 });
+    security.run_as_group = Some(Int64Value { value: 1002 });
+    security.supplemental_groups = vec![5];
+    security.seccomp = Some(cri::v1::SecurityProfile::default());
+    let out = pod.output(config).await.unwrap();
+    assert_eq!(words(&out).join(" "), "1001 1002 5 Seccomp: 2");
+    // One that is not mapped.
+    let mut config = fixture::forever("d");
+    fixture::security(&mut config).run_as_user = Some(Int64Value { value: 900_000 });
+    assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+}
+
+/// containerd loses the mapping with some versions: later containers and execs have to be in it, too.
+#[tokio::test]
+async fn its_ids_outlive_the_daemon() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    skip_if!("its_ids_outlive", Means::of(&runtime).await.no_users());
+    let pod = pod(&runtime).await;
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    let pod = Pod {
+        client: runtime.client.clone(),
+        ..pod
+    };
+    let look = "cat /proc/self/uid_map; readlink /proc/self/ns/user";
+    let exec = runtime.client.sh(&id, look).await.unwrap();
+    let (inside, outside, count) = ids(&runtime).await;
+    let expected = format!("{inside} {outside} {count}");
+    assert!(words(&exec).join(" ").starts_with(&expected), "{exec}");
+    let next = pod.output(pod.script("d", look)).await.unwrap();
+    assert_eq!(next, exec);
+}
