@@ -125,7 +125,10 @@ impl Layer {
     }
 
     /// The layer as a tar stream; the same for the same entries.
-    fn tar(&self) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// It has a path that no tar file holds.
+    pub fn tar(&self) -> io::Result<Vec<u8>> {
         let mut tar = tar::Builder::new(Vec::new());
         for entry in &self.entries {
             let mut header = Header::new_gnu();

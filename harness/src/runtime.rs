@@ -72,6 +72,7 @@ pub struct Options {
     config: Option<String>,
     arguments: Vec<String>,
     netns: Option<PathBuf>,
+    environment: Vec<(String, String)>,
 }
 
 impl Options {
@@ -121,6 +122,13 @@ impl Options {
     #[must_use]
     pub fn netns(mut self, path: &Path) -> Self {
         self.netns = Some(path.to_owned());
+        self
+    }
+
+    /// A variable of the runtime's environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
         self
     }
 
@@ -319,6 +327,7 @@ impl Runtime {
             command.arg("--config").arg(path);
         }
         command.args(&self.options.arguments);
+        command.envs(self.options.environment.iter().cloned());
         let mut process = Process::spawn(&mut command).map_err(io("start the runtime"))?;
         let stdin = process.take_stdin();
         let stdout = process.take_stdout();

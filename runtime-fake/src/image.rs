@@ -2,7 +2,7 @@
 //!
 //! The walk of a pull: [`reference`](Reference) → `host` or `catalogue` (which archives) →
 //! `archive` (named blobs) → `offer` (names, then documents, each verified) → `import` (each layer
-//! once) → `stream` and `tar_stream` (one pass: decompress, count, hash) → `layer` (files) →
+//! once, `intake` for all of them) → `stream` and `tar_stream` (one pass: decompress, count, hash) → `layer` (files) →
 //! `shelf` (records). Owner of all state is [`ImageStore`]; its calls block.
 //!
 //! What survives: a SIGKILL at any instant leaves whole images and garbage, which the next
@@ -17,11 +17,13 @@ mod flatten;
 mod flight;
 mod host;
 mod import;
+mod intake;
 mod layer;
 mod limits;
 mod lookup;
-mod offer;
+pub(crate) mod offer;
 mod pax;
+pub(crate) mod platform;
 mod problem;
 mod record;
 mod reference;
@@ -29,7 +31,6 @@ mod shelf;
 mod stream;
 mod tar_stream;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -44,9 +45,14 @@ pub use self::reference::{Reference, ReferenceError};
 use self::archive::Archive;
 use self::catalogue::Catalogue;
 use self::flight::Flights;
-use self::import::{Failure, Importer, lock};
+pub(crate) use self::import::{Failure, Opened, Source};
+pub(crate) use self::intake::Named;
+pub(crate) use self::offer::{LayerSource, Resolved};
+
+use self::import::lock;
 use self::layer::style::Style;
 use self::offer::Offer;
+use self::platform::Platform;
 use self::record::Content;
 use self::shelf::{Places, Shelf, discard, store};
 
@@ -179,7 +185,7 @@ impl ImageStore {
                     continue;
                 }
             };
-            if let Some(offer) = offer::find(&scan.offers, &wanted, offer::architecture()) {
+            if let Some(offer) = offer::find(&scan.offers, &wanted, &Platform::here()) {
                 return self
                     .import(path, scan.opened, offer, &wanted)
                     .map_err(|failure| match failure {
@@ -223,80 +229,20 @@ impl ImageStore {
         wanted: &Reference,
     ) -> Result<ImageId, Failure> {
         let _seat = self.images.board(offer.target);
-        if let Some(id) = self.name_known(offer, wanted)? {
+        let named = Named {
+            target: offer.target,
+            by_digest: offer.by_digest,
+            wanted: wanted.clone(),
+        };
+        if let Some(id) = self.known(&named)? {
             return Ok(id);
         }
         let archive = match opened {
             Some(archive) => archive,
             None => Archive::open(path, &self.places.tmp(), &self.limits)?,
         };
-        let image = offer::resolve(&archive, offer, offer::architecture(), &self.limits)?;
-        let chains = import::chains(&image.layers);
-        let manifest = image.manifest.as_ref();
-        let blobs: BTreeSet<Digest> = manifest
-            .iter()
-            .map(|(digest, _)| *digest)
-            .chain([image.id])
-            .collect();
-        let leased: Vec<Digest> = chains.iter().chain(&blobs).copied().collect();
-        let _lease = Lease::take(&self.shelf, leased);
-        let importer = Importer {
-            places: &self.places,
-            shelf: &self.shelf,
-            flights: &self.layers,
-            style: &self.style,
-            limits: &self.limits,
-        };
-        importer.layers(&archive, &image, &chains)?;
-        let mut shelf = lock(&self.shelf);
-        shelf.put_blob(image.id, &image.config_bytes)?;
-        if let Some((digest, bytes)) = manifest {
-            shelf.put_blob(*digest, bytes)?;
-        }
-        let files: u64 = chains
-            .iter()
-            .filter_map(|chain| shelf.layer(chain))
-            .map(|l| l.file_bytes)
-            .sum();
-        let documents = image.config_bytes.len() + manifest.map_or(0, |(_, bytes)| bytes.len());
-        let mut targets = BTreeSet::from([image.id, offer.target]);
-        targets.extend(manifest.map(|(digest, _)| *digest));
-        // The same image may be here under other names, from another archive.
-        let known = shelf
-            .records()
-            .find(|record| record.id.0 == image.id)
-            .cloned();
-        let mut record = known.unwrap_or_else(|| ImageRecord {
-            id: ImageId(image.id),
-            tags: BTreeSet::new(),
-            digests: BTreeSet::new(),
-            size: files + documents as u64,
-            pinned: false,
-            config: ImageConfig::of(&image.config),
-            content: Content::Layers(chains.clone()),
-            targets: BTreeSet::new(),
-            blobs: BTreeSet::new(),
-            serial: 0,
-        });
-        record.targets.extend(targets);
-        record.blobs.extend(blobs);
-        give_names(&mut record, offer, wanted);
-        shelf.put(record)?;
-        Ok(ImageId(image.id))
-    }
-
-    /// If the image is here already, it only takes the name.
-    fn name_known(&self, offer: &Offer, wanted: &Reference) -> Result<Option<ImageId>, ImageError> {
-        let mut shelf = lock(&self.shelf);
-        let Some(record) = shelf.by_target(&offer.target).cloned() else {
-            return Ok(None);
-        };
-        let mut named = record.clone();
-        give_names(&mut named, offer, wanted);
-        if named != record {
-            shelf.put(named)?;
-        }
-        Ok(Some(record.id))
+        let image = offer::resolve(&archive, offer, &Platform::here(), &self.limits)?;
+        self.add(&image, &named, &archive)
     }
 
     /// Forgets an image under all its names. Layers stay as long as another image, a pull or a
@@ -406,43 +352,6 @@ impl ImageStore {
     pub fn release_all_but(&self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
         let garbage = lock(&self.shelf).release(stays)?;
         discard(garbage)
-    }
-}
-
-/// A pull by tag gives the tag; a pull by digest gives none (critest, "pull image by digest").
-/// Either gives the digest, where the archive has one that others would also see.
-fn give_names(record: &mut ImageRecord, offer: &Offer, wanted: &Reference) {
-    record.tags.extend(wanted.as_tag());
-    if offer.by_digest {
-        record
-            .digests
-            .insert(format!("{}@{}", wanted.repository, offer.target));
-    }
-}
-
-/// Keeps what a pull brings from being collected until its record names it.
-struct Lease<'a> {
-    shelf: &'a Mutex<Shelf>,
-    digests: Vec<Digest>,
-}
-
-impl<'a> Lease<'a> {
-    fn take(shelf: &'a Mutex<Shelf>, digests: Vec<Digest>) -> Self {
-        lock(shelf).lease(&digests);
-        Self { shelf, digests }
-    }
-}
-
-impl Drop for Lease<'_> {
-    fn drop(&mut self) {
-        let mut shelf = lock(self.shelf);
-        shelf.release_lease(&self.digests);
-        // After a success there is nothing to collect; after a failure, the layers that did fit.
-        let collected = shelf.collect();
-        drop(shelf);
-        if let Err(error) = collected.and_then(discard) {
-            tracing::warn!(%error, "could not remove the layers of a failed pull, the next start does");
-        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     image::{ImageError, ImageOptions, ImageStore},
     isolation::Isolation,
     recovery,
+    registry::Puller,
     runtime::{Network, Pods, Program, Runtime, blocking},
     service::{CriService, image::ImageServer},
     store::{self, OpenError, Store},
@@ -98,7 +99,10 @@ pub async fn serve(
         .map_err(|error| ServeError::Streams(error.into()))?;
     let runtime_service =
         RuntimeServiceServer::new(CriService::new(runtime.clone(), streams.streams()));
-    let image_service = ImageServiceServer::new(ImageServer::new(runtime.images.clone()));
+    let image_service = ImageServiceServer::new(ImageServer::new(
+        runtime.images.clone(),
+        Arc::new(puller(&runtime)),
+    ));
     let (health, health_service) = tonic_health::server::health_reporter();
     health
         .set_serving::<RuntimeServiceServer<CriService>>()
@@ -180,6 +184,15 @@ async fn remove_everything(runtime: &Runtime) {
         });
     }
     while removals.join_next().await.is_some() {}
+}
+
+fn puller(runtime: &Runtime) -> Puller {
+    Puller::new(
+        runtime.images.clone(),
+        runtime.config.registries.clone(),
+        runtime.tasks.clone(),
+        runtime.stopping.clone(),
+    )
 }
 
 fn open_images(config: &Config) -> Result<ImageStore, ImageError> {

@@ -1,5 +1,6 @@
 //! `runtime.v1.RuntimeService`: one short method a call. The work is [`crate::runtime`]'s, the messages' [`wire`]'s.
 
+pub(crate) mod chunks;
 mod error;
 mod events;
 pub(crate) mod image;

@@ -242,12 +242,12 @@ async fn what_cannot_be_pulled() {
     let runtime = Runtime::with().start().await.unwrap();
     let error = runtime
         .client
-        .pull("example.com/not/here:1")
+        .pull("crib.local/not/here:1")
         .await
         .unwrap_err();
     assert_eq!(error.code(), Code::NotFound, "{error:?}");
     assert!(
-        error.message().contains("example.com/not/here:1"),
+        error.message().contains("crib.local/not/here:1"),
         "{error:?}"
     );
     for nonsense in ["", "UPPER CASE", "a//b", "example.com/x:tag:tag"] {

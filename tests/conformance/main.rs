@@ -20,6 +20,7 @@ mod namespaces;
 mod network;
 mod packets;
 mod propagation;
+mod pull;
 mod races;
 mod recovery;
 mod sandbox;

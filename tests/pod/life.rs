@@ -175,12 +175,12 @@ async fn what_fails_is_restarted_and_what_is_done_is_not() {
 async fn an_image_that_cannot_be_pulled_starts_nothing() {
     let node = Node::start().await.unwrap();
     let pod = manifest("p", "Always", &[("app", FOREVER), ("other", FOREVER)]);
-    let pod = pod.replacen("crib.local/host", "example.com/not/here:1", 1);
+    let pod = pod.replacen("crib.local/host", "crib.local/not/here:1", 1);
     node.apply("p.yaml", &pod).unwrap();
     ready(&node, "p", "other").await;
     eventually(PATIENCE, "the agent to name the image", || async {
         let log = node.agent_log();
-        if log.contains("example.com/not/here:1") {
+        if log.contains("crib.local/not/here:1") {
             Ok(())
         } else {
             Err(log)

@@ -163,6 +163,10 @@ mod tests {
         "streams:\n  address: localhost\n",
         "c.yaml:2:12: streams.address: \"localhost\" is no address: write ADDRESS:PORT"
     )]
+    #[case::no_image(
+        "pull:\n  pinned: [a, 'B A']\n",
+        "pull.pinned[1]: \"B A\" is no image reference"
+    )]
     #[case::no_layers(
         "pull:\n  parallel_layers: 0\n",
         "pull.parallel_layers: must be at least 1"

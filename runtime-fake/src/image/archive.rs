@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::limits::Limits;
 use super::problem::Problem;
-use super::stream::{Budget, Decoder, Hashing, Metered};
+use super::stream::{Budget, Counting, Decoder, Metered};
 use super::tar_stream::{Kind, SeekFile, TarReader};
 
 /// An opened archive. Members are found by name, in any order and any number of times.
@@ -89,14 +89,14 @@ impl Archive {
             });
         }
         let budget = Budget::new(limits);
-        let (hashing, tally) = Hashing::new(file.try_clone().map_err(Problem::io(opening()))?);
-        let decoder = Decoder::new(hashing, what)?;
+        let (counting, counter) = Counting::new(file.try_clone().map_err(Problem::io(opening()))?);
+        let decoder = Decoder::new(counting, what)?;
         let file = if decoder.is_plain() {
             file
         } else {
             let mut to = tempfile::tempfile_in(spool)
                 .map_err(Problem::io("make a file to decompress into"))?;
-            let mut from = Metered::new(decoder, &budget, Some(tally), what);
+            let mut from = Metered::new(decoder, &budget, Some(counter), what);
             io::copy(&mut from, &mut to)
                 .map_err(Problem::io(format!("decompress {}", path.display())))?;
             to

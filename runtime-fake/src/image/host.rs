@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::digest::Digest;
-use super::offer::architecture;
+use super::platform::architecture;
 use super::record::{Content, ImageConfig, ImageId, ImageRecord};
 use super::reference::Reference;
 

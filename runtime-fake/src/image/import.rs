@@ -15,8 +15,34 @@ use super::offer::{LayerSource, Resolved};
 use super::problem::{ImageError, Problem};
 use super::record::LayerRecord;
 use super::shelf::{Places, Shelf};
-use super::stream::{Budget, Decoder, Hashing, Metered};
+use super::stream::{Budget, Counting, Decoder, Hashing, Metered};
 use super::tar_stream::{Sequential, TarReader};
+
+/// Where the bytes of layers come from.
+pub(crate) trait Source {
+    /// Opens a layer for reading from its start.
+    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem>;
+}
+
+/// A layer's bytes, compressed or not.
+pub(crate) struct Opened<'a> {
+    pub(crate) reader: Box<dyn Read + 'a>,
+    /// How many there are.
+    pub(crate) size: u64,
+    /// The reader comes to its end only if the bytes have the promised digest: they need not be hashed once more.
+    pub(crate) verified: bool,
+}
+
+impl Source for Archive {
+    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem> {
+        let blob = self.blob(&layer.member)?;
+        Ok(Opened {
+            size: blob.size(),
+            reader: Box::new(blob),
+            verified: false,
+        })
+    }
+}
 
 /// What an import works with.
 pub(crate) struct Importer<'a> {
@@ -67,7 +93,7 @@ impl Importer<'_> {
     /// Makes every layer of `image` present. The caller holds leases on `chains`.
     pub(crate) fn layers(
         &self,
-        archive: &Archive,
+        source: &dyn Source,
         image: &Resolved,
         chains: &[Digest],
     ) -> Result<(), Failure> {
@@ -77,7 +103,7 @@ impl Importer<'_> {
             let _seat = self.flights.board(*chain);
             let present = lock(self.shelf).layer(chain).is_some();
             if !present {
-                self.layer(archive, layer, chain, &lowers, &budget)?;
+                self.layer(source, layer, chain, &lowers, &budget)?;
             }
             lowers.insert(0, self.places.layer_files(chain));
         }
@@ -86,14 +112,14 @@ impl Importer<'_> {
 
     fn layer(
         &self,
-        archive: &Archive,
+        source: &dyn Source,
         layer: &LayerSource,
         chain: &Digest,
         lowers: &[PathBuf],
         budget: &Budget,
     ) -> Result<(), Failure> {
         let scratch = Scratch::new(&self.places.tmp())?;
-        let usage = self.unpack(archive, layer, lowers, budget, &scratch.0.join("fs"))?;
+        let usage = self.unpack(source, layer, lowers, budget, &scratch.0.join("fs"))?;
         let record = LayerRecord {
             diff_id: layer.diff_id,
             style: style_name(self.style),
@@ -113,7 +139,7 @@ impl Importer<'_> {
 
     fn unpack(
         &self,
-        archive: &Archive,
+        source: &dyn Source,
         layer: &LayerSource,
         lowers: &[PathBuf],
         budget: &Budget,
@@ -121,8 +147,11 @@ impl Importer<'_> {
     ) -> Result<layer::Usage, Problem> {
         let what = format!("layer {}", layer.member);
         fs::create_dir(into).map_err(Problem::io(format!("make directory {}", into.display())))?;
-        let blob = archive.blob(&layer.member)?;
-        let size = blob.size();
+        let Opened {
+            reader,
+            size,
+            verified,
+        } = source.open(layer)?;
         if let Some(expected) = layer.size
             && expected != size
         {
@@ -132,17 +161,25 @@ impl Importer<'_> {
                 actual: size,
             });
         }
-        let (packed, packed_tally) = Hashing::new(blob);
+        let (counted, counter) = Counting::new(reader);
+        // What is verified on its way here is hashed once less.
+        let (packed, packed_tally): (Box<dyn Read + '_>, _) = if verified {
+            (Box::new(counted), None)
+        } else {
+            let (hashing, tally) = Hashing::new(counted);
+            (Box::new(hashing), Some(tally))
+        };
         let decoder = Decoder::new(packed, &what)?;
         let plain = decoder.is_plain();
-        let compressed = (!plain).then(|| packed_tally.clone());
+        let compressed = (!plain).then(|| counter.clone());
         let metered = Metered::new(decoder, budget, compressed, &what);
         // What is not compressed is hashed once: blob and stream are the same bytes.
-        let (unpacked, tally): (Box<dyn Read + '_>, _) = if plain {
-            (Box::new(metered), packed_tally.clone())
-        } else {
-            let (hashing, tally) = Hashing::new(metered);
-            (Box::new(hashing), tally)
+        let (unpacked, tally): (Box<dyn Read + '_>, _) = match &packed_tally {
+            Some(tally) if plain => (Box::new(metered), tally.clone()),
+            Some(_) | None => {
+                let (hashing, tally) = Hashing::new(metered);
+                (Box::new(hashing), tally)
+            }
         };
         let tar = TarReader::new(Sequential(unpacked), &what, self.limits.extension_bytes);
         let usage = layer::unpack(tar, into, lowers, self.style, budget);
@@ -154,16 +191,16 @@ impl Importer<'_> {
                     | Problem::Compressed { .. }),
                 ),
                 Some(digest),
-            ) => {
+            ) if !verified => {
                 // A stream that breaks because it is not the promised one is better called that.
-                self.check_whole(archive, layer, &what, digest)?;
+                self.check_whole(source, layer, &what, digest)?;
                 return Err(problem);
             }
             (usage, _) => usage?,
         };
-        if let Some(expected) = layer.digest {
-            let actual = packed_tally.digest();
-            if actual != expected || packed_tally.bytes() != size {
+        if let (Some(expected), Some(tally)) = (layer.digest, &packed_tally) {
+            let actual = tally.digest();
+            if actual != expected || counter.bytes() != size {
                 return Err(Problem::DigestDiffers {
                     what,
                     expected,
@@ -185,12 +222,12 @@ impl Importer<'_> {
     /// Hashes a whole member.
     fn check_whole(
         &self,
-        archive: &Archive,
+        source: &dyn Source,
         layer: &LayerSource,
         what: &str,
         expected: Digest,
     ) -> Result<(), Problem> {
-        let (mut hashing, tally) = Hashing::new(archive.blob(&layer.member)?);
+        let (mut hashing, tally) = Hashing::new(source.open(layer)?.reader);
         let mut buffer = vec![0; 64 << 10];
         while hashing
             .read(&mut buffer)

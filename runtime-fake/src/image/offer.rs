@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::archive::Archive;
 use super::digest::Digest;
 use super::limits::Limits;
+use super::platform::Platform;
 use super::problem::Problem;
 use super::reference::{self, Reference};
 
@@ -45,7 +46,7 @@ struct DockerImage {
 }
 
 /// An image whose documents are verified. Its layers are still to be.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Resolved {
     /// Digest of the configuration: the image's id.
     pub(crate) id: Digest,
@@ -164,11 +165,11 @@ fn oci_names(descriptor: &Descriptor, file_name: &str) -> Vec<Reference> {
     name.into_iter().collect()
 }
 
-/// Which of the offers `wanted` names, the one for `architecture` if several do.
+/// Which of the offers `wanted` names, the one for `platform` if several do.
 pub(crate) fn find<'a>(
     offers: &'a [Offer],
     wanted: &Reference,
-    architecture: &str,
+    platform: &Platform,
 ) -> Option<&'a Offer> {
     let named = |offer: &&Offer| match &wanted.digest {
         Some(digest) => {
@@ -181,7 +182,7 @@ pub(crate) fn find<'a>(
         None => offer.names.contains(wanted),
     };
     let fits = |offer: &&Offer| match &offer.source {
-        Source::Oci(descriptor) => suits(descriptor, architecture),
+        Source::Oci(descriptor) => platform.rank(descriptor).is_some(),
         Source::Docker(_) => true,
     };
     let mut all = offers.iter().filter(named);
@@ -193,11 +194,11 @@ pub(crate) fn find<'a>(
 pub(crate) fn resolve(
     archive: &Archive,
     offer: &Offer,
-    architecture: &str,
+    platform: &Platform,
     limits: &Limits,
 ) -> Result<Resolved, Problem> {
     let resolved = match &offer.source {
-        Source::Oci(descriptor) => resolve_oci(archive, descriptor, architecture, limits)?,
+        Source::Oci(descriptor) => resolve_oci(archive, descriptor, platform, limits)?,
         Source::Docker(image) => resolve_docker(archive, image, limits)?,
     };
     if resolved.layers.len() > limits.layers {
@@ -214,7 +215,7 @@ pub(crate) fn resolve(
 fn resolve_oci(
     archive: &Archive,
     descriptor: &Descriptor,
-    architecture: &str,
+    platform: &Platform,
     limits: &Limits,
 ) -> Result<Resolved, Problem> {
     let mut descriptor = descriptor.clone();
@@ -223,7 +224,7 @@ fn resolve_oci(
         let name = member_of(&digest(&descriptor)?);
         if is_index(descriptor.media_type()) {
             let index: ImageIndex = json(&name, &bytes)?;
-            descriptor = choose(index.manifests(), architecture)?.clone();
+            descriptor = choose(index.manifests(), platform)?.clone();
             continue;
         }
         let manifest: ImageManifest = json(&name, &bytes)?;
@@ -235,15 +236,7 @@ fn resolve_oci(
             .layers()
             .iter()
             .zip(diff_ids)
-            .map(|(layer, diff_id)| {
-                let digest = digest(layer)?;
-                Ok(LayerSource {
-                    member: member_of(&digest),
-                    digest: Some(digest),
-                    size: Some(layer.size()),
-                    diff_id,
-                })
-            });
+            .map(|(descriptor, diff_id)| layer(descriptor, diff_id));
         let layers = layers.collect::<Result<Vec<_>, Problem>>()?;
         let manifest = Some((digest(&descriptor)?, bytes));
         return Ok(Resolved {
@@ -346,33 +339,33 @@ fn verified(
     Ok(bytes)
 }
 
-/// The manifest for linux on this architecture.
-fn choose<'a>(manifests: &'a [Descriptor], architecture: &str) -> Result<&'a Descriptor, Problem> {
-    manifests
+/// The manifest that this machine runs best; of several as good, the first.
+pub(crate) fn choose<'a>(
+    manifests: &'a [Descriptor],
+    platform: &Platform,
+) -> Result<&'a Descriptor, Problem> {
+    let ranked = manifests
         .iter()
-        .find(|m| suits(m, architecture))
-        .ok_or_else(|| {
-            let offered = manifests.iter().map(|m| match m.platform() {
-                Some(p) => format!("{}/{}", p.os(), p.architecture()),
-                None => "an unnamed platform".to_owned(),
-            });
-            let offered: Vec<String> = offered.collect();
-            let offered = if offered.is_empty() {
-                "nothing".to_owned()
-            } else {
-                offered.join(", ")
-            };
-            Problem::Platform {
-                wanted: architecture.to_owned(),
-                offered,
-            }
-        })
-}
-
-/// A manifest that names no platform is taken for this one.
-fn suits(descriptor: &Descriptor, architecture: &str) -> bool {
-    descriptor.platform().as_ref().is_none_or(|platform| {
-        platform.os().to_string() == "linux" && platform.architecture().to_string() == architecture
+        .filter_map(|m| Some((platform.rank(m)?, m)));
+    let best = ranked.min_by_key(|(rank, _)| *rank);
+    best.map(|(_, manifest)| manifest).ok_or_else(|| {
+        let offered = manifests.iter().map(|m| match m.platform() {
+            Some(p) => match p.variant() {
+                Some(variant) => format!("{}/{}/{variant}", p.os(), p.architecture()),
+                None => format!("{}/{}", p.os(), p.architecture()),
+            },
+            None => "an unnamed platform".to_owned(),
+        });
+        let offered: Vec<String> = offered.collect();
+        let offered = if offered.is_empty() {
+            "nothing".to_owned()
+        } else {
+            offered.join(", ")
+        };
+        Problem::Platform {
+            wanted: platform.architecture.to_owned(),
+            offered,
+        }
     })
 }
 
@@ -381,7 +374,7 @@ fn is_index(kind: &MediaType) -> bool {
         || kind.to_string() == "application/vnd.docker.distribution.manifest.list.v2+json"
 }
 
-fn diff_ids(config: &ImageConfiguration, layers: usize) -> Result<Vec<Digest>, Problem> {
+pub(crate) fn diff_ids(config: &ImageConfiguration, layers: usize) -> Result<Vec<Digest>, Problem> {
     let ids = config.rootfs().diff_ids();
     if ids.len() != layers {
         return Err(Problem::LayerCount {
@@ -398,7 +391,7 @@ fn diff_ids(config: &ImageConfiguration, layers: usize) -> Result<Vec<Digest>, P
     ids.iter().map(parse).collect()
 }
 
-fn digest(descriptor: &Descriptor) -> Result<Digest, Problem> {
+pub(crate) fn digest(descriptor: &Descriptor) -> Result<Digest, Problem> {
     let text = descriptor.digest().to_string();
     text.parse().map_err(|source| Problem::Digest {
         what: "a document of the archive".to_owned(),
@@ -406,25 +399,24 @@ fn digest(descriptor: &Descriptor) -> Result<Digest, Problem> {
     })
 }
 
+/// The layer that a manifest's descriptor and a configuration's diff id describe.
+pub(crate) fn layer(descriptor: &Descriptor, diff_id: Digest) -> Result<LayerSource, Problem> {
+    let digest = digest(descriptor)?;
+    Ok(LayerSource {
+        member: member_of(&digest),
+        digest: Some(digest),
+        size: Some(descriptor.size()),
+        diff_id,
+    })
+}
+
 fn member_of(digest: &Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
 
-fn json<'de, T: Deserialize<'de>>(what: &str, bytes: &'de [u8]) -> Result<T, Problem> {
+pub(crate) fn json<'de, T: Deserialize<'de>>(what: &str, bytes: &'de [u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|source| Problem::Document {
         what: what.to_owned(),
         source,
     })
-}
-
-/// This machine's architecture in Go's spelling, which image indexes use.
-pub(crate) fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "x86" => "386",
-        "aarch64" => "arm64",
-        "powerpc64" => "ppc64le",
-        "loongarch64" => "loong64",
-        other => other,
-    }
 }

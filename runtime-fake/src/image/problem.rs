@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::digest::{Digest, DigestError};
 use super::reference::ReferenceError;
+use crate::registry::{PullError, PullFailure};
 
 /// Why an archive or an image in it was refused. Nothing of it is kept.
 #[derive(Debug, thiserror::Error)]
@@ -178,6 +179,12 @@ pub enum Problem {
         /// The attribute.
         name: String,
     },
+    /// The bytes did not come.
+    #[error("its bytes did not come")]
+    Lost {
+        /// Why.
+        source: Box<PullError>,
+    },
     /// Not the archive's fault: this machine could not do its part.
     #[error("could not {doing}")]
     Io {
@@ -223,7 +230,7 @@ pub enum ImageError {
     },
     /// No archive offers it, and every archive could be read.
     #[error(
-        "image {reference} is in none of the {searched} image archives offered, and this version asks no registry: \
+        "image {reference} is in none of the {searched} image archives offered, and no registry was asked: \
          offer an archive that holds it, or use crib.local/host"
     )]
     NotFound {
@@ -235,7 +242,7 @@ pub enum ImageError {
     /// No archive that could be read offers it; the first that could not be read is the source.
     #[error(
         "image {reference} was not found: {unreadable} of the {searched} image archives offered could not be read, \
-         and this version asks no registry"
+         and no registry was asked"
     )]
     NotFoundUnreadable {
         /// The full reference.
@@ -253,6 +260,15 @@ pub enum ImageError {
         /// The archive.
         path: PathBuf,
         /// Why.
+        source: Problem,
+    },
+    /// No registry gave it.
+    #[error(transparent)]
+    Registry(Box<PullFailure>),
+    /// This machine could not unpack what came.
+    #[error("could not unpack the image")]
+    Unpack {
+        /// What went wrong.
         source: Problem,
     },
     /// No such image in the store.

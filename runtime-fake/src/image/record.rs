@@ -109,7 +109,7 @@ pub struct ImageRecord {
     /// Bytes: the lengths of all files of its layers, its manifest and its configuration. More
     /// than 0. For the host's image only the configuration: the store keeps nothing else of it.
     pub size: u64,
-    /// Must it not be collected? Never, so far.
+    /// Must it not be collected? What is pinned by name is not told here.
     pub pinned: bool,
     /// What it says about its processes.
     pub config: ImageConfig,

@@ -62,21 +62,55 @@ impl Budget {
     }
 }
 
-/// The digest and the length of everything that passed a [`Hashing`] reader so far.
+/// The digest of everything that passed a [`Hashing`] reader so far.
 #[derive(Clone, Default)]
-pub(crate) struct Tally(Rc<RefCell<(sha2::Sha256, u64)>>);
+pub(crate) struct Tally(Rc<RefCell<sha2::Sha256>>);
 
 impl Tally {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.0.borrow().1
-    }
-
     pub(crate) fn digest(&self) -> Digest {
-        Digest::finish(self.0.borrow().0.clone())
+        Digest::finish(self.0.borrow().clone())
     }
 }
 
-/// Hashes and counts what is read through it.
+/// How many bytes passed a [`Counting`] reader so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counter(Rc<Cell<u64>>);
+
+impl Counter {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// Counts what is read through it.
+pub(crate) struct Counting<R> {
+    inner: R,
+    counter: Counter,
+}
+
+impl<R: Read> Counting<R> {
+    pub(crate) fn new(inner: R) -> (Self, Counter) {
+        let counter = Counter::default();
+        let own = counter.clone();
+        (
+            Self {
+                inner,
+                counter: own,
+            },
+            counter,
+        )
+    }
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.counter.0.set(self.counter.bytes() + n as u64);
+        Ok(n)
+    }
+}
+
+/// Hashes what is read through it.
 pub(crate) struct Hashing<R> {
     inner: R,
     tally: Tally,
@@ -98,9 +132,7 @@ impl<R: Read> Hashing<R> {
 impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
-        let mut tally = self.tally.0.borrow_mut();
-        tally.0.update(&buffer[..n]);
-        tally.1 += n as u64;
+        self.tally.0.borrow_mut().update(&buffer[..n]);
         Ok(n)
     }
 }
@@ -161,8 +193,9 @@ impl Read for Decoder<'_> {
             Inner::Zstd(inner) => inner.read(buffer),
         };
         read.map_err(|source| {
-            // An operating system error is the disk's; anything else is the data's.
-            if source.raw_os_error().is_some() {
+            // An operating system error is the disk's; a problem was told by the reader below; anything else is the data's.
+            let told = source.get_ref().is_some_and(|inner| inner.is::<Problem>());
+            if told || source.raw_os_error().is_some() {
                 return source;
             }
             let what = self.what.clone();
@@ -180,13 +213,18 @@ pub(crate) struct Metered<'a, R> {
     inner: R,
     budget: &'a Budget,
     /// Counts the compressed bytes; none for what was not compressed.
-    compressed: Option<Tally>,
+    compressed: Option<Counter>,
     unpacked: u64,
     what: String,
 }
 
 impl<'a, R: Read> Metered<'a, R> {
-    pub(crate) fn new(inner: R, budget: &'a Budget, compressed: Option<Tally>, what: &str) -> Self {
+    pub(crate) fn new(
+        inner: R,
+        budget: &'a Budget,
+        compressed: Option<Counter>,
+        what: &str,
+    ) -> Self {
         Self {
             inner,
             budget,
@@ -287,10 +325,10 @@ mod tests {
     }
 
     fn meter(data: &[u8], limits: &Limits) -> Result<(), Problem> {
-        let (hashing, tally) = Hashing::new(data);
-        let decoder = Decoder::new(hashing, "it")?;
+        let (counting, counter) = Counting::new(data);
+        let decoder = Decoder::new(counting, "it")?;
         let budget = Budget::new(limits);
-        let mut metered = Metered::new(decoder, &budget, Some(tally), "it");
+        let mut metered = Metered::new(decoder, &budget, Some(counter), "it");
         io::copy(&mut metered, &mut io::sink()).map_err(Problem::io("read"))?;
         Ok(())
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tar::EntryType;
 
 use super::digest::Digest;
-use super::offer::architecture;
+use super::platform::architecture;
 
 /// A tar stream in the making. Names go into it as they are given.
 #[derive(Clone, Default)]

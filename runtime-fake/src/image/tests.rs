@@ -5,6 +5,7 @@ mod concurrent;
 mod hostile;
 mod killed;
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -233,8 +234,8 @@ fn the_index_entry_for_this_machine_is_taken() {
     };
     let nested = serde_json::json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [
         platform(other.clone(), "linux", "s390x"),
-        platform(other.clone(), "windows", offer::architecture()),
-        platform(ours.clone(), "linux", offer::architecture()),
+        platform(other.clone(), "windows", platform::architecture()),
+        platform(ours.clone(), "linux", platform::architecture()),
     ]});
     let nested = members.blob(INDEX, &serde_json::to_vec(&nested).unwrap());
     let foreign = serde_json::json!({"schemaVersion": 2, "manifests": [platform(other.clone(), "linux", "s390x")]});
@@ -242,7 +243,7 @@ fn the_index_entry_for_this_machine_is_taken() {
     let flat = [
         named(platform(other, "linux", "s390x"), "example.com/flat:1"),
         named(
-            platform(ours, "linux", offer::architecture()),
+            platform(ours, "linux", platform::architecture()),
             "example.com/flat:1",
         ),
     ];
@@ -260,7 +261,7 @@ fn the_index_entry_for_this_machine_is_taken() {
     let error = store.pull("example.com/foreign:1").unwrap_err();
     let wanted = format!(
         "it has no image for linux/{}, only for linux/s390x",
-        offer::architecture()
+        platform::architecture()
     );
     assert_eq!(error.source().unwrap().to_string(), wanted);
 }
@@ -433,7 +434,7 @@ fn what_is_no_archive_is_said_to_be_none() {
     let error = store.pull("example.com/app:1").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "image example.com/app:1 is in none of the 0 image archives offered, and this version asks no registry: \
+        "image example.com/app:1 is in none of the 0 image archives offered, and no registry was asked: \
          offer an archive that holds it, or use crib.local/host"
     );
     bench.offer("a.tar", Tar::new().file("x", "").bytes());

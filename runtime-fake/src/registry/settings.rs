@@ -1,6 +1,6 @@
 //! ◆ What the runtime is told about registries: mirrors, certificates, credentials, patience.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -20,6 +20,8 @@ pub struct Registries {
     pub progress_timeout: Duration,
     /// How many layers of one image are downloaded at the same time.
     pub parallel_layers: usize,
+    /// Full names of images (`registry.k8s.io/pause:3.10`) that no garbage collection may remove.
+    pub pinned: BTreeSet<String>,
 }
 
 impl Default for Registries {
@@ -29,6 +31,7 @@ impl Default for Registries {
             docker_config: None,
             progress_timeout: Duration::from_secs(5 * 60),
             parallel_layers: 3,
+            pinned: BTreeSet::new(),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     image::{ImageError, Problem},
     keeper::protocol::FailureKind,
     net::cni::CniError,
+    registry::PullError,
     runtime::{Error, PortError},
     store::Refused,
     streaming::NoUrl,
@@ -102,8 +103,31 @@ fn image(error: &ImageError) -> Code {
             ..
         }
         | ImageError::Store { source, .. } => system(source),
+        ImageError::Unpack {
+            source: Problem::Io { source, .. },
+        } => system(source),
+        ImageError::Registry(failure) => pull(&failure.source),
         // The archive has to change before a second try can do better.
-        ImageError::Archive { .. } => Code::FailedPrecondition,
+        ImageError::Archive { .. } | ImageError::Unpack { .. } => Code::FailedPrecondition,
+    }
+}
+
+fn pull(error: &PullError) -> Code {
+    match error {
+        PullError::Unreachable { .. } | PullError::Broken { .. } | PullError::Trouble { .. } => {
+            Code::Unavailable
+        }
+        PullError::Unauthenticated { .. } => Code::Unauthenticated,
+        PullError::Denied { .. } => Code::PermissionDenied,
+        PullError::NotFound { .. } => Code::NotFound,
+        PullError::Stalled { .. } => Code::DeadlineExceeded,
+        PullError::Cancelled => Code::Cancelled,
+        // The registry or the settings have to change before a second try can do better.
+        PullError::Refused { .. }
+        | PullError::Content { .. }
+        | PullError::Credentials { .. }
+        | PullError::Settings { .. } => Code::FailedPrecondition,
+        PullError::Io { source, .. } => system(source),
     }
 }
 

@@ -9,17 +9,20 @@ use cri::v1::image_service_server::ImageService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::image::{FsInfo, ImageRecord, ImageStore, UserName};
+use crate::image::{FsInfo, ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
+use crate::registry::{Login, Puller, Secret};
+use crate::service::chunks::chunks;
 
 /// The service over one store. Every call leaves the store's blocking work to a blocking thread.
 #[derive(Debug, Clone)]
 pub(crate) struct ImageServer {
     store: Arc<ImageStore>,
+    registries: Arc<Puller>,
 }
 
 impl ImageServer {
-    pub(crate) fn new(store: Arc<ImageStore>) -> Self {
-        Self { store }
+    pub(crate) fn new(store: Arc<ImageStore>, registries: Arc<Puller>) -> Self {
+        Self { store, registries }
     }
 
     /// Runs `work` where it may block. It ends even if the client goes away: a pull that was asked
@@ -36,6 +39,45 @@ impl ImageServer {
     }
 }
 
+impl ImageServer {
+    async fn list(&self, filter: Option<v1::ImageFilter>) -> Result<Vec<v1::Image>, Status> {
+        let wanted = filter
+            .and_then(|filter| filter.image)
+            .map(|spec| spec.image)
+            .filter(|name| !name.is_empty());
+        let records = self.blocking(move |store| match wanted {
+            Some(name) => store.status(&name).into_iter().collect(),
+            None => store.list(),
+        });
+        let records = records.await?.into_iter();
+        Ok(records.map(|record| self.image(record)).collect())
+    }
+
+    fn image(&self, record: ImageRecord) -> v1::Image {
+        let mut names = record.tags.iter().chain(&record.digests);
+        let pinned = record.pinned || names.any(|name| self.registries.pins(name));
+        image(record, pinned)
+    }
+
+    /// From the archives offered, or else from registries. Dropped with the call when its client goes away.
+    async fn pull(&self, name: String, login: Option<&Login>) -> Result<ImageId, Status> {
+        let reference = name.clone();
+        let offered = self.blocking(move |store| store.pull(&reference)).await?;
+        let before = match offered {
+            Ok(id) => return Ok(id),
+            // No registry has what is named after this program.
+            Err(error) if name.starts_with("crib.local/") => return Err(error.into()),
+            Err(ImageError::NotFound { .. }) => Vec::new(),
+            Err(error @ ImageError::NotFoundUnreadable { .. }) => vec![crate::chain(&error)],
+            Err(error) => return Err(error.into()),
+        };
+        let reference: Reference = name
+            .parse()
+            .map_err(|source| ImageError::Reference { text: name, source })?;
+        Ok(self.registries.pull(&reference, login, before).await?)
+    }
+}
+
 #[tonic::async_trait]
 impl ImageService for ImageServer {
     /// Without a filter, or with an empty one, every image; otherwise the one the filter names.
@@ -43,29 +85,24 @@ impl ImageService for ImageServer {
         &self,
         request: Request<v1::ListImagesRequest>,
     ) -> Result<Response<v1::ListImagesResponse>, Status> {
-        let filter = request.into_inner().filter.and_then(|filter| filter.image);
-        let wanted = filter
-            .map(|spec| spec.image)
-            .filter(|name| !name.is_empty());
-        let records = self.blocking(move |store| match wanted {
-            Some(name) => store.status(&name).into_iter().collect(),
-            None => store.list(),
-        });
-        let images = records.await?.into_iter().map(image).collect();
+        let images = self.list(request.into_inner().filter).await?;
         Ok(Response::new(v1::ListImagesResponse { images }))
     }
 
     type StreamImagesStream =
         Pin<Box<dyn Stream<Item = Result<v1::StreamImagesResponse, Status>> + Send>>;
 
-    /// A client takes this answer as the sign to call ListImages instead.
+    /// The same as ListImages, in messages of about a mebibyte.
     async fn stream_images(
         &self,
-        _request: Request<v1::StreamImagesRequest>,
+        request: Request<v1::StreamImagesRequest>,
     ) -> Result<Response<Self::StreamImagesStream>, Status> {
-        Err(Status::unimplemented(
-            "StreamImages is not implemented: call ListImages",
-        ))
+        let images = self.list(request.into_inner().filter).await?;
+        let parts = chunks(images, prost::Message::encoded_len);
+        let answers = parts
+            .into_iter()
+            .map(|images| Ok(v1::StreamImagesResponse { images }));
+        Ok(Response::new(Box::pin(tokio_stream::iter(answers))))
     }
 
     /// An image that is not there is no image and no error (CRI v1, ImageStatusResponse).
@@ -75,14 +112,22 @@ impl ImageService for ImageServer {
     ) -> Result<Response<v1::ImageStatusResponse>, Status> {
         let request = request.into_inner();
         let name = named(request.image)?;
-        let record = self.blocking(move |store| store.status(&name)).await?;
-        let info = match &record {
-            Some(record) if request.verbose => verbose(record)?,
-            Some(_) | None => HashMap::new(),
+        let verbose = request.verbose;
+        let found = self.blocking(move |store| {
+            let record = store.status(&name)?;
+            let info = if verbose {
+                self::verbose(store, &record)
+            } else {
+                Ok(HashMap::new())
+            };
+            Some((record, info))
+        });
+        let Some((record, info)) = found.await? else {
+            return Ok(Response::new(v1::ImageStatusResponse::default()));
         };
         Ok(Response::new(v1::ImageStatusResponse {
-            image: record.map(image),
-            info,
+            image: Some(self.image(record)),
+            info: info?,
         }))
     }
 
@@ -91,8 +136,15 @@ impl ImageService for ImageServer {
         &self,
         request: Request<v1::PullImageRequest>,
     ) -> Result<Response<v1::PullImageResponse>, Status> {
-        let name = named(request.into_inner().image)?;
-        let id = self.blocking(move |store| store.pull(&name)).await??;
+        let request = request.into_inner();
+        let name = named(request.image)?;
+        let login = request.auth.map(login);
+        if let Some(Err(why)) = login.as_ref().map(Login::credentials) {
+            return Err(Status::invalid_argument(format!(
+                "the credentials of the pull cannot be used: {why}"
+            )));
+        }
+        let id = self.pull(name, login.as_ref()).await?;
         Ok(Response::new(v1::PullImageResponse {
             image_ref: id.to_string(),
         }))
@@ -129,7 +181,19 @@ fn named(spec: Option<v1::ImageSpec>) -> Result<String, Status> {
     Ok(name)
 }
 
-fn image(record: ImageRecord) -> v1::Image {
+fn login(auth: v1::AuthConfig) -> Login {
+    let secret = |text: String| (!text.is_empty()).then(|| Secret::new(text));
+    Login {
+        username: auth.username,
+        password: secret(auth.password),
+        auth: secret(auth.auth),
+        server_address: auth.server_address,
+        identity_token: secret(auth.identity_token),
+        registry_token: secret(auth.registry_token),
+    }
+}
+
+fn image(record: ImageRecord, pinned: bool) -> v1::Image {
     let (uid, username) = match record.config.user() {
         UserName::Unset => (None, String::new()),
         UserName::Uid(uid) => (
@@ -151,19 +215,22 @@ fn image(record: ImageRecord) -> v1::Image {
             image: record.id.to_string(),
             ..v1::ImageSpec::default()
         }),
-        pinned: record.pinned,
+        pinned,
     }
 }
 
-/// What `crictl inspecti` shows beside the status.
-fn verbose(record: &ImageRecord) -> Result<HashMap<String, String>, Status> {
-    let info = serde_json::to_string(&record.config).map_err(|error| {
-        Status::internal(format!("could not describe image {}: {error}", record.id))
-    })?;
-    Ok(HashMap::from([(
-        "info".to_owned(),
-        format!("{{\"imageSpec\":{{\"config\":{info}}}}}"),
-    )]))
+/// What `crictl inspecti` shows beside the status: as with containerd, the chain id of all layers and the image's
+/// configuration as it is.
+fn verbose(
+    store: &ImageStore,
+    record: &ImageRecord,
+) -> Result<HashMap<String, String>, ImageError> {
+    let document = store.configuration(record)?;
+    let spec = String::from_utf8_lossy(&document);
+    let chain = record.chains().last();
+    let chain = chain.map(ToString::to_string).unwrap_or_default();
+    let info = format!("{{\"chainID\":\"{chain}\",\"imageSpec\":{}}}", spec.trim());
+    Ok(HashMap::from([("info".to_owned(), info)]))
 }
 
 fn filesystems(info: &FsInfo, now: jiff::Timestamp) -> v1::ImageFsInfoResponse {
@@ -194,6 +261,9 @@ mod tests {
     use super::*;
     use crate::image::ImageOptions;
     use crate::image::testing::{Tar, config, docker};
+    use crate::registry::Registries;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
 
     struct Bench {
         dir: tempfile::TempDir,
@@ -226,7 +296,10 @@ mod tests {
                 archives: vec![archive],
                 ..ImageOptions::new(dir.path().join("store"))
             };
-            let server = ImageServer::new(Arc::new(ImageStore::open(options).unwrap()));
+            let store = Arc::new(ImageStore::open(options).unwrap());
+            let (settings, tasks) = (Registries::default(), TaskTracker::new());
+            let registries = Puller::new(store.clone(), settings, tasks, CancellationToken::new());
+            let server = ImageServer::new(store, Arc::new(registries));
             Self { dir, server }
         }
 
@@ -292,7 +365,8 @@ mod tests {
             image.size > 0 && image.uid.is_none() && image.username.is_empty() && !image.pinned
         );
         let info: serde_json::Value = serde_json::from_str(&status.info["info"]).unwrap();
-        assert_eq!(info["imageSpec"]["config"]["entrypoint"][0], "/bin/x");
+        assert_eq!(info["imageSpec"]["config"]["Entrypoint"][0], "/bin/x");
+        assert_eq!(info["chainID"], info["imageSpec"]["rootfs"]["diff_ids"][0]);
         for name in [id.as_str(), &id["sha256:".len()..], "example.com/app:1"] {
             assert_eq!(
                 bench.status(name, false).await.image.as_ref(),
@@ -341,7 +415,7 @@ mod tests {
         let code = |result: Result<String, Status>| result.unwrap_err().code();
         assert_eq!(code(bench.pull("").await), Code::InvalidArgument);
         assert_eq!(code(bench.pull("Not A Name").await), Code::InvalidArgument);
-        assert_eq!(code(bench.pull("example.com/app:2").await), Code::NotFound);
+        assert_eq!(code(bench.pull("crib.local/app:2").await), Code::NotFound);
         assert_eq!(
             bench.remove("").await.unwrap_err().code(),
             Code::InvalidArgument
@@ -356,9 +430,6 @@ mod tests {
         assert_eq!(status.code(), Code::FailedPrecondition);
         let end = "a.tar was refused: the layer names \"../evil\", which leads out of the image";
         assert!(status.message().ends_with(end), "{}", status.message());
-        let request = Request::new(v1::StreamImagesRequest::default());
-        let stream = bench.server.stream_images(request).await;
-        assert_eq!(stream.err().unwrap().code(), Code::Unimplemented);
     }
 
     #[tokio::test]

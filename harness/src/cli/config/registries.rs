@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use runtime_fake::image::Reference;
 use runtime_fake::registry::{
     Credentials, EVERY_HOST, Host, Mirror, Registries, Rewrite, Secret, is_host,
 };
@@ -163,6 +164,23 @@ pub(crate) struct Pull {
     progress_timeout: Option<Patience>,
     parallel_layers: Option<Layers>,
     docker_config: Option<AbsolutePath>,
+    pinned: Vec<ImageName>,
+}
+
+/// The full form of an image's name.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct ImageName(String);
+
+impl TryFrom<String> for ImageName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let reference: Reference = text
+            .parse()
+            .map_err(|error| format!("{text:?} is no image reference: {error}"))?;
+        Ok(Self(reference.to_string()))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -200,6 +218,7 @@ impl Pull {
         if let Some(Layers(n)) = self.parallel_layers {
             to.parallel_layers = n;
         }
+        to.pinned.extend(self.pinned.into_iter().map(|name| name.0));
         if let Some(AbsolutePath(path)) = self.docker_config {
             to.docker_config = Some(path);
         }

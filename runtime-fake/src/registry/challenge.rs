@@ -1,0 +1,88 @@
+//! ◆ What a registry wants to see before it answers: its `WWW-Authenticate` header.
+
+use http_auth::ChallengeRef;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Challenge {
+    /// A name and its password with each request.
+    Basic,
+    /// A token, which `realm` gives out (distribution, "Token Authentication Specification").
+    Bearer {
+        /// The token server's URL.
+        realm: String,
+        /// What the registry calls itself there.
+        service: Option<String>,
+        /// What is to be allowed.
+        scope: Option<String>,
+        /// Why the token that was sent was not good enough.
+        error: Option<String>,
+    },
+}
+
+impl Challenge {
+    /// Reads the header's values; a token is preferred. None when there is nothing in them that can be met.
+    pub(crate) fn read<'a>(values: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let mut basic = None;
+        for value in values {
+            for challenge in http_auth::parse_challenges(value).unwrap_or_default() {
+                if challenge.scheme.eq_ignore_ascii_case("basic") {
+                    basic = Some(Self::Basic);
+                }
+                if challenge.scheme.eq_ignore_ascii_case("bearer")
+                    && let Some(realm) = parameter(&challenge, "realm")
+                {
+                    return Some(Self::Bearer {
+                        realm,
+                        service: parameter(&challenge, "service"),
+                        scope: parameter(&challenge, "scope"),
+                        error: parameter(&challenge, "error"),
+                    });
+                }
+            }
+        }
+        basic
+    }
+}
+
+fn parameter(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
+    let found = challenge
+        .params
+        .iter()
+        .find(|(key, _)| key.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.to_unescaped())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn bearer(realm: &str, service: Option<&str>, scope: Option<&str>) -> Option<Challenge> {
+        Some(Challenge::Bearer {
+            realm: realm.to_owned(),
+            service: service.map(str::to_owned),
+            scope: scope.map(str::to_owned),
+            error: None,
+        })
+    }
+
+    #[rstest]
+    #[case::none(&[], None)]
+    #[case::basic(&[r#"Basic realm="it""#], Some(Challenge::Basic))]
+    #[case::bearer(
+        &[r#"Bearer realm="https://auth/token",service="reg",scope="repository:a/b:pull""#],
+        bearer("https://auth/token", Some("reg"), Some("repository:a/b:pull"))
+    )]
+    #[case::lower_case(&[r#"bearer REALM="https://a""#], bearer("https://a", None, None))]
+    #[case::a_comma_in_quotes(&[r#"Bearer realm="https://a",scope="a:pull,push""#], bearer("https://a", None, Some("a:pull,push")))]
+    #[case::both(&[r#"Basic realm="x""#, r#"Bearer realm="https://a""#], bearer("https://a", None, None))]
+    #[case::both_in_one(&[r#"Basic realm="x", Bearer realm="https://a""#], bearer("https://a", None, None))]
+    #[case::no_realm(&["Bearer service=x"], None)]
+    #[case::other(&["Negotiate"], None)]
+    #[case::nonsense(&["\u{1},,,=\""], None)]
+    fn headers(#[case] values: &[&str], #[case] want: Option<Challenge>) {
+        assert_eq!(Challenge::read(values.iter().copied()), want);
+    }
+}

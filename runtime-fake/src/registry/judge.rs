@@ -1,0 +1,240 @@
+//! What a registry's refusals and broken connections mean.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use oci_client::errors::{OciDistributionError, OciErrorCode};
+use reqwest::StatusCode;
+use reqwest::header::RETRY_AFTER;
+
+use crate::image::Problem;
+
+use super::problem::PullError;
+use super::retry;
+use super::session::Session;
+use super::settings::Credentials;
+use super::transport::chain;
+
+/// How much of an error's text is read.
+const LONGEST_TEXT: u64 = 64 << 10;
+
+impl Session {
+    /// What an answer that is no success means.
+    pub(crate) async fn refusal(
+        &self,
+        response: reqwest::Response,
+        doing: &str,
+        what: &str,
+    ) -> PullError {
+        let status = response.status();
+        let after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok());
+        let after = after.and_then(|value| retry::retry_after(value, jiff::Timestamp::now()));
+        let text = self
+            .read(response, LONGEST_TEXT, doing)
+            .await
+            .unwrap_or_default();
+        self.judge(status, explanation(&text), after, doing, what)
+    }
+
+    pub(super) fn judge(
+        &self,
+        status: StatusCode,
+        text: String,
+        after: Option<Duration>,
+        doing: &str,
+        what: &str,
+    ) -> PullError {
+        let (host, doing) = (self.endpoint.host.clone(), doing.to_owned());
+        let repository = self.endpoint.repository.clone();
+        let why = match &self.credentials {
+            Credentials::Anonymous => "no credentials were given",
+            Credentials::Basic { .. } => "the name and password given were not accepted",
+            Credentials::IdentityToken(_) => "the identity token given was not accepted",
+            Credentials::RegistryToken(_) => "the registry token given was not accepted",
+        };
+        match status {
+            StatusCode::UNAUTHORIZED => PullError::Unauthenticated {
+                host,
+                repository,
+                why,
+                text,
+            },
+            StatusCode::FORBIDDEN => PullError::Denied {
+                host,
+                repository,
+                why,
+                text,
+            },
+            StatusCode::NOT_FOUND => PullError::NotFound {
+                host,
+                what: named(&repository, what),
+            },
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => PullError::Trouble {
+                host,
+                doing,
+                status: status.to_string(),
+                text,
+                after,
+            },
+            _ if status.is_server_error() => PullError::Trouble {
+                host,
+                doing,
+                status: status.to_string(),
+                text,
+                after,
+            },
+            _ => PullError::Refused {
+                host,
+                doing,
+                status: status.to_string(),
+                text,
+            },
+        }
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "two lists of another crate, most of which cannot come up here"
+    )]
+    pub(super) fn of_oci(&self, error: OciDistributionError, doing: &str, what: &str) -> PullError {
+        let status = |code: u16| StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST);
+        match error {
+            OciDistributionError::RequestError(error) => self.broken(&error, doing),
+            OciDistributionError::IoError(error) => self.broken_off(&error, doing),
+            OciDistributionError::UnauthorizedError { .. } => {
+                self.judge(StatusCode::UNAUTHORIZED, String::new(), None, doing, what)
+            }
+            OciDistributionError::ServerError { code, message, .. } => self.judge(
+                status(code),
+                explanation(message.as_bytes()),
+                None,
+                doing,
+                what,
+            ),
+            OciDistributionError::RegistryError { envelope, .. } => {
+                let first = envelope.errors.first();
+                let code = match first.map(|error| &error.code) {
+                    Some(OciErrorCode::Toomanyrequests) => 429,
+                    Some(OciErrorCode::Denied) => 403,
+                    Some(OciErrorCode::Unauthorized) => 401,
+                    Some(
+                        OciErrorCode::BlobUnknown
+                        | OciErrorCode::ManifestUnknown
+                        | OciErrorCode::NameUnknown
+                        | OciErrorCode::NotFound,
+                    ) => 404,
+                    _ => 400,
+                };
+                let text = first
+                    .map(|error| shortened(&error.message))
+                    .unwrap_or_default();
+                self.judge(status(code), text, None, doing, what)
+            }
+            // The rest is about pushing, or about documents that it does not read for us.
+            other => PullError::Refused {
+                host: self.endpoint.host.clone(),
+                doing: doing.to_owned(),
+                status: "nonsense".to_owned(),
+                text: shortened(&chain(&other)),
+            },
+        }
+    }
+
+    pub(crate) fn content(&self, problem: Problem) -> PullError {
+        PullError::Content {
+            host: self.endpoint.host.clone(),
+            image: self.endpoint.repository.clone(),
+            source: Arc::new(problem),
+        }
+    }
+
+    pub(crate) fn stalled(&self, doing: &str) -> PullError {
+        PullError::Stalled {
+            host: self.endpoint.host.clone(),
+            doing: doing.to_owned(),
+            patience: self.patience,
+        }
+    }
+
+    /// The stream of a blob ended with an error.
+    pub(crate) fn broken_off(&self, error: &std::io::Error, doing: &str) -> PullError {
+        let inner = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<reqwest::Error>());
+        match inner {
+            Some(error) => self.broken(error, doing),
+            None => PullError::Broken {
+                host: self.endpoint.host.clone(),
+                doing: doing.to_owned(),
+                why: chain(error),
+            },
+        }
+    }
+
+    pub(crate) fn broken(&self, error: &reqwest::Error, doing: &str) -> PullError {
+        let host = self.endpoint.host.clone();
+        if error.is_connect() && !self.answered.load(Ordering::Relaxed) {
+            let mut why = chain(error);
+            if why.contains("certificate") {
+                why += "; `ca` of the runtime's configuration says which certificates to trust";
+            }
+            return PullError::Unreachable {
+                host,
+                scheme: self.scheme(),
+                why,
+            };
+        }
+        if error.is_timeout() {
+            return self.stalled(doing);
+        }
+        PullError::Broken {
+            host,
+            doing: doing.to_owned(),
+            why: chain(error),
+        }
+    }
+}
+
+/// A tag belongs to its repository by a colon, a digest by an at.
+fn named(repository: &str, what: &str) -> String {
+    let separator = if what.contains(':') { '@' } else { ':' };
+    format!("{repository}{separator}{what}")
+}
+
+/// The part of an error's body that is for people.
+fn explanation(body: &[u8]) -> String {
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let Some(document) = parsed else {
+        return match std::str::from_utf8(body) {
+            // A page for a browser says nothing here.
+            Ok(text) if !text.contains('<') => shortened(text),
+            Ok(_) | Err(_) => String::new(),
+        };
+    };
+    let first = &document["errors"][0];
+    let said = [
+        &first["message"],
+        &document["error_description"],
+        &document["details"],
+        &document["error"],
+        &first["code"],
+    ];
+    let text = said
+        .iter()
+        .find_map(|value| value.as_str().filter(|text| !text.is_empty()));
+    shortened(text.unwrap_or_default())
+}
+
+/// One line that fits into a sentence.
+fn shortened(text: &str) -> String {
+    let line: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(200)
+        .collect();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,43 @@
+//! ◆ Long lists in several messages, each far below what clients take.
+
+/// Bytes of one message, about. Clients take 16 MiB, some by default only 4.
+const BYTES: usize = 1 << 20;
+
+/// Splits `items` so that no part is longer than about a mebibyte, unless a single item is. `length` says how long an
+/// item is on the wire. Nothing at all is one empty part: a client then knows that the list is empty.
+pub(crate) fn chunks<T>(items: Vec<T>, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut parts = vec![Vec::new()];
+    let mut bytes = 0;
+    for item in items {
+        // Besides itself, an item takes its tag and its length.
+        let more = length(&item) + 8;
+        if bytes > 0 && bytes + more > BYTES {
+            parts.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += more;
+        if let Some(part) = parts.last_mut() {
+            part.push(item);
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing(&[], &[0])]
+    #[case::small(&[10; 5], &[5])]
+    #[case::full(&[BYTES / 2 - 8; 4], &[2, 2])]
+    #[case::a_byte_more(&[BYTES / 2 - 7; 4], &[1, 1, 1, 1])]
+    #[case::too_long_alone(&[1, BYTES * 3, 1], &[1, 1, 1])]
+    fn parts(#[case] lengths: &[usize], #[case] want: &[usize]) {
+        let parts = chunks(lengths.to_vec(), |length| *length);
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), want);
+        assert_eq!(parts.concat(), lengths);
+    }
+}

@@ -1,0 +1,119 @@
+//! Images from registries: how they are named, who may have them, what goes wrong on the way, and what is left then.
+
+mod auth;
+mod docker;
+mod faults;
+mod forms;
+mod interrupted;
+mod mirrors;
+
+use cri::v1::{AuthConfig, ImageSpec, PullImageRequest};
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::registry::{Digest, Registry};
+use harness::runtime::Options;
+use harness::{PATIENCE, Runtime, eventually};
+use tonic::Status;
+
+/// A registry with an image of two layers, and a runtime that asks nobody else.
+struct Bench {
+    registry: Registry,
+    runtime: Runtime,
+    digest: Digest,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        Self::with(Registry::start().await.unwrap(), Runtime::with()).await
+    }
+
+    async fn with(registry: Registry, runtime: Options) -> Self {
+        let digest = registry.add(&image("app:1", 1)).unwrap();
+        let runtime = runtime.start().await.unwrap();
+        Self {
+            registry,
+            runtime,
+            digest,
+        }
+    }
+
+    /// The image's name.
+    fn name(&self) -> String {
+        format!("{}/app:1", self.registry.host())
+    }
+
+    async fn pull(&self, auth: Option<AuthConfig>) -> Result<String, Status> {
+        pull(&self.runtime, &self.name(), auth).await
+    }
+
+    /// How often bytes of blobs were asked for.
+    fn blobs(&self) -> usize {
+        blobs_sent(&self.registry)
+    }
+
+    /// Nothing of any pull is in the store, apart from the image that every test has.
+    async fn assert_nothing_left(&self) {
+        let store = self.runtime.state_dir().join("images");
+        let count = |name: &str| std::fs::read_dir(store.join(name)).unwrap().count();
+        eventually(PATIENCE, "the store to be as it was", || async {
+            let left = (
+                count("tmp"),
+                count("layers"),
+                count("blobs/sha256"),
+                count("images"),
+            );
+            if left == (0, 0, 1, 1) {
+                Ok(())
+            } else {
+                Err(left)
+            }
+        })
+        .await;
+    }
+}
+
+fn blobs_sent(registry: &Registry) -> usize {
+    let seen = registry.seen();
+    let sent = seen.iter().filter(|seen| {
+        seen.method == "GET" && seen.path.contains("/blobs/") && (200..300).contains(&seen.status)
+    });
+    sent.count()
+}
+
+/// `name`, at `example.com` unless it says where, with a layer that every such image has and one of its own.
+fn image(name: &str, seed: u8) -> ImageBuilder {
+    let base = Layer::new()
+        .directory("etc", 0o755)
+        .file("etc/base", 0o644, noise(0, 300_000));
+    let own = Layer::new().file("etc/own", 0o644, noise(seed, 200_000));
+    let name = if name.contains(".io/") {
+        name.to_owned()
+    } else {
+        format!("example.com/{name}")
+    };
+    ImageBuilder::new(&name).layer(base).layer(own)
+}
+
+/// Bytes that cannot be compressed.
+fn noise(seed: u8, length: usize) -> Vec<u8> {
+    let mut state = u64::from(seed) + 0x9e37_79b9;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+async fn pull(runtime: &Runtime, name: &str, auth: Option<AuthConfig>) -> Result<String, Status> {
+    let request = PullImageRequest {
+        image: Some(ImageSpec {
+            image: name.to_owned(),
+            ..ImageSpec::default()
+        }),
+        auth,
+        ..PullImageRequest::default()
+    };
+    let answer = runtime.client.images.clone().pull_image(request).await?;
+    Ok(answer.into_inner().image_ref)
+}

@@ -1,0 +1,249 @@
+//! Who may have an image, and who says so.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use cri::v1::AuthConfig;
+use harness::Runtime;
+use harness::registry::{Auth, Bearer, Registry};
+use rstest::rstest;
+use tonic::Code;
+
+use super::Bench;
+
+fn user() -> (String, String) {
+    ("me".to_owned(), "se:cret".to_owned())
+}
+
+fn basic() -> Auth {
+    let (user, password) = user();
+    Auth::Basic { user, password }
+}
+
+fn bearer() -> Auth {
+    Auth::Bearer(Bearer {
+        user: Some(user()),
+        identity_token: Some("refresh-me".to_owned()),
+        registry_token: Some("take-me".to_owned()),
+    })
+}
+
+fn password() -> AuthConfig {
+    let (username, password) = user();
+    AuthConfig {
+        username,
+        password,
+        ..AuthConfig::default()
+    }
+}
+
+fn packed() -> AuthConfig {
+    AuthConfig {
+        auth: BASE64_STANDARD.encode("me:se:cret"),
+        ..AuthConfig::default()
+    }
+}
+
+fn identity() -> AuthConfig {
+    AuthConfig {
+        identity_token: "refresh-me".to_owned(),
+        ..AuthConfig::default()
+    }
+}
+
+fn registry_token() -> AuthConfig {
+    AuthConfig {
+        registry_token: "take-me".to_owned(),
+        ..AuthConfig::default()
+    }
+}
+
+fn wrong(mut auth: AuthConfig) -> AuthConfig {
+    for field in [
+        &mut auth.password,
+        &mut auth.identity_token,
+        &mut auth.registry_token,
+    ] {
+        if !field.is_empty() {
+            *field = "mistaken-7".to_owned();
+        }
+    }
+    auth
+}
+
+#[rstest]
+#[case::basic(basic(), Some(password()), None)]
+#[case::basic_packed(basic(), Some(packed()), None)]
+#[case::basic_nobody(basic(), None, Some("no credentials were given"))]
+#[case::basic_wrong(
+    basic(),
+    Some(wrong(password())),
+    Some("the name and password given were not accepted")
+)]
+#[case::basic_identity(basic(), Some(identity()), Some("wants a name and a password"))]
+#[case::anybody(Auth::Bearer(Bearer::default()), None, None)]
+#[case::password(bearer(), Some(password()), None)]
+#[case::packed(bearer(), Some(packed()), None)]
+#[case::identity(bearer(), Some(identity()), None)]
+#[case::registry(bearer(), Some(registry_token()), None)]
+#[case::nobody(
+    bearer(),
+    None,
+    Some("no credentials were given, and its token server wants some")
+)]
+#[case::wrong(
+    bearer(),
+    Some(wrong(password())),
+    Some("did not accept the name and password")
+)]
+#[case::wrong_identity(
+    bearer(),
+    Some(wrong(identity())),
+    Some("did not accept the identity token")
+)]
+#[case::wrong_registry(
+    bearer(),
+    Some(wrong(registry_token())),
+    Some("the registry token given was not accepted")
+)]
+#[tokio::test]
+async fn credentials_of_a_pull(
+    #[case] auth: Auth,
+    #[case] brings: Option<AuthConfig>,
+    #[case] refused: Option<&str>,
+) {
+    let registry = Registry::with().auth(auth).start().await.unwrap();
+    let bench = Bench::with(registry, Runtime::with()).await;
+    let pulled = bench.pull(brings).await;
+    let Some(says) = refused else {
+        pulled.unwrap();
+        return;
+    };
+    let error = pulled.unwrap_err();
+    assert_eq!(error.code(), Code::Unauthenticated, "{error:?}");
+    assert!(error.message().contains(says), "{error:?}");
+    assert!(
+        error.message().contains(&bench.registry.host()),
+        "{error:?}"
+    );
+    for secret in ["se:cret", "refresh-me", "take-me", "mistaken-7"] {
+        assert!(
+            !error.message().contains(secret) && !bench.runtime.log().contains(secret),
+            "{secret}"
+        );
+    }
+    bench.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn credentials_of_the_configuration_and_a_pulls_own_before_them() {
+    let registry = Registry::with().auth(bearer()).start().await.unwrap();
+    let config = format!(
+        "registries:\n  \"{}\":\n    credentials: {{username: me, password: 'se:cret'}}\n",
+        registry.host()
+    );
+    let bench = Bench::with(registry, Runtime::with().config(&config)).await;
+    let error = bench.pull(Some(wrong(password()))).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unauthenticated);
+    // For somebody else.
+    let other = AuthConfig {
+        server_address: "https://elsewhere.example.com".to_owned(),
+        ..wrong(password())
+    };
+    bench.pull(Some(other)).await.unwrap();
+}
+
+#[tokio::test]
+async fn credentials_that_nobody_can_read() {
+    let runtime = Runtime::with().start().await.unwrap();
+    for (auth, registry_token) in [("%", ""), ("bWU=", ""), ("", "a b"), ("", "a\r\nHost: b")] {
+        let auth = AuthConfig {
+            auth: auth.to_owned(),
+            registry_token: registry_token.to_owned(),
+            ..AuthConfig::default()
+        };
+        let error = super::pull(&runtime, "127.0.0.1:1/app:1", Some(auth))
+            .await
+            .unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn dockers_file_and_its_helpers() {
+    let place = tempfile::tempdir().unwrap();
+    let registry = Registry::with().auth(bearer()).start().await.unwrap();
+    let helped = Registry::with().auth(bearer()).start().await.unwrap();
+    let helper = place.path().join("docker-credential-crib-test");
+    let script = "#!/bin/sh\nread -r server\n[ \"$1\" = get ] && printf '{\"ServerURL\":\"%s\",\"Username\":\"<token>\",\"Secret\":\"refresh-me\"}' \"$server\"\n";
+    std::fs::write(&helper, script).unwrap();
+    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let file = place.path().join("config.json");
+    let text = format!(
+        r#"{{"auths": {{"http://{}/v2/": {{"auth": "{}"}}}}, "credHelpers": {{"{}": "crib-test"}}}}"#,
+        registry.host(),
+        BASE64_STANDARD.encode("me:se:cret"),
+        helped.host()
+    );
+    std::fs::write(&file, text).unwrap();
+    let config = format!("pull: {{docker_config: {}}}\n", file.display());
+    let path = format!(
+        "{}:{}",
+        place.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    helped.add(&super::image("app:1", 3)).unwrap();
+    let bench = Bench::with(registry, Runtime::with().config(&config).env("PATH", path)).await;
+    bench.pull(None).await.unwrap();
+    let name = format!("{}/app:1", helped.host());
+    super::pull(&bench.runtime, &name, None).await.unwrap();
+
+    std::fs::write(&file, "{").unwrap();
+    let error = bench.pull(None).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(
+        error.message().contains("is no docker configuration"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn certificates_are_verified() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let ca = place.path().join("ca.pem");
+    let registry = Registry::with().tls().auth(bearer()).start().await.unwrap();
+    std::fs::write(&ca, registry.ca().unwrap()).unwrap();
+    let unknown = Bench::with(
+        Registry::with().tls().start().await.unwrap(),
+        Runtime::with(),
+    )
+    .await;
+    let error = unknown.pull(None).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(
+        error.message().contains("certificate") && error.message().contains("`ca`"),
+        "{error:?}"
+    );
+
+    let config = format!(
+        "registries:\n  \"{}\": {{ca: {}}}\n",
+        registry.host(),
+        ca.display()
+    );
+    let bench = Bench::with(registry, Runtime::with().config(&config)).await;
+    bench.pull(Some(password())).await.unwrap();
+
+    std::fs::write(&ca, "nothing").unwrap();
+    let runtime = Runtime::with().config(&config).start().await.unwrap();
+    let error = super::pull(&runtime, &bench.name(), None)
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(
+        error.message().contains("holds no certificates"),
+        "{error:?}"
+    );
+}

@@ -1,0 +1,156 @@
+//! The same against another's server: the distribution project's registry, as Debian has it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use harness::fixture_image::ImageBuilder;
+use harness::process::Process;
+use harness::{PATIENCE, Runtime, eventually};
+
+use super::{image, pull};
+
+/// A `docker-registry` on a free port, which ends with this value.
+struct Server {
+    process: Process,
+    host: String,
+    _place: tempfile::TempDir,
+}
+
+impl Server {
+    /// None where the program is not installed.
+    async fn start() -> Option<Self> {
+        let program = ["/usr/bin/docker-registry", "/usr/local/bin/docker-registry"]
+            .into_iter()
+            .find(|path| Path::new(path).is_file())?;
+        let place = tempfile::tempdir().unwrap();
+        // It has no way to say which port it took: one that is free now is asked for.
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let host = format!("127.0.0.1:{port}");
+        let config = place.path().join("config.yml");
+        let text = format!(
+            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: \"{host}\"}}\n",
+            place.path().join("data").display()
+        );
+        fs::write(&config, text).unwrap();
+        let mut command = Command::new(program);
+        command
+            .arg("serve")
+            .arg(config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let process = Process::spawn(&mut command).unwrap();
+        let server = Self {
+            process,
+            host,
+            _place: place,
+        };
+        eventually(PATIENCE, "docker-registry to listen", || async {
+            tokio::net::TcpStream::connect(&server.host)
+                .await
+                .map(|_| ())
+        })
+        .await;
+        Some(server)
+    }
+
+    /// Pushes an image, monolithically.
+    async fn push(&self, image: &ImageBuilder, repository: &str, tag: &str) {
+        let layout = tempfile::tempdir().unwrap();
+        image.write_oci_layout(layout.path()).unwrap();
+        let index: serde_json::Value =
+            serde_json::from_slice(&fs::read(layout.path().join("index.json")).unwrap()).unwrap();
+        let manifest = index["manifests"][0]["digest"].as_str().unwrap().to_owned();
+        let blobs = layout.path().join("blobs/sha256");
+        for entry in fs::read_dir(&blobs).unwrap() {
+            let entry = entry.unwrap();
+            let digest = format!("sha256:{}", entry.file_name().to_str().unwrap());
+            if digest == manifest {
+                continue;
+            }
+            let location = self
+                .send("POST", &format!("/v2/{repository}/blobs/uploads/"), "", &[])
+                .await;
+            let location = location
+                .lines()
+                .find_map(|line| line.strip_prefix("Location: "))
+                .unwrap()
+                .trim()
+                .to_owned();
+            let path = location
+                .split_once(&self.host)
+                .map_or(location.as_str(), |(_, path)| path);
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let path = format!("{path}{separator}digest={digest}");
+            let answer = self
+                .send(
+                    "PUT",
+                    &path,
+                    "application/octet-stream",
+                    &fs::read(entry.path()).unwrap(),
+                )
+                .await;
+            assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+        }
+        let bytes = fs::read(blobs.join(manifest.trim_start_matches("sha256:"))).unwrap();
+        let kind = "application/vnd.oci.image.manifest.v1+json";
+        let answer = self
+            .send(
+                "PUT",
+                &format!("/v2/{repository}/manifests/{tag}"),
+                kind,
+                &bytes,
+            )
+            .await;
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+
+    /// One request, and the head of its answer.
+    async fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let mut stream = tokio::net::TcpStream::connect(&self.host).await.unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            self.host,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.signal(nix::sys::signal::Signal::SIGKILL);
+        self.process.wait_blocking(PATIENCE);
+    }
+}
+
+#[tokio::test]
+async fn from_dockers_registry() {
+    let Some(server) = Server::start().await else {
+        harness::skip!("from_dockers_registry", "docker-registry is not installed");
+    };
+    let runtime = Runtime::with().start().await.unwrap();
+    let app = image("app:1", 1);
+    server.push(&app, "team/app", "1").await;
+    let id = pull(&runtime, &format!("{}/team/app:1", server.host), None)
+        .await
+        .unwrap();
+    let status = runtime.client.image(&id).await.unwrap().unwrap();
+    assert_eq!(status.repo_tags, [format!("{}/team/app:1", server.host)]);
+    let by_digest = status.repo_digests[0].clone();
+    runtime.client.remove_image(&id).await.unwrap();
+    assert_eq!(pull(&runtime, &by_digest, None).await.unwrap(), id);
+    let error = pull(&runtime, &format!("{}/team/app:2", server.host), None)
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), tonic::Code::NotFound, "{error:?}");
+}

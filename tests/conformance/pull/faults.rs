@@ -1,0 +1,101 @@
+//! What goes wrong on the way: tried again where that helps, told where it does not, and never kept.
+
+use std::time::Duration;
+
+use harness::Runtime;
+use harness::registry::{Fault, Registry};
+use rstest::rstest;
+use tonic::Code;
+
+use super::{Bench, image, pull};
+
+#[rstest]
+#[case::trouble(Fault::status(503).times(2))]
+#[case::trouble_with_blobs(Fault::status(500).on("/blobs/").times(3))]
+#[case::too_many(Fault::status(429).retry_after(1).on("/manifests/").times(1))]
+#[case::too_many_blobs(Fault::status(429).retry_after(1).on("/blobs/").times(1))]
+#[case::broken_off(Fault::disconnect().times(2))]
+#[case::cut_document(Fault::cut(10).on("/manifests/").times(1))]
+#[case::cut_blobs(Fault::cut(150_000).on("/blobs/").times(2))]
+#[case::slow(Fault::delay(Duration::from_millis(50)))]
+#[tokio::test]
+async fn what_passes(#[case] fault: Fault) {
+    let bench = Bench::new().await;
+    bench.registry.fail(fault);
+    bench.pull(None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_download_that_was_cut_goes_on_where_it_was() {
+    let bench = Bench::new().await;
+    bench
+        .registry
+        .fail(Fault::cut(150_000).on("/blobs/").times(3));
+    bench.pull(None).await.unwrap();
+    let ranges: Vec<u64> = bench
+        .registry
+        .seen()
+        .iter()
+        .filter_map(|seen| {
+            seen.range
+                .as_deref()?
+                .strip_prefix("bytes=")?
+                .strip_suffix('-')?
+                .parse()
+                .ok()
+        })
+        .collect();
+    // A client gets a little less than what was sent before the cut.
+    assert!(ranges.iter().any(|from| *from > 50_000), "{ranges:?}");
+}
+
+#[rstest]
+#[case::wrong_manifest(Fault::status(400).on("/manifests/"), Code::FailedPrecondition, "answered 400")]
+#[case::denied(Fault::status(403).on("/manifests/"), Code::PermissionDenied, "does not allow app")]
+#[case::denied_blobs(Fault::status(403).on("/blobs/"), Code::PermissionDenied, "does not allow app")]
+#[case::a_blob_is_missing(Fault::status(404).on("/blobs/"), Code::NotFound, "has no app@sha256:")]
+#[case::always_trouble(Fault::status(503).retry_after(3600), Code::Unavailable, "503 Service Unavailable")]
+#[case::corrupt(Fault::corrupt().on("/blobs/"), Code::FailedPrecondition, "has digest sha256:")]
+#[case::too_short(Fault::shorten(5).on("/blobs/"), Code::FailedPrecondition, "bytes instead of")]
+#[case::stalled(Fault::stall(1000).on("/blobs/"), Code::DeadlineExceeded, "sent nothing for 1 s")]
+#[case::silent(Fault::stall(0).on("/manifests/"), Code::DeadlineExceeded, "sent nothing for 1 s")]
+#[tokio::test]
+async fn what_does_not_pass(#[case] fault: Fault, #[case] code: Code, #[case] says: &str) {
+    let patience = Runtime::with().config("pull: {progress_timeout: 1s}\n");
+    let bench = Bench::with(Registry::start().await.unwrap(), patience).await;
+    bench.registry.fail(fault);
+    let error = bench.pull(None).await.unwrap_err();
+    assert_eq!(error.code(), code, "{error:?}");
+    assert!(error.message().contains(says), "{error:?}");
+    assert!(
+        error.message().contains(&bench.registry.host()),
+        "{error:?}"
+    );
+    bench.assert_nothing_left().await;
+    // Nothing stands in the way of the next try.
+    bench.registry.recover();
+    bench.pull(None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_not_the_one_asked_for() {
+    let bench = Bench::new().await;
+    let name = format!("{}/app@{}", bench.registry.host(), bench.digest);
+    bench.registry.fail(Fault::corrupt().on("/manifests/"));
+    let error = pull(&bench.runtime, &name, None).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(error.message().contains("has digest sha256:"), "{error:?}");
+    bench.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn blobs_that_are_kept_elsewhere() {
+    let bench = Bench::new().await;
+    let elsewhere = Registry::start().await.unwrap();
+    elsewhere.add(&image("app:1", 1)).unwrap();
+    bench
+        .registry
+        .fail(Fault::redirect(elsewhere.url()).on("/blobs/"));
+    bench.pull(None).await.unwrap();
+    assert_eq!(super::blobs_sent(&elsewhere), 3);
+}

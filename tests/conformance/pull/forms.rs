@@ -1,0 +1,395 @@
+//! What an image may be called and look like.
+
+use std::io::Write as _;
+
+use cri::v1::{ImageSpec, ImageStatusRequest, StreamImagesRequest};
+use flate2::{Compression, write::GzEncoder};
+use harness::Runtime;
+use harness::fixture_image::Layer;
+use harness::registry::Registry;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::{Bench, image, pull};
+use crate::support::code;
+
+#[tokio::test]
+async fn by_tag_by_digest_and_without_either() {
+    let bench = Bench::new().await;
+    let (client, host) = (&bench.runtime.client, bench.registry.host());
+    let by_digest = format!("{host}/app@{}", bench.digest);
+
+    // critest: "pull by digest: no tags, RepoDigests exact".
+    let id = pull(&bench.runtime, &by_digest, None).await.unwrap();
+    let status = client.image(&id).await.unwrap().unwrap();
+    assert_eq!((&status.id, &status.repo_tags[..]), (&id, &[][..]));
+    assert_eq!(status.repo_digests, std::slice::from_ref(&by_digest));
+
+    // The tag only adds itself, and the blobs are not asked for again.
+    let before = bench.blobs();
+    assert_eq!(bench.pull(None).await.unwrap(), id);
+    assert_eq!(bench.blobs(), before);
+    let status = client.image(&id).await.unwrap().unwrap();
+    assert_eq!(status.repo_tags, [bench.name()]);
+    assert_eq!(status.repo_digests, std::slice::from_ref(&by_digest));
+    for name in [&bench.name(), &by_digest, &id] {
+        assert_eq!(
+            client.image(name).await.unwrap().as_ref(),
+            Some(&status),
+            "{name}"
+        );
+    }
+
+    bench.registry.add(&image("app:latest", 2)).unwrap();
+    let latest = pull(&bench.runtime, &format!("{host}/app"), None)
+        .await
+        .unwrap();
+    assert_ne!(latest, id);
+    let status = client.image(&latest).await.unwrap().unwrap();
+    assert_eq!(status.repo_tags, [format!("{host}/app:latest")]);
+}
+
+#[tokio::test]
+async fn a_tag_that_moved_leaves_the_old_image_without_it() {
+    let bench = Bench::new().await;
+    let client = &bench.runtime.client;
+    let old = bench.pull(None).await.unwrap();
+    bench.registry.add(&image("app:1", 7)).unwrap();
+    let new = bench.pull(None).await.unwrap();
+    assert_ne!(old, new);
+    assert_eq!(client.image(&bench.name()).await.unwrap().unwrap().id, new);
+    let old = client.image(&old).await.unwrap().unwrap();
+    assert_eq!((old.repo_tags.len(), old.repo_digests.len()), (0, 1));
+}
+
+#[tokio::test]
+async fn one_image_of_two_registries() {
+    let bench = Bench::new().await;
+    let client = &bench.runtime.client;
+    let other = Registry::start().await.unwrap();
+    for name in ["app:1", "app:2"] {
+        other.add(&image(name, 1)).unwrap();
+    }
+    let id = bench.pull(None).await.unwrap();
+    for tag in ["app:1", "app:2"] {
+        let name = format!("{}/{tag}", other.host());
+        assert_eq!(pull(&bench.runtime, &name, None).await.unwrap(), id);
+    }
+    assert_eq!(super::blobs_sent(&other), 0, "the layers were there");
+    let status = client.image(&id).await.unwrap().unwrap();
+    assert_eq!((status.repo_tags.len(), status.repo_digests.len()), (3, 2));
+    // critest: "removing one tag removes all tags … across two registries".
+    client.remove_image(&bench.name()).await.unwrap();
+    for name in status
+        .repo_tags
+        .iter()
+        .chain(&status.repo_digests)
+        .chain([&id])
+    {
+        assert_eq!(client.image(name).await.unwrap(), None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_told_of_an_image() {
+    let registry = Registry::start().await.unwrap();
+    let pinned = format!("{}/app:1", registry.host());
+    let config = format!("pull: {{pinned: [\"{pinned}\"]}}\n");
+    let bench = Bench::with(registry, Runtime::with().config(&config)).await;
+    let id = bench.pull(None).await.unwrap();
+    let mut images = bench.runtime.client.images.clone();
+    let request = ImageStatusRequest {
+        image: Some(ImageSpec {
+            image: id.clone(),
+            ..ImageSpec::default()
+        }),
+        verbose: true,
+    };
+    let status = images.image_status(request).await.unwrap().into_inner();
+    let image = status.image.unwrap();
+    assert!(image.pinned);
+    let info: Value = serde_json::from_str(&status.info["info"]).unwrap();
+    assert_eq!(
+        info["imageSpec"]["rootfs"]["diff_ids"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    assert!(info["chainID"].as_str().unwrap().starts_with("sha256:"));
+
+    let stream = images
+        .stream_images(StreamImagesRequest::default())
+        .await
+        .unwrap();
+    let mut stream = stream.into_inner();
+    let mut streamed = Vec::new();
+    while let Some(part) = stream.message().await.unwrap() {
+        streamed.extend(part.images);
+    }
+    assert_eq!(streamed, bench.runtime.client.list_images().await.unwrap());
+    assert!(streamed.contains(&image));
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(bytes).unwrap();
+    packer.finish().unwrap()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 1).unwrap()
+}
+
+fn plain(bytes: &[u8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
+const OCI: &str = "application/vnd.oci.image.";
+const DOCKER: &str = "application/vnd.docker.";
+
+/// Puts an image of one layer into the registry, in docker's form or OCI's, and returns its manifest and id.
+fn put(
+    registry: &Registry,
+    docker: bool,
+    pack: fn(&[u8]) -> Vec<u8>,
+    seed: u8,
+) -> (Vec<u8>, String) {
+    let tar = Layer::new()
+        .file("file", 0o644, super::noise(seed, 50_000))
+        .tar()
+        .unwrap();
+    let diff_id = registry.add_blob(&tar).unwrap();
+    let (config_type, layer_type) = if docker {
+        (
+            format!("{DOCKER}container.image.v1+json"),
+            format!("{DOCKER}image.rootfs.diff.tar.gzip"),
+        )
+    } else {
+        (
+            format!("{OCI}config.v1+json"),
+            format!("{OCI}layer.v1.tar+gzip"),
+        )
+    };
+    let config = json!({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [diff_id.to_string()]}});
+    let blob = |kind: String, bytes: &[u8]| {
+        let digest = registry.add_blob(bytes).unwrap();
+        json!({"mediaType": kind, "digest": digest.to_string(), "size": bytes.len()})
+    };
+    let config = blob(config_type, &serde_json::to_vec(&config).unwrap());
+    let id = config["digest"].as_str().unwrap().to_owned();
+    let layer = blob(layer_type, &pack(&tar));
+    let media_type = manifest_type(docker);
+    let manifest =
+        json!({"schemaVersion": 2, "mediaType": media_type, "config": config, "layers": [layer]});
+    (serde_json::to_vec(&manifest).unwrap(), id)
+}
+
+fn manifest_type(docker: bool) -> String {
+    if docker {
+        format!("{DOCKER}distribution.manifest.v2+json")
+    } else {
+        format!("{OCI}manifest.v1+json")
+    }
+}
+
+fn index_type(docker: bool) -> String {
+    if docker {
+        format!("{DOCKER}distribution.manifest.list.v2+json")
+    } else {
+        format!("{OCI}index.v1+json")
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_form(#[values(false, true)] docker: bool) {
+    let (registry, runtime) = (
+        Registry::start().await.unwrap(),
+        Runtime::with().start().await.unwrap(),
+    );
+    for (seed, (name, pack)) in [
+        ("gzip", gzip as fn(&[u8]) -> Vec<u8>),
+        ("zstd", zstd),
+        ("plain", plain),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (manifest, id) = put(&registry, docker, pack, seed as u8);
+        registry
+            .add_manifest(
+                &format!("example.com/{name}:1"),
+                &manifest_type(docker),
+                &manifest,
+            )
+            .unwrap();
+        let pulled = pull(&runtime, &format!("{}/{name}:1", registry.host()), None).await;
+        assert_eq!(pulled.unwrap(), id, "{name}");
+    }
+}
+
+/// An index over manifests, each for a platform.
+fn index(registry: &Registry, docker: bool, manifests: &[(&[u8], Value)]) -> Vec<u8> {
+    let entries: Vec<Value> = manifests
+        .iter()
+        .map(|(manifest, platform)| {
+            let digest = registry.add_manifest("example.com/multi:part", &manifest_type(docker), manifest).unwrap();
+            json!({"mediaType": manifest_type(docker), "digest": digest.to_string(), "size": manifest.len(), "platform": platform})
+        })
+        .collect();
+    serde_json::to_vec(
+        &json!({"schemaVersion": 2, "mediaType": index_type(docker), "manifests": entries}),
+    )
+    .unwrap()
+}
+
+fn this_machine() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn of_an_index_the_image_for_this_machine(#[values(false, true)] docker: bool) {
+    let (registry, runtime) = (
+        Registry::start().await.unwrap(),
+        Runtime::with().start().await.unwrap(),
+    );
+    let (other, _) = put(&registry, docker, gzip, 1);
+    let (ours, id) = put(&registry, docker, gzip, 2);
+    let platforms = [
+        (
+            &other[..],
+            json!({"os": "windows", "architecture": this_machine()}),
+        ),
+        (
+            &other[..],
+            json!({"os": "linux", "architecture": "mips64le"}),
+        ),
+        (
+            &other[..],
+            json!({"os": "linux", "architecture": this_machine(), "variant": "v99"}),
+        ),
+        (
+            &ours[..],
+            json!({"os": "linux", "architecture": this_machine()}),
+        ),
+        (
+            &other[..],
+            json!({"os": "unknown", "architecture": "unknown"}),
+        ),
+    ];
+    let document = index(&registry, docker, &platforms);
+    let digest = registry
+        .add_manifest("example.com/multi:1", &index_type(docker), &document)
+        .unwrap();
+    let name = format!("{}/multi", registry.host());
+    assert_eq!(
+        pull(&runtime, &format!("{name}:1"), None).await.unwrap(),
+        id
+    );
+    // The digest that others see is the index's.
+    let image = runtime.client.image(&id).await.unwrap().unwrap();
+    assert_eq!(image.repo_digests, [format!("{name}@{digest}")]);
+
+    let document = index(&registry, docker, &platforms[..2]);
+    registry
+        .add_manifest("example.com/multi:2", &index_type(docker), &document)
+        .unwrap();
+    let error = pull(&runtime, &format!("{name}:2"), None)
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    let platforms = format!(
+        "no image for linux/{}, only for windows/{0}, linux/mips64le",
+        this_machine()
+    );
+    assert!(error.message().contains(&platforms), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_image() {
+    let (registry, runtime) = (
+        Registry::start().await.unwrap(),
+        Runtime::with().start().await.unwrap(),
+    );
+    let (good, _) = put(&registry, false, gzip, 1);
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut manifest: Value = serde_json::from_slice(&good).unwrap();
+        change(&mut manifest);
+        serde_json::to_vec(&manifest).unwrap()
+    };
+    let both = changed(&|manifest| manifest["manifests"] = json!([]));
+    let chart = changed(&|manifest| {
+        manifest["config"]["mediaType"] = "application/vnd.cncf.helm.config.v1+json".into()
+    });
+    let sealed = changed(&|manifest| {
+        manifest["layers"][0]["mediaType"] = format!("{OCI}layer.v1.tar+gzip+encrypted").into()
+    });
+    let endless = changed(&|manifest| manifest["layers"][0]["size"] = json!(1u64 << 60));
+    let old =
+        serde_json::to_vec(&json!({"schemaVersion": 1, "name": "x", "fsLayers": []})).unwrap();
+    let more = changed(&|manifest| {
+        manifest["layers"] = json!([manifest["layers"][0], manifest["layers"][0]])
+    });
+    let huge = changed(&|manifest| manifest["annotations"] = json!({"x": "y".repeat(5 << 20)}));
+    let cases: [(&[u8], &str); 8] = [
+        (&both, "index and manifest at once"),
+        (&chart, "which is no container image"),
+        (&sealed, "which is encrypted"),
+        (&endless, "has more than the"),
+        (&old, "docker's schema 1"),
+        (&more, "lists 2 layers and the configuration 1"),
+        (&huge, "has more than the 4194304 bytes allowed"),
+        (b"not JSON", "is not the document it should be"),
+    ];
+    for (i, (document, says)) in cases.into_iter().enumerate() {
+        registry
+            .add_manifest(
+                &format!("example.com/bad:{i}"),
+                &manifest_type(false),
+                document,
+            )
+            .unwrap();
+        let error = pull(&runtime, &format!("{}/bad:{i}", registry.host()), None)
+            .await
+            .unwrap_err();
+        assert_eq!(error.code(), Code::FailedPrecondition, "{says}: {error:?}");
+        assert!(error.message().contains(says), "{says}: {error:?}");
+        assert!(error.message().contains(&registry.host()), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there() {
+    let bench = Bench::new().await;
+    let host = bench.registry.host();
+    let other = format!("sha256:{}", "0".repeat(64));
+    for name in [
+        format!("{host}/app:2"),
+        format!("{host}/none:1"),
+        format!("{host}/app@{other}"),
+    ] {
+        let error = pull(&bench.runtime, &name, None).await.unwrap_err();
+        assert_eq!(error.code(), Code::NotFound, "{error:?}");
+        assert!(error.message().contains(&name), "{error:?}");
+    }
+    let sha512 = format!("{host}/app@sha512:{}", "0".repeat(128));
+    assert_eq!(
+        code(pull(&bench.runtime, &sha512, None).await),
+        Code::FailedPrecondition
+    );
+    // Nobody listens there.
+    let gone = Registry::start().await.unwrap();
+    let name = format!("{}/app:1", gone.host());
+    gone.stop().await;
+    let error = pull(&bench.runtime, &name, None).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(error.message().contains("cannot be reached"), "{error:?}");
+    bench.assert_nothing_left().await;
+}

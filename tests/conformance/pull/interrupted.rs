@@ -1,0 +1,161 @@
+//! Pulls at the same time, pulls that nobody waits for any longer, and runtimes that die in the middle of one.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use harness::registry::{Fault, Registry};
+use harness::{PATIENCE, Runtime, eventually};
+
+use super::{Bench, image};
+
+/// Waits until a blob is on its way.
+async fn downloading(bench: &Bench) {
+    eventually(PATIENCE, "a blob to be asked for", || async {
+        let store = bench.runtime.state_dir().join("images/tmp");
+        let unpacking = std::fs::read_dir(store).unwrap().count();
+        match (bench.blobs(), unpacking) {
+            (2.., 1..) => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_pulls_at_once_fetch_each_blob_once() {
+    let bench = Bench::new().await;
+    bench.registry.add(&image("other:1", 2)).unwrap();
+    let other = format!("{}/other:1", bench.registry.host());
+    // Long enough that all of them meet.
+    bench
+        .registry
+        .fail(Fault::delay(Duration::from_millis(300)).on("/blobs/"));
+    let name = bench.name();
+    let mut pulls = tokio::task::JoinSet::new();
+    for i in 0..10 {
+        let client = bench.runtime.client.clone();
+        let name = if i % 2 == 0 {
+            other.clone()
+        } else {
+            name.clone()
+        };
+        pulls.spawn(async move { client.pull(&name).await.unwrap() });
+    }
+    let ids: BTreeSet<String> = pulls.join_all().await.into_iter().collect();
+    assert_eq!(ids.len(), 2);
+    let mut layers: Vec<String> = bench
+        .registry
+        .seen()
+        .into_iter()
+        .filter(|seen| seen.path.contains("/blobs/"))
+        .map(|seen| seen.path)
+        .collect();
+    layers.sort();
+    let asked = layers.len();
+    layers.dedup();
+    // The layers of both images, one of which they share, and two small configurations, which each pull may look at.
+    let configurations = 10;
+    assert!(
+        asked <= 3 + configurations,
+        "{asked} requests for {layers:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_pull_whose_client_goes_away_leaves_nothing() {
+    let bench = Bench::new().await;
+    bench.registry.fail(Fault::slow(20_000).on("/blobs/"));
+    {
+        let pulling = bench.pull(None);
+        tokio::pin!(pulling);
+        tokio::select! {
+            pulled = &mut pulling => panic!("{pulled:?}"),
+            () = downloading_slowly(&bench) => {}
+        }
+    }
+    bench.assert_nothing_left().await;
+    bench.registry.recover();
+    bench.pull(None).await.unwrap();
+}
+
+async fn downloading_slowly(bench: &Bench) {
+    eventually(
+        PATIENCE,
+        "a layer to be unpacked while it comes",
+        || async {
+            let unpacking = std::fs::read_dir(bench.runtime.state_dir().join("images/tmp"))
+                .unwrap()
+                .count();
+            if unpacking > 0 {
+                Ok(())
+            } else {
+                Err(unpacking)
+            }
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn another_client_that_waits_gets_its_image() {
+    let bench = Bench::new().await;
+    bench.registry.fail(Fault::slow(400_000).on("/blobs/"));
+    let second = {
+        let first = bench.pull(None);
+        tokio::pin!(first);
+        tokio::select! {
+            pulled = &mut first => panic!("{pulled:?}"),
+            () = downloading_slowly(&bench) => {}
+        }
+        let runtime = bench.runtime.client.clone();
+        let name = bench.name();
+        let second = tokio::spawn(async move { runtime.pull(&name).await });
+        eventually(PATIENCE, "the second to ask", || async {
+            let asked = bench
+                .registry
+                .seen()
+                .iter()
+                .filter(|seen| seen.path.contains("/manifests/"))
+                .count();
+            if asked > 1 { Ok(()) } else { Err(asked) }
+        })
+        .await;
+        second
+    };
+    second.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_killed_leaves_no_garbage() {
+    let mut bench = Bench::with(Registry::start().await.unwrap(), Runtime::with().durable()).await;
+    bench.registry.fail(Fault::slow(100_000).on("/blobs/"));
+    {
+        let pulling = bench.pull(None);
+        tokio::pin!(pulling);
+        tokio::select! {
+            pulled = &mut pulling => panic!("{pulled:?}"),
+            () = downloading(&bench) => {}
+        }
+    }
+    bench.runtime.kill9().await;
+    bench.runtime.restart().await.unwrap();
+    bench.assert_nothing_left().await;
+    bench.registry.recover();
+    bench.pull(None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_runtime_that_ends_in_order_ends_its_pulls() {
+    let mut bench = Bench::with(Registry::start().await.unwrap(), Runtime::with().durable()).await;
+    bench.registry.fail(Fault::slow(20_000).on("/blobs/"));
+    let client = bench.runtime.client.clone();
+    let name = bench.name();
+    let pulling = tokio::spawn(async move { client.pull(&name).await });
+    downloading_slowly(&bench).await;
+    assert!(bench.runtime.stop().await.is_some(), "it did not end");
+    pulling.await.unwrap().unwrap_err();
+    let left = std::fs::read_dir(bench.runtime.state_dir().join("images/tmp"))
+        .unwrap()
+        .count();
+    assert_eq!(left, 0);
+}
