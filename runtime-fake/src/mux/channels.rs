@@ -6,7 +6,7 @@
 //! | `v5.channel.k8s.io`, `v4.channel.k8s.io`, `channel.k8s.io`, none | the number as a byte, then the bytes |
 //! | `v4.base64.channel.k8s.io`, `base64.channel.k8s.io` | the number as a digit, then the bytes in base64 |
 //!
-//! In v5 the byte 255 and the number of a channel half-close it.
+//! In v5 the byte 255 and the number of a channel half-close it. Only clients say so: Go's complain when a server does.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,10 @@ use tokio_tungstenite::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::pipe::{CHUNKS, Inlet, Outlet, PIECE, PIECES, Piece, What, hand_on};
+use super::{
+    Role,
+    pipe::{CHUNKS, Inlet, Outlet, PIECE, PIECES, Piece, What, hand_on},
+};
 
 /// In place of a channel's number: the channel that follows is half-closed.
 const CLOSE: u8 = 255;
@@ -48,20 +51,22 @@ pub struct Channels<T> {
     socket: WebSocketStream<T>,
     codec: Codec,
     half_close: bool,
+    role: Role,
     inlets: HashMap<u8, mpsc::Sender<Bytes>>,
     pieces: mpsc::Sender<Piece>,
     to_send: mpsc::Receiver<Piece>,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
-    /// Channels of `socket`. With `half_close` they can be closed one by one, as in v5.
+    /// Channels of `socket`, whose end this is. With `half_close` a client can close them one by one, as in v5.
     #[must_use]
-    pub fn new(socket: WebSocketStream<T>, codec: Codec, half_close: bool) -> Self {
+    pub fn new(socket: WebSocketStream<T>, codec: Codec, half_close: bool, role: Role) -> Self {
         let (pieces, to_send) = mpsc::channel(PIECES);
         Self {
             socket,
             codec,
             half_close,
+            role,
             inlets: HashMap::new(),
             pieces,
             to_send,
@@ -95,6 +100,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
             socket,
             codec,
             half_close,
+            role,
             inlets,
             pieces,
             to_send,
@@ -105,7 +111,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
         // Neither is used after it was cancelled: whichever ends, the connection has.
         tokio::select! {
             ended = read(stream, codec, half_close, inlets, more_pieces) => ended,
-            failed = write(sink, codec, half_close, to_send) => failed,
+            failed = write(sink, codec, half_close && role == Role::Client, to_send) => failed,
         }
     }
 }

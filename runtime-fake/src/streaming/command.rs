@@ -98,7 +98,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
         } => {
             let config = Some(websocket_config());
             let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
-            let mut channels = Channels::new(socket, codec, half_close);
+            let mut channels = Channels::new(socket, codec, half_close, Role::Server);
             let wanted = command.wanted();
             let ends = Ends {
                 stdin: wanted.stdin.then(|| channels.inlet(0)),

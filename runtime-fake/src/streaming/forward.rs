@@ -51,7 +51,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
         Speech::Channels { codec, .. } => {
             let config = Some(websocket_config());
             let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
-            let mut channels = Channels::new(socket, codec, false);
+            let mut channels = Channels::new(socket, codec, false, Role::Server);
             let mut forwards = JoinSet::new();
             for (n, port) in (0..).zip(ports) {
                 let (data, error) = (2 * n, 2 * n + 1);

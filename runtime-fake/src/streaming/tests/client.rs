@@ -141,7 +141,7 @@ fn over_channels(socket: WebSocketStream<TcpStream>, protocol: &str, streams: &s
     } else {
         Codec::Binary
     };
-    let mut channels = Channels::new(socket, codec, protocol.starts_with("v5"));
+    let mut channels = Channels::new(socket, codec, protocol.starts_with("v5"), Role::Client);
     let stdin = streams.contains('i').then(|| channels.outlet(0));
     let stdout = streams.contains('o').then(|| channels.inlet(1));
     let stderr = streams.contains('e').then(|| channels.inlet(2));

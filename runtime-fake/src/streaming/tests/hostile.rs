@@ -181,6 +181,9 @@ async fn messages_for_nobody() {
     };
     assert!(seen.iter().any(|m| is(m, b"\x01hello")), "{seen:?}");
     assert!(seen.iter().any(Message::is_pong), "{seen:?}");
+    // Go's clients complain of signals from a server.
+    let signal = |m: &Message| m.is_binary() && m.clone().into_data().starts_with(b"\xff");
+    assert!(!seen.iter().any(signal), "{seen:?}");
     assert!(seen.last().is_some_and(Message::is_close), "{seen:?}");
     fixture.nothing_left().await;
 }

@@ -138,7 +138,7 @@ async fn streams_that_are_no_forwards_are_reset() {
 async fn channels_of_a_websocket(#[case] protocol: &str, #[case] codec: Codec) {
     let fixture = fixture().await;
     let socket = websocket(&fixture.ports(&[7, 80]), protocol).await;
-    let mut channels = Channels::new(socket, codec, false);
+    let mut channels = Channels::new(socket, codec, false, Role::Client);
     let (mut data, mut error) = (channels.inlet(0), channels.inlet(1));
     let (mut data2, mut error2) = (channels.inlet(2), channels.inlet(3));
     let outlet = channels.outlet(0);
