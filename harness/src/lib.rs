@@ -17,7 +17,8 @@
 //! ```
 //!
 //! Reading order: [`runtime`] and [`node`] start things, [`client`] and [`pod`] speak to them, [`eventually()`] waits,
-//! [`witness`] and [`leak`] look from outside, [`fixture`] and [`fixture_image`] make what is needed, [`registry`] serves it.
+//! [`witness`] and [`leak`] look from outside, [`fixture`] and [`fixture_image`] make what is needed, [`registry`] serves it;
+//! [`streaming`] is at the other end of exec, attach and port-forward.
 
 pub mod binary;
 pub mod client;
@@ -33,6 +34,7 @@ pub mod process;
 pub mod registry;
 pub mod runtime;
 pub mod skip;
+pub mod streaming;
 pub mod witness;
 
 pub use client::Client;

@@ -27,6 +27,7 @@ mod sandbox;
 mod seccomp;
 mod security;
 mod stop;
+mod streaming;
 mod support;
 mod survivors;
 mod terminal;

@@ -211,6 +211,12 @@ impl Outlet {
         let _ = self.push(What::Reset).await;
     }
 
+    /// Whether there is no connection any more.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.to.is_closed()
+    }
+
     /// Waits until nobody will read any more.
     pub async fn gone(&self) {
         tokio::select! {

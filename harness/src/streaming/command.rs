@@ -1,0 +1,243 @@
+//! A command that runs in a container, or a container's own, as its client has it.
+
+use bytes::Bytes;
+use runtime_fake::mux::{
+    Channels, Codec, Connection, Gone, Headers, Inlet, Outlet, Role, Stream, connect,
+};
+use tokio::task::JoinSet;
+
+use super::dial::{self, DialError, Dialled, Transport};
+
+/// Which streams a command has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Streams {
+    /// Standard input.
+    pub stdin: bool,
+    /// Standard output.
+    pub stdout: bool,
+    /// Standard error; not with a terminal.
+    pub stderr: bool,
+    /// A terminal.
+    pub tty: bool,
+}
+
+/// How a command failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// It could not be run.
+    #[error("{0}")]
+    Failed(String),
+    /// The connection ended without a word about it.
+    #[error("the connection to the runtime was lost")]
+    Lost,
+}
+
+/// A command. Dropped, it is left: what becomes of it then is the runtime's choice.
+pub struct Command {
+    /// What it reads. Taken away, it can be written from elsewhere.
+    pub stdin: Option<Outlet>,
+    /// What it writes; with a terminal, everything.
+    pub stdout: Option<Inlet>,
+    /// What it complains of.
+    pub stderr: Option<Inlet>,
+    /// Where sizes of the terminal go, as lines of JSON; see [`Command::resize`].
+    pub sizes: Option<Outlet>,
+    error: Inlet,
+    /// Outcomes are told in JSON, and of success too.
+    json: bool,
+    driving: JoinSet<()>,
+}
+
+const SPDY: [&str; 4] = [
+    "v4.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v2.channel.k8s.io",
+    "channel.k8s.io",
+];
+const WEBSOCKET: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+
+/// Runs what `url` was given for: an Exec, or an Attach, with the same streams.
+///
+/// # Errors
+/// When the server cannot be reached or wants nothing of it.
+pub async fn command(
+    url: &str,
+    wanted: Streams,
+    transport: Transport,
+) -> Result<Command, DialError> {
+    match transport {
+        Transport::Spdy => Ok(over_spdy(dial::spdy(url, &SPDY).await?, wanted)),
+        Transport::WebSocket => {
+            let dialled = dial::websocket(url, &WEBSOCKET).await?;
+            let half_close = dialled.protocol.starts_with("v5");
+            let mut channels = Channels::new(dialled.io, Codec::Binary, half_close, Role::Client);
+            let stdin = wanted.stdin.then(|| channels.outlet(0));
+            let stdout = wanted.stdout.then(|| channels.inlet(1));
+            let stderr = wanted.stderr.then(|| channels.inlet(2));
+            let error = channels.inlet(3);
+            let sizes = wanted.tty.then(|| channels.outlet(4));
+            // Held to the end: the server closes the connection.
+            let held = channels.outlet(0);
+            let mut driving = JoinSet::new();
+            driving.spawn(async move {
+                let _held = held;
+                let _ = channels.run().await;
+            });
+            Ok(Command {
+                stdin,
+                stdout,
+                stderr,
+                sizes,
+                error,
+                json: dialled.protocol.starts_with('v'),
+                driving,
+            })
+        }
+    }
+}
+
+fn over_spdy(dialled: Dialled<tokio::net::TcpStream>, wanted: Streams) -> Command {
+    let protocol = dialled.protocol;
+    let (connection, _, driver) = connect(dialled.io, Role::Client);
+    let open = |kind: &str| connection.open(Headers::of(&[("streamType", kind)]));
+    let inlet = |stream: Stream| stream.inlet;
+    let outlet = |stream: Stream| stream.outlet;
+    let error = inlet(open("error"));
+    let stdin = wanted.stdin.then(|| outlet(open("stdin")));
+    let stdout = wanted.stdout.then(|| inlet(open("stdout")));
+    let stderr = wanted.stderr.then(|| inlet(open("stderr")));
+    let resizes = protocol == SPDY[0] || protocol == SPDY[1];
+    let sizes = (wanted.tty && resizes).then(|| outlet(open("resize")));
+    let mut driving = JoinSet::new();
+    driving.spawn(async move {
+        // Held to the end: the server closes the connection.
+        let _connection: Connection = connection;
+        let _ = driver.run().await;
+    });
+    Command {
+        stdin,
+        stdout,
+        stderr,
+        sizes,
+        error,
+        json: protocol == SPDY[0],
+        driving,
+    }
+}
+
+impl Command {
+    /// Writes to its standard input.
+    ///
+    /// # Errors
+    /// When it has none, or nobody reads it any more.
+    pub async fn write(&self, bytes: &[u8]) -> Result<(), Gone> {
+        let stdin = self.stdin.as_ref().ok_or(Gone)?;
+        stdin.send(Bytes::copy_from_slice(bytes)).await
+    }
+
+    /// Ends its standard input, where the protocol has a word for that.
+    pub async fn end_stdin(&mut self) {
+        if let Some(stdin) = self.stdin.take() {
+            stdin.end().await;
+        }
+    }
+
+    /// Tells the size of the terminal.
+    ///
+    /// # Errors
+    /// When nobody wants to know.
+    pub async fn resize(&self, width: u16, height: u16) -> Result<(), Gone> {
+        let sizes = self.sizes.as_ref().ok_or(Gone)?;
+        let size = format!("{{\"Width\":{width},\"Height\":{height}}}\n");
+        sizes.send(size.into()).await
+    }
+
+    /// Waits for its end, and returns the exit code. What it writes has to be taken meanwhile, or was dropped.
+    ///
+    /// # Errors
+    /// When it could not be run or the connection was lost.
+    pub async fn ended(mut self) -> Result<i32, CommandError> {
+        drop((self.stdout.take(), self.stderr.take()));
+        let mut told = Vec::new();
+        while let Some(bytes) = self.error.next().await {
+            told.extend_from_slice(&bytes);
+        }
+        self.driving.shutdown().await;
+        outcome(&told, self.json)
+    }
+}
+
+fn outcome(told: &[u8], json: bool) -> Result<i32, CommandError> {
+    if !json {
+        return match told {
+            [] => Ok(0),
+            text => Err(CommandError::Failed(String::from_utf8_lossy(text).into())),
+        };
+    }
+    if told.is_empty() {
+        return Err(CommandError::Lost);
+    }
+    let status: serde_json::Value = serde_json::from_slice(told).unwrap_or_default();
+    if status["status"] == "Success" {
+        return Ok(0);
+    }
+    if status["reason"] == "NonZeroExitCode" {
+        let causes = status["details"]["causes"].as_array().into_iter().flatten();
+        let mut codes = causes.filter(|cause| cause["reason"] == "ExitCode");
+        let code = codes.find_map(|cause| cause["message"].as_str()?.parse().ok());
+        if let Some(code) = code {
+            return Ok(code);
+        }
+    }
+    let message = status["message"]
+        .as_str()
+        .map_or_else(|| String::from_utf8_lossy(told).into_owned(), str::to_owned);
+    Err(CommandError::Failed(message))
+}
+
+/// Everything that comes on a stream, as text; nothing where there is none.
+pub async fn text(inlet: &mut Option<Inlet>) -> String {
+    let mut all = Vec::new();
+    if let Some(inlet) = inlet {
+        while let Some(bytes) = inlet.next().await {
+            all.extend_from_slice(&bytes);
+        }
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn failed(text: &str) -> Result<i32, CommandError> {
+        Err(CommandError::Failed(text.to_owned()))
+    }
+
+    #[rstest]
+    #[case::well(r#"{"metadata":{},"status":"Success"}"#, true, Ok(0))]
+    #[case::badly(r#"{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#, true, Ok(3))]
+    #[case::not_at_all(
+        r#"{"status":"Failure","message":"no such file","reason":"InternalError"}"#,
+        true,
+        failed("no such file")
+    )]
+    #[case::no_code(
+        r#"{"status":"Failure","message":"odd","reason":"NonZeroExitCode"}"#,
+        true,
+        failed("odd")
+    )]
+    #[case::no_json("nonsense", true, failed("nonsense"))]
+    #[case::no_word("", true, Err(CommandError::Lost))]
+    #[case::well_of_old("", false, Ok(0))]
+    #[case::badly_of_old("exit code 3", false, failed("exit code 3"))]
+    fn outcomes(
+        #[case] told: &str,
+        #[case] json: bool,
+        #[case] expected: Result<i32, CommandError>,
+    ) {
+        assert_eq!(outcome(told.as_bytes(), json), expected);
+    }
+}

@@ -1,0 +1,149 @@
+//! Ports of a pod, as their client has them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use runtime_fake::mux::{
+    Connection, Headers, Inlet, Outlet, Role, Tunnel, connect, pump_in, pump_out,
+};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::task::JoinSet;
+
+use super::dial::{self, DialError, Transport};
+
+/// Why a connection was not carried to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The runtime says why.
+    #[error("{0}")]
+    Refused(String),
+    /// The runtime does not answer any more.
+    #[error("the connection to the runtime was lost")]
+    Lost,
+}
+
+/// The way to a pod's ports. Dropped, every connection through it ends.
+pub struct Ports {
+    connection: Connection,
+    requests: AtomicU64,
+    driving: JoinSet<()>,
+}
+
+/// A connection to a port.
+pub struct Port {
+    /// What comes from it.
+    pub inlet: Inlet,
+    /// What goes to it.
+    pub outlet: Outlet,
+    /// What goes wrong with it; at its end, nothing did.
+    pub error: Inlet,
+}
+
+const PROTOCOL: &str = "portforward.k8s.io";
+const TUNNELLED: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// Opens the way to the ports of the pod that `url` was given for.
+///
+/// # Errors
+/// When the server cannot be reached or wants nothing of it.
+pub async fn port_forward(url: &str, transport: Transport) -> Result<Ports, DialError> {
+    match transport {
+        Transport::Spdy => Ok(Ports::over(dial::spdy(url, &[PROTOCOL]).await?.io)),
+        Transport::WebSocket => {
+            let dialled = dial::websocket(url, &[TUNNELLED]).await?;
+            Ok(Ports::over(Tunnel::new(dialled.io)))
+        }
+    }
+}
+
+impl Ports {
+    fn over(io: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
+        let (connection, _, driver) = connect(io, Role::Client);
+        let mut driving = JoinSet::new();
+        driving.spawn(async move {
+            let _ = driver.run().await;
+        });
+        Self {
+            connection,
+            requests: AtomicU64::new(0),
+            driving,
+        }
+    }
+
+    /// Whether the runtime has closed the way.
+    pub fn lost(&mut self) -> bool {
+        self.driving.try_join_next().is_some() || self.driving.is_empty()
+    }
+
+    /// Opens a connection to a port. Whether anybody answers there is seen by what comes of it.
+    pub async fn open(&self, port: u16) -> Port {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed).to_string();
+        let port = port.to_string();
+        let stream = |kind| {
+            let headers = [
+                ("streamType", kind),
+                ("port", port.as_str()),
+                ("requestID", request.as_str()),
+            ];
+            self.connection.open(Headers::of(&headers))
+        };
+        let error = stream("error");
+        let data = stream("data");
+        // Nothing is said on it from here.
+        error.outlet.end().await;
+        Port {
+            inlet: data.inlet,
+            outlet: data.outlet,
+            error: error.inlet,
+        }
+    }
+
+    /// Carries what a client of this side says to a port, and back, until both have ended or either has gone.
+    ///
+    /// # Errors
+    /// When the port cannot be reached or is lost.
+    pub async fn carry(
+        &self,
+        port: u16,
+        client: impl AsyncRead + AsyncWrite,
+    ) -> Result<(), ForwardError> {
+        let Port {
+            mut inlet,
+            outlet,
+            mut error,
+        } = self.open(port).await;
+        let (mut read, mut write) = tokio::io::split(client);
+        let upward = async {
+            match pump_out(&mut read, &outlet).await {
+                Ok(()) => outlet.end().await,
+                Err(_) => outlet.abort().await,
+            }
+            std::future::pending::<()>().await;
+        };
+        let downward = async {
+            if pump_in(&mut inlet, &mut write).await.is_ok() {
+                let _ = write.shutdown().await;
+            }
+            let mut text = Vec::new();
+            while let Some(bytes) = error.next().await {
+                text.extend_from_slice(&bytes);
+            }
+            text
+        };
+        // Once the port has said its last word, the client's are of no use.
+        let text = tokio::select! {
+            text = downward => text,
+            () = upward => return Ok(()),
+        };
+        let lost = outlet.is_cut();
+        outlet.abort().await;
+        if !text.is_empty() {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            return Err(ForwardError::Refused(text));
+        }
+        if lost {
+            Err(ForwardError::Lost)
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Exec, Attach and PortForward: the URLs, and what is at the other end of them.
+
+use cri::v1;
+use harness::streaming::{
+    Command, CommandError, DialError, ForwardError, Streams, Transport, command, port_forward, text,
+};
+use harness::{PATIENCE, Pod, Runtime, fixture};
+use rstest::rstest;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tonic::{Code, Status};
+
+use crate::support::{code, logged};
+
+const OUTPUTS: Streams = Streams {
+    stdin: false,
+    stdout: true,
+    stderr: true,
+    tty: false,
+};
+const ALL: Streams = Streams {
+    stdin: true,
+    ..OUTPUTS
+};
+const TERMINAL: Streams = Streams {
+    stdin: true,
+    stdout: true,
+    stderr: false,
+    tty: true,
+};
+
+async fn exec_url(pod: &Pod, id: &str, argv: &[&str], streams: Streams) -> Result<String, Status> {
+    let request = v1::ExecRequest {
+        container_id: id.to_owned(),
+        cmd: argv.iter().copied().map(str::to_owned).collect(),
+        tty: streams.tty,
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+    };
+    let answer = pod.client.runtime.clone().exec(request).await?;
+    Ok(answer.into_inner().url)
+}
+
+async fn exec(pod: &Pod, id: &str, script: &str, streams: Streams, over: Transport) -> Command {
+    let argv = ["/bin/sh", "-c", script];
+    let url = exec_url(pod, id, &argv, streams).await.unwrap();
+    command(&url, streams, over).await.unwrap()
+}
+
+async fn attach_url(pod: &Pod, id: &str, streams: Streams) -> Result<String, Status> {
+    let request = v1::AttachRequest {
+        container_id: id.to_owned(),
+        tty: streams.tty,
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+    };
+    let answer = pod.client.runtime.clone().attach(request).await?;
+    Ok(answer.into_inner().url)
+}
+
+async fn ports_url(pod: &Pod, ports: &[i32]) -> Result<String, Status> {
+    let request = v1::PortForwardRequest {
+        pod_sandbox_id: pod.id.clone(),
+        port: ports.to_vec(),
+    };
+    let answer = pod.client.runtime.clone().port_forward(request).await?;
+    Ok(answer.into_inner().url)
+}
+
+/// Reads a stream until it has said `word`.
+async fn until_said(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -> String {
+    let mut said = String::new();
+    let inlet = inlet.as_mut().unwrap();
+    while !said.contains(word) {
+        match tokio::time::timeout(PATIENCE, inlet.next()).await {
+            Ok(Some(bytes)) => said += &String::from_utf8_lossy(&bytes),
+            Ok(None) => panic!("it ended without {word:?}: {said:?}"),
+            Err(_) => panic!("not within {PATIENCE:?}: {word:?}, only {said:?}"),
+        }
+    }
+    said
+}
+
+#[rstest]
+#[case(Transport::Spdy)]
+#[case(Transport::WebSocket)]
+#[tokio::test]
+async fn a_command_with_its_streams(#[case] over: Transport) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let mut failing = exec(&pod, &id, "echo out; echo err >&2; exit 3", OUTPUTS, over).await;
+    assert_eq!(text(&mut failing.stdout).await, "out\n");
+    assert_eq!(text(&mut failing.stderr).await, "err\n");
+    assert_eq!(failing.ended().await, Ok(3));
+
+    // Both ways at once, to the end of its input.
+    let mut counting = exec(&pod, &id, "tee /dev/stderr | wc -c", ALL, over).await;
+    let sent = vec![b'x'; 3 << 20];
+    let stdin = counting.stdin.take().unwrap();
+    let feed = async {
+        stdin.send(sent.clone().into()).await.unwrap();
+        stdin.end().await;
+    };
+    let (mut stdout, mut stderr) = (counting.stdout.take(), counting.stderr.take());
+    let ((), count, copy) = tokio::join!(feed, text(&mut stdout), text(&mut stderr));
+    assert_eq!(count.trim(), sent.len().to_string());
+    assert_eq!(copy.len(), sent.len());
+    assert_eq!(counting.ended().await, Ok(0));
+
+    let url = exec_url(&pod, &id, &["no-such-command"], OUTPUTS)
+        .await
+        .unwrap();
+    let missing = command(&url, OUTPUTS, over).await.unwrap().ended().await;
+    match missing {
+        Err(CommandError::Failed(problem)) => assert!(problem.contains("no-such-command")),
+        ended => panic!("{ended:?}"),
+    }
+}
+
+#[rstest]
+#[case(Transport::Spdy)]
+#[case(Transport::WebSocket)]
+#[tokio::test]
+async fn a_command_on_a_terminal_that_changes_its_size(#[case] over: Transport) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let script =
+        "trap 'stty size' WINCH; echo ready; while :; do read line && break; done; tty; exit 5";
+    let mut shell = exec(&pod, &id, script, TERMINAL, over).await;
+    until_said(&mut shell.stdout, "ready").await;
+    shell.resize(77, 33).await.unwrap();
+    until_said(&mut shell.stdout, "33 77").await;
+    shell.write(b"\n").await.unwrap();
+    let rest = text(&mut shell.stdout).await;
+    assert!(rest.contains("/dev/pts/"), "{rest:?}");
+    assert_eq!(shell.ended().await, Ok(5));
+}
+
+#[rstest]
+#[case(Transport::Spdy)]
+#[case(Transport::WebSocket)]
+#[tokio::test]
+async fn a_container_that_is_attached_to(#[case] over: Transport) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script(
+        "c",
+        "echo early; while read line; do echo \"got $line\"; done",
+    );
+    config.stdin = true;
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "early").await;
+    let join = async || {
+        let url = attach_url(&pod, &id, ALL).await.unwrap();
+        command(&url, ALL, over).await.unwrap()
+    };
+    let (mut one, mut other) = (join().await, join().await);
+    // Both have joined once each has said something that came back.
+    one.write(b"first\n").await.unwrap();
+    until_said(&mut one.stdout, "got first\n").await;
+    other.write(b"second\n").await.unwrap();
+    let said = until_said(&mut other.stdout, "got second\n").await;
+    assert!(!said.contains("early"), "{said}");
+    until_said(&mut one.stdout, "got second\n").await;
+    logged(&pod, &id, "got second").await;
+    // It is over for both when the container is.
+    runtime.client.stop(&id, 0).await.unwrap();
+    for client in [one, other] {
+        let ended = tokio::time::timeout(PATIENCE, client.ended()).await;
+        assert_eq!(ended.unwrap(), Ok(0));
+    }
+}
+
+/// Answers each client with what it said.
+const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
+    $server = IO::Socket::INET->new(Listen => 50, LocalAddr => "127.0.0.1") or die "listen: $!";
+    $| = 1; print "port=", $server->sockport, "\n"; $SIG{CHLD} = "IGNORE";
+    while ($client = $server->accept) {
+        if (fork) { close $client; next }
+        while (sysread $client, $text, 4096) { syswrite $client, $text } print $client "bye"; exit }'"#;
+
+#[rstest]
+#[case(Transport::Spdy)]
+#[case(Transport::WebSocket)]
+#[tokio::test]
+async fn ports_of_a_pod(#[case] over: Transport) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(pod.script("echo", ECHO)).await.unwrap();
+    let port = harness::eventually(PATIENCE, "its port", async || {
+        let status = pod.client.container(&id).await.unwrap();
+        let lines: Vec<String> = pod.log(&status).into_iter().map(|line| line.text).collect();
+        let port = lines
+            .iter()
+            .find_map(|line| line.strip_prefix("port=")?.parse().ok());
+        port.ok_or(lines)
+    })
+    .await;
+    let ports = port_forward(&ports_url(&pod, &[]).await.unwrap(), over)
+        .await
+        .unwrap();
+    let many = async |n: usize| {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let ask = async {
+            let (mut read, mut write) = tokio::io::split(ours);
+            let text = format!("{n},").repeat(10_000);
+            let (mut answer, length) = (String::new(), text.len());
+            let sent = async {
+                write.write_all(text.as_bytes()).await.unwrap();
+                write.shutdown().await.unwrap();
+            };
+            let ((), read) = tokio::join!(sent, read.read_to_string(&mut answer));
+            read.unwrap();
+            assert_eq!(answer.len(), length + 3);
+            assert!(answer == text + "bye");
+        };
+        let ((), carried) = tokio::join!(ask, ports.carry(port, theirs));
+        carried.unwrap();
+    };
+    tokio::join!(many(1), many(22), many(333), many(4), many(55), many(666));
+    // Nobody listens on the port that nobody can have.
+    let (_ours, theirs) = tokio::io::duplex(64);
+    match ports.carry(1, theirs).await {
+        Err(ForwardError::Refused(problem)) => {
+            assert!(problem.to_lowercase().contains("refused"), "{problem}");
+        }
+        carried => panic!("{carried:?}"),
+    }
+    many(7).await;
+}
+
+#[tokio::test]
+async fn what_gets_no_url() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.create(fixture::forever("c")).await.unwrap();
+    let none = Streams::default();
+    let both = Streams {
+        stderr: true,
+        ..TERMINAL
+    };
+    let exec =
+        async |id: &str, argv: &[&str], streams| code(exec_url(&pod, id, argv, streams).await);
+    let attach = async |id: &str, streams| code(attach_url(&pod, id, streams).await);
+    assert_eq!(exec(&id, &["true"], ALL).await, Code::FailedPrecondition);
+    assert_eq!(attach(&id, ALL).await, Code::FailedPrecondition);
+    runtime.client.start(&id).await.unwrap();
+    for streams in [none, both] {
+        assert_eq!(exec(&id, &["true"], streams).await, Code::InvalidArgument);
+        assert_eq!(attach(&id, streams).await, Code::InvalidArgument);
+    }
+    assert_eq!(exec(&id, &[], ALL).await, Code::InvalidArgument);
+    assert_eq!(exec("", &["true"], ALL).await, Code::InvalidArgument);
+    assert_eq!(exec("nowhere", &["true"], ALL).await, Code::NotFound);
+    assert_eq!(attach("nowhere", ALL).await, Code::NotFound);
+    for port in [0, -1, 65536] {
+        assert_eq!(code(ports_url(&pod, &[port]).await), Code::InvalidArgument);
+    }
+    runtime.client.stop_pod(&pod.id).await.unwrap();
+    assert_eq!(exec(&id, &["true"], ALL).await, Code::FailedPrecondition);
+    assert_eq!(attach(&id, ALL).await, Code::FailedPrecondition);
+    assert_eq!(code(ports_url(&pod, &[80]).await), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn a_url_is_good_once_and_there_are_not_too_many() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let url = exec_url(&pod, &id, &["true"], OUTPUTS).await.unwrap();
+    let first = command(&url, OUTPUTS, Transport::Spdy).await.unwrap();
+    assert_eq!(first.ended().await, Ok(0));
+    match command(&url, OUTPUTS, Transport::Spdy).await.err() {
+        Some(DialError::Refused { answer, .. }) => assert!(answer.starts_with("404"), "{answer}"),
+        other => panic!("{other:?}"),
+    }
+    for _ in 0..1000 {
+        exec_url(&pod, &id, &["true"], OUTPUTS).await.unwrap();
+    }
+    let one_more = exec_url(&pod, &id, &["true"], OUTPUTS).await;
+    assert_eq!(code(one_more), Code::ResourceExhausted);
+}
+
+/// The process that a client does not read from waits, and the daemon holds no more than buffers.
+#[tokio::test]
+async fn a_client_that_does_not_read_stops_the_process() {
+    let runtime = Runtime::start().await.unwrap();
+    let Some(daemon) = runtime.pid() else {
+        harness::skip!(
+            "a_client_that_does_not_read_stops_the_process",
+            "the runtime is not crib's"
+        );
+    };
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("RssAnon:"))
+            .unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let before = memory();
+    let script = "head -c 200000000 /dev/zero; echo done >&2";
+    let mut flood = exec(&pod, &id, script, OUTPUTS, Transport::Spdy).await;
+    let done = tokio::time::timeout(std::time::Duration::from_secs(3), async {
+        until_said(&mut flood.stderr, "done").await
+    });
+    assert!(done.await.is_err(), "200 MB went somewhere");
+    let more = memory().saturating_sub(before);
+    assert!(more < 32 << 10, "{more} KiB more than before");
+    // It goes on with its client.
+    let mut stdout = flood.stdout.take().unwrap();
+    let mut all = 0;
+    while let Some(bytes) = stdout.next().await {
+        all += bytes.len();
+    }
+    assert_eq!(all, 200_000_000);
+    assert_eq!(flood.ended().await, Ok(0));
+}
