@@ -29,7 +29,7 @@ const ARROWS: [(&str, &[&str]); 4] = [
 const FOREIGN: [(&str, &[&str], &str); 2] = [
     (
         "runtime-fake",
-        &["k8s-openapi", "kube", "serde-saphyr", "saphyr-parser"],
+        &["k8s-openapi", "kube", "saphyr-parser"],
         "the runtime knows no pod, restart policy or manifest",
     ),
     (

@@ -8,6 +8,9 @@ use crate::isolation::Isolation;
 use crate::net::{CniConfig, PodCidrs};
 use crate::registry::Registries;
 
+/// Where vendors install specifications, and where those that are made at run time are (CDI, SPEC.md).
+const CDI_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+
 /// The runtime's settings.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -21,6 +24,8 @@ pub struct Config {
     pub cni: Option<CniConfig>,
     /// Where pods are to have their addresses; chosen where nothing is said.
     pub pod_cidrs: PodCidrs,
+    /// Where the Container Device Interface's specifications are; a later directory is stronger than an earlier one.
+    pub cdi_dirs: Vec<PathBuf>,
     /// Every pod ends with the daemon, however that ends, and nothing is left.
     pub ephemeral: bool,
     /// How images are pulled from registries.
@@ -63,6 +68,7 @@ impl Config {
             image_archives: Vec::new(),
             cni: None,
             pod_cidrs: PodCidrs::default(),
+            cdi_dirs: CDI_DIRS.map(PathBuf::from).to_vec(),
             ephemeral: false,
             registries: Registries::default(),
             socket_group: false,

@@ -1,6 +1,7 @@
 //! What a keeper is told to do: plain data, complete, with no choices left in it.
 
 mod capability;
+pub(crate) mod devices;
 mod log;
 mod mounts;
 mod plan;
@@ -76,6 +77,8 @@ pub(crate) struct LaunchPlan {
     pub read_only_root: bool,
     /// The mounts over it, in order.
     pub mounts: Vec<MountPlan>,
+    /// The devices it has besides the usual ones.
+    pub devices: Vec<devices::DevicePlan>,
     /// Paths that read as empty.
     pub masked_paths: Vec<String>,
     /// Paths that cannot be written.

@@ -13,9 +13,11 @@
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
 //! | operation (a call) | nothing | a request | an answer; it goes on when its client is gone |
 
+mod cdi;
 mod config;
 mod container;
 mod host;
+mod host_devices;
 mod id;
 pub mod image;
 mod isolation;

@@ -2,9 +2,11 @@
 //!
 //! Records are the store's, processes the keepers'; this is the walk between the two.
 
+mod checkpoint;
 mod clients;
 mod containers;
 mod create;
+mod devices;
 mod error;
 mod execs;
 mod network;

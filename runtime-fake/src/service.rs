@@ -426,23 +426,28 @@ impl RuntimeService for CriService {
 
     async fn checkpoint_container(
         &self,
-        _: Request<v1::CheckpointContainerRequest>,
+        request: Request<v1::CheckpointContainerRequest>,
     ) -> Answer<v1::CheckpointContainerResponse> {
-        Err(absent("CheckpointContainer"))
+        let why = self.runtime.no_container_checkpoint(request.get_ref());
+        Err(why.await.into())
     }
 
     async fn checkpoint_pod(
         &self,
-        _: Request<v1::CheckpointPodRequest>,
+        request: Request<v1::CheckpointPodRequest>,
     ) -> Answer<v1::CheckpointPodResponse> {
-        Err(absent("CheckpointPod"))
+        Err(self
+            .runtime
+            .no_pod_checkpoint(request.get_ref())
+            .await
+            .into())
     }
 
     async fn restore_pod(
         &self,
-        _: Request<v1::RestorePodRequest>,
+        request: Request<v1::RestorePodRequest>,
     ) -> Answer<v1::RestorePodResponse> {
-        Err(absent("RestorePod"))
+        Err(self.runtime.no_restore(request.get_ref()).await.into())
     }
 
     async fn list_metric_descriptors(

@@ -5,9 +5,11 @@
 //! image that it can pull, with the usual commands); what kills, restarts or configures the runtime still uses crib.
 #![allow(clippy::unwrap_used)]
 
+mod checkpoint;
 mod cni;
 mod confinement;
 mod create;
+mod devices;
 mod events;
 mod exec;
 mod host_ports;

@@ -285,3 +285,43 @@ async fn options_of_a_mount() {
     config.mounts = vec![of(&volume, "/mnt"), forbidden];
     assert_eq!(pod.output(config).await.unwrap(), "no\n");
 }
+
+#[tokio::test]
+async fn what_is_still_there_in_a_read_only_root() {
+    let (runtime, _place) = with_images().await;
+    skip_if!(
+        "what_is_still_there_in_a_read_only_root",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    runtime.client.pull(APP).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "pwd; cat /etc/hostname; (echo x >> /etc/hosts) 2>/dev/null || echo read-only";
+    let mut config = pod.script("c", script);
+    config.image.as_mut().unwrap().image = APP.to_owned();
+    // It is made while it can be.
+    config.working_dir = "/not/in/the/image".to_owned();
+    fixture::security(&mut config).readonly_rootfs = true;
+    assert_eq!(
+        pod.output(config).await.unwrap(),
+        "/not/in/the/image\np\nread-only\n"
+    );
+}
+
+/// Programs read their limits there.
+#[tokio::test]
+async fn control_groups_are_shown() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "control_groups_are_shown",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "stat -f -c %T /sys/fs/cgroup /sys/fs/cgroup/memory /sys/fs/cgroup/unified 2>/dev/null
+        touch /sys/fs/cgroup/x 2>/dev/null || echo read-only; cut -d: -f3 /proc/self/cgroup | sort -u";
+    let out = pod.output(pod.script("c", script)).await.unwrap();
+    let lines: Vec<_> = out.lines().collect();
+    assert!(lines.ends_with(&["read-only", "/"]), "{out}");
+    let shown = lines.iter().any(|line| line.starts_with("cgroup"));
+    let host = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert_eq!(shown, host.contains(" /sys/fs/cgroup"), "{out}");
+}

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use runtime_fake::Config;
 use serde::Deserialize;
 
+mod cdi;
 mod network;
 mod registries;
 mod streams;
 
+use cdi::CdiSection;
 use network::NetworkSection;
 use registries::{Pull, RegistriesSection};
 use streams::StreamsSection;
@@ -28,6 +30,7 @@ pub(crate) struct File {
     registries: RegistriesSection,
     pull: Pull,
     streams: StreamsSection,
+    cdi: CdiSection,
 }
 
 /// Why there is no configuration.
@@ -102,6 +105,7 @@ impl File {
         self.registries.apply(&mut config.registries);
         self.pull.apply(&mut config.registries);
         self.streams.apply(&mut config.streams);
+        self.cdi.apply(config);
     }
 }
 
@@ -115,7 +119,7 @@ mod tests {
     #[rstest]
     #[case::unknown_section(
         "registry:\n",
-        "c.yaml:1:1: registry: unknown field `registry`, expected one of network, registries, pull, streams"
+        "c.yaml:1:1: registry: unknown field `registry`, expected one of network, registries, pull, streams, cdi"
     )]
     #[case::unknown_field(
         "registries:\n  docker.io:\n    mirror: x\n",

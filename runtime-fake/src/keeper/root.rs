@@ -3,6 +3,7 @@
 //!
 //! Targets are looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image leads nowhere outside it.
 
+mod cgroups;
 mod devices;
 mod host;
 mod inside;
@@ -112,8 +113,14 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step {
     for (mount, source) in plan.mounts.iter().zip(outside.sources) {
         volumes::place(&root, mount, source)?;
     }
+    devices::add(plan.rung, &root, &plan.devices)?;
     if !plan.privileged {
         protect(plan, &root)?;
+    }
+    let cwd = Path::new(&plan.process.cwd);
+    if cwd.is_absolute() && matches!(root.existing(cwd), Ok(None)) {
+        // While it can be made; what is in the way of it is found by the process, which goes there.
+        let _ = root.directory(cwd);
     }
     if plan.read_only_root {
         // Just the mounts that the root is made of: what was mounted over them is as the client wants it.
@@ -222,13 +229,13 @@ fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
         MountAttrFlags::MOUNT_ATTR_NOSUID,
     )
     .doing("make the container's /dev")?;
-    if plan.privileged {
-        devices::fill_privileged(dev.as_fd())?;
-    }
     devices::fill(plan.rung, dev.as_fd())?;
     attach(dev.as_fd(), root.directory(Path::new("/dev"))?.as_fd()).doing("mount /dev")?;
     if plan.rung == Rung::Rootless {
         devices::bind(root)?;
+    }
+    if plan.privileged {
+        devices::add_all(plan.rung, root)?;
     }
     // Group 5 is `tty` on every distribution; where only one id is mapped it does not exist, and the owner's will do.
     let pts_options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")];
@@ -274,7 +281,8 @@ fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
             tree
         }
     };
-    attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).doing("mount /sys")
+    attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).doing("mount /sys")?;
+    cgroups::mount(root, plan.privileged)
 }
 
 fn protect(plan: &LaunchPlan, root: &Root) -> Step {

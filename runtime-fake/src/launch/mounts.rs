@@ -89,7 +89,7 @@ pub(super) fn with_namespace(
 ) -> Result<Vec<MountPlan>, Invalid> {
     let brought = |target: &Path| {
         let same = |m: &Mount| normal(Path::new(&m.container_path)) == normal(target);
-        config.mounts.iter().any(same)
+        config.mounts.iter().chain(&given.mounts).any(same)
     };
     let plain = |source: MountSource, target: &Path| MountPlan {
         source,
@@ -100,13 +100,22 @@ pub(super) fn with_namespace(
         forbidden: Vec::new(),
         ids: None,
     };
+    let context = config
+        .linux
+        .as_ref()
+        .and_then(|l| l.security_context.as_ref());
+    let read_only_root = context.is_some_and(|c| c.readonly_rootfs);
     let provided = PROVIDED.iter().map(Path::new).filter(|t| !brought(t));
     let provided = provided.map(|target| {
         let name = target.file_name().unwrap_or_default();
-        plain(
-            MountSource::Host(given.sandbox_directory.join(name)),
-            target,
-        )
+        MountPlan {
+            // As read-only as the root that they are in (containerd).
+            read_only: read_only_root,
+            ..plain(
+                MountSource::Host(given.sandbox_directory.join(name)),
+                target,
+            )
+        }
     });
     // An image's volume is the directory that the image has there, with its contents and owners (containerd copies it).
     let volumes = given.image.volumes.iter().map(Path::new);
@@ -116,6 +125,7 @@ pub(super) fn with_namespace(
     let mut wished = config
         .mounts
         .iter()
+        .chain(&given.mounts)
         .enumerate()
         .map(|(index, wish)| mount(index, wish, given))
         .collect::<Result<Vec<_>, _>>()?;
@@ -277,11 +287,11 @@ fn is_root(path: &Path) -> bool {
 
 /// Without a mount namespace a file cannot be at another place. What a kubelet always mounts is left out; its absence
 /// is documented. Anything else would be missed.
-pub(super) fn without_namespace(config: &ContainerConfig) -> Result<Vec<MountPlan>, Invalid> {
+pub(super) fn without_namespace<'a>(
+    mut mounts: impl Iterator<Item = &'a Mount>,
+) -> Result<Vec<MountPlan>, Invalid> {
     const ALWAYS: [&str; 2] = ["/etc/hosts", "/dev/termination-log"];
-    match config
-        .mounts
-        .iter()
+    match mounts
         .find(|m| !ALWAYS.contains(&m.container_path.as_str()) && m.host_path != m.container_path)
     {
         None => Ok(Vec::new()),

@@ -6,15 +6,16 @@ use std::{
 };
 
 use cri::v1::{
-    ContainerConfig, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
+    ContainerConfig, LinuxContainerSecurityContext, Mount, NamespaceMode, NamespaceOption,
     PodSandboxConfig, Signal,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability, log, mounts,
-    ports, seccomp, security, signal, sysctl, userns,
+    ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability,
+    devices::{self, DevicePlan},
+    log, mounts, ports, seccomp, security, signal, sysctl, userns,
 };
 
 /// What asks a process to end, unless it wishes for another one.
@@ -58,6 +59,9 @@ pub(crate) struct Given<'a> {
     pub(crate) volumes: BTreeMap<String, RootPlan>,
     /// The container whose process namespace is joined, if one was found under the id that the client gave.
     pub(crate) target: Option<String>,
+    /// The devices that were found for it, and the mounts that come with them.
+    pub(crate) devices: Vec<DevicePlan>,
+    pub(crate) mounts: Vec<Mount>,
 }
 
 /// The namespaces of a sandbox; those that are not named are the pod's own.
@@ -176,9 +180,6 @@ pub(crate) fn container(
         }
         Some(_) => {}
     }
-    if !config.devices.is_empty() || !config.cdi_devices.is_empty() {
-        return invalid("devices are not supported yet: leave them out");
-    }
     let default_context = LinuxContainerSecurityContext::default();
     let context = config
         .linux
@@ -193,7 +194,7 @@ pub(crate) fn container(
     let wished = context.namespace_options.clone().unwrap_or(pod.clone());
     let in_pod = |mode: i32| mode != NamespaceMode::Node as i32;
     let mounts = if given.rung == Rung::Process {
-        mounts::without_namespace(config)?
+        mounts::without_namespace(config.mounts.iter().chain(&given.mounts))?
     } else {
         mounts::with_namespace(config, &given)?
     };
@@ -214,6 +215,7 @@ pub(crate) fn container(
         ids: userns::pod(&pod, given.rung)?,
         read_only_root: context.readonly_rootfs,
         mounts,
+        devices: devices::on_rung(given.rung, given.devices)?,
         masked_paths: masked,
         read_only_paths: read_only,
         pids: match NamespaceMode::try_from(wished.pid) {

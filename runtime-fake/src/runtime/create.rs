@@ -52,6 +52,7 @@ impl Runtime {
         image: Image,
     ) -> Result<(), Error> {
         volumes::name_images(&mut config, &image.volume_ids);
+        let given = self.devices(&mut config).await?;
         let directory = self.container_dir(&sandbox.id, id);
         let given = Given {
             rung: self.config.isolation.rung(),
@@ -61,6 +62,8 @@ impl Runtime {
             image: &image.defaults,
             volumes: image.volumes,
             target: self.target(sandbox, &config)?,
+            devices: given.devices,
+            mounts: given.mounts,
         };
         let plan = launch::container(&config, &sandbox.config, given)?;
         let container = Container {

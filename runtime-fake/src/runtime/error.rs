@@ -46,6 +46,9 @@ pub(crate) enum Error {
     /// There is no URL for a client of streams.
     #[error(transparent)]
     NoUrl(#[from] crate::streaming::NoUrl),
+    /// The box, or this runtime on it, cannot do it.
+    #[error("{0}")]
+    Unable(String),
     /// It took too long.
     #[error("{what} did not end within {seconds} s")]
     Timeout { what: String, seconds: u64 },

@@ -31,6 +31,7 @@ impl From<Error> for Status {
             },
             Error::NoUrl(NoUrl::Full(_)) => Code::ResourceExhausted,
             Error::NoUrl(NoUrl::NotListening { .. }) => Code::FailedPrecondition,
+            Error::Unable(_) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source),
             Error::Connect { .. } => Code::Unavailable,

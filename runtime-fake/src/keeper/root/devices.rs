@@ -5,12 +5,19 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{FileType, Mode};
+use rustix::{
+    fs::{Access, AtFlags, FileType, Gid, Mode, Uid},
+    io::Errno,
+};
 
 use super::{attach, clone_tree, inside::Root};
 use crate::{
+    host_devices,
     keeper::step::{Doing as _, Step},
-    launch::Rung,
+    launch::{
+        Rung,
+        devices::{DeviceKind, DevicePlan},
+    },
 };
 
 /// What a container's own `/dev` has.
@@ -62,34 +69,6 @@ pub(super) fn fill(rung: Rung, dev: BorrowedFd<'_>) -> Step {
     Ok(())
 }
 
-/// The host's devices besides the usual ones; what the box does not let us make is left out.
-pub(super) fn fill_privileged(dev: BorrowedFd<'_>) -> Step {
-    let entries = std::fs::read_dir("/dev").doing("list the host's devices")?;
-    for entry in entries.flatten() {
-        use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-        let Ok(meta) = entry.metadata() else { continue };
-        let kind = if meta.file_type().is_char_device() {
-            FileType::CharacterDevice
-        } else if meta.file_type().is_block_device() {
-            FileType::BlockDevice
-        } else {
-            continue;
-        };
-        let name = entry.file_name();
-        if DEVICES.iter().any(|(known, ..)| name == *known) || name == "ptmx" || name == "console" {
-            continue;
-        }
-        let _ = rustix::fs::mknodat(
-            dev,
-            name.as_os_str(),
-            kind,
-            Mode::from_raw_mode(meta.mode() & 0o777),
-            meta.rdev(),
-        );
-    }
-    Ok(())
-}
-
 /// Puts the host's devices over the empty files that [`fill`] made for them.
 pub(super) fn bind(root: &Root) -> Step {
     for (name, ..) in DEVICES {
@@ -100,4 +79,78 @@ pub(super) fn bind(root: &Root) -> Step {
             .doing(format_args!("mount {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Makes the devices that the container asks for. Where no node can be made, the host's is mounted.
+pub(super) fn add(rung: Rung, root: &Root, devices: &[DevicePlan]) -> Step {
+    devices
+        .iter()
+        .try_for_each(|device| make(rung, root, device))
+}
+
+/// All of the host's devices besides the usual ones; what the box does not let us have is left out.
+pub(super) fn add_all(rung: Rung, root: &Root) -> Step {
+    for device in host_devices::below(Path::new("/dev")).doing("list the host's devices")? {
+        let usual = DEVICES.iter().map(|(name, ..)| *name).chain(["ptmx"]);
+        if usual
+            .into_iter()
+            .any(|name| device.below == Path::new(name))
+        {
+            continue;
+        }
+        // A mount for each would be of no use where none of them can be opened.
+        if rung == Rung::Rootless && rustix::fs::access(&device.host, Access::READ_OK).is_err() {
+            continue;
+        }
+        let plan = DevicePlan {
+            path: Path::new("/dev").join(&device.below),
+            host: device.host,
+            node: device.node,
+            access: String::new(),
+        };
+        let _ = make(rung, root, &plan);
+    }
+    Ok(())
+}
+
+fn make(rung: Rung, root: &Root, device: &DevicePlan) -> Step {
+    let what = || format!("make the device {}", device.path.display());
+    if rung == Rung::Rootless {
+        return mount(root, device);
+    }
+    let (Some(parent), Some(name)) = (device.path.parent(), device.path.file_name()) else {
+        return Err(Errno::INVAL).doing(what());
+    };
+    let parent = root.directory(parent)?;
+    let node = &device.node;
+    let kind = match node.kind {
+        DeviceKind::Character => FileType::CharacterDevice,
+        DeviceKind::Block => FileType::BlockDevice,
+    };
+    let (mode, number) = (
+        Mode::from_raw_mode(node.mode),
+        rustix::fs::makedev(node.major, node.minor),
+    );
+    match rustix::fs::mknodat(&parent, name, kind, mode, number) {
+        Ok(()) => {}
+        // What is there stays: it may be the host's. A box that lets nobody make devices may still have them.
+        Err(Errno::EXIST | Errno::PERM) => return mount(root, device),
+        Err(error) => return Err(error).doing(what()),
+    }
+    let owner = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
+    rustix::fs::chownat(
+        &parent,
+        name,
+        Some(owner.0),
+        Some(owner.1),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .doing(what())
+}
+
+fn mount(root: &Root, device: &DevicePlan) -> Step {
+    let tree = clone_tree(&device.host, false)
+        .doing(format_args!("share the host's {}", device.host.display()))?;
+    attach(tree.as_fd(), root.file(&device.path)?.as_fd())
+        .doing(format_args!("mount {}", device.path.display()))
 }

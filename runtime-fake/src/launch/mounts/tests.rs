@@ -49,6 +49,8 @@ fn plan_on(rung: Rung, mounts: Vec<Mount>, volumes: &[&str]) -> Result<Vec<Mount
             ("host".to_owned(), RootPlan::Host),
         ]),
         target: None,
+        devices: Vec::new(),
+        mounts: Vec::new(),
     };
     with_namespace(&config, &given)
 }

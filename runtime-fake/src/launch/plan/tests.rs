@@ -74,6 +74,8 @@ fn plan_on(
         image,
         volumes: BTreeMap::new(),
         target: None,
+        devices: Vec::new(),
+        mounts: Vec::new(),
     };
     container(config, sandbox, given)
 }
@@ -276,7 +278,6 @@ fn a_log_directory_is_absolute() {
 #[rstest]
 #[case::no_metadata(|c: &mut ContainerConfig| c.metadata = None, "no metadata")]
 #[case::no_name(|c: &mut ContainerConfig| c.metadata.as_mut().unwrap().name.clear(), "metadata.name")]
-#[case::device(|c: &mut ContainerConfig| c.devices.push(Default::default()), "devices")]
 #[case::seccomp(|c: &mut ContainerConfig| context(c).seccomp = Some(SecurityProfile { localhost_ref: "p".into(), ..profile() }), "seccomp")]
 #[case::apparmor(|c: &mut ContainerConfig| context(c).apparmor = Some(profile()), "AppArmor")]
 #[case::old_apparmor(|c: &mut ContainerConfig| context(c).apparmor_profile = "localhost/p".into(), "AppArmor")]

@@ -1,0 +1,212 @@
+//! Which of the host's devices a container has: pure.
+
+use std::path::{Path, PathBuf};
+
+use cri::v1::Device;
+use serde::{Deserialize, Serialize};
+
+use super::{Invalid, Rung, plan::invalid};
+
+/// A device in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DevicePlan {
+    /// Its absolute path in the container.
+    pub path: PathBuf,
+    /// Its path on the host, to be mounted where no node can be made.
+    pub host: PathBuf,
+    /// What the node is.
+    pub node: DeviceNode,
+    /// What may be done with it, as cgroups write it: some of `r`, `w` and `m`.
+    pub access: String,
+}
+
+/// A device's node, as it is on the host or as a specification wants it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeviceNode {
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Its major number.
+    pub major: u32,
+    /// Its minor number.
+    pub minor: u32,
+    /// Who may read and write it.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// Character or block devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DeviceKind {
+    /// Bytes, one after the other.
+    Character,
+    /// Blocks, in any order.
+    Block,
+}
+
+/// A device that was found on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Its path below what was asked for; empty for the very device.
+    pub(crate) below: PathBuf,
+    pub(crate) host: PathBuf,
+    pub(crate) node: DeviceNode,
+}
+
+/// The letters of a permission, all three where none is given.
+pub(crate) fn access(permissions: &str, name: &str) -> Result<String, Invalid> {
+    if permissions.is_empty() {
+        return Ok("rwm".to_owned());
+    }
+    if permissions.chars().all(|c| "rwm".contains(c)) {
+        return Ok(permissions.to_owned());
+    }
+    invalid(format!(
+        "devices: permissions {permissions:?} (of {name}) are some of r, w and m"
+    ))
+}
+
+/// What the client asks for, as a path of the host that is to be looked at.
+pub(crate) fn check(device: &Device) -> Result<(), Invalid> {
+    let absolute = |path: &str| Path::new(path).is_absolute() && !path.contains('\0');
+    if !absolute(&device.host_path) {
+        return invalid(format!(
+            "devices: host_path {:?} is not an absolute path",
+            device.host_path
+        ));
+    }
+    if !device.container_path.is_empty() && !absolute(&device.container_path) {
+        return invalid(format!(
+            "devices: container_path {:?} (of {}) is not an absolute path",
+            device.container_path, device.host_path
+        ));
+    }
+    access(&device.permissions, &device.host_path).map(drop)
+}
+
+/// A wish with what was found for it: one device, or all of a directory.
+pub(crate) fn wished(device: &Device, found: Vec<Found>) -> Result<Vec<DevicePlan>, Invalid> {
+    let access = access(&device.permissions, &device.host_path)?;
+    let at = if device.container_path.is_empty() {
+        &device.host_path
+    } else {
+        &device.container_path
+    };
+    let plan = |found: Found| DevicePlan {
+        // Joining nothing would add a slash.
+        path: if found.below.as_os_str().is_empty() {
+            at.into()
+        } else {
+            Path::new(at).join(found.below)
+        },
+        host: found.host,
+        node: found.node,
+        access: access.clone(),
+    };
+    Ok(found.into_iter().map(plan).collect())
+}
+
+/// The devices that are to be made. Without a mount namespace the host's are there, at their own places only.
+pub(super) fn on_rung(rung: Rung, devices: Vec<DevicePlan>) -> Result<Vec<DevicePlan>, Invalid> {
+    if rung != Rung::Process {
+        return Ok(devices);
+    }
+    match devices.iter().find(|d| d.path != d.host) {
+        None => Ok(Vec::new()),
+        Some(device) => invalid(format!(
+            "devices: {} cannot be at {}, because isolation `process` has no mount namespaces",
+            device.host.display(),
+            device.path.display()
+        )),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn device(host: &str, container: &str, permissions: &str) -> Device {
+        Device {
+            host_path: host.into(),
+            container_path: container.into(),
+            permissions: permissions.into(),
+        }
+    }
+
+    fn found(host: &str, below: &str) -> Found {
+        Found {
+            below: below.into(),
+            host: host.into(),
+            node: DeviceNode {
+                kind: DeviceKind::Character,
+                major: 1,
+                minor: 3,
+                mode: 0o666,
+                uid: 0,
+                gid: 0,
+            },
+        }
+    }
+
+    #[rstest]
+    #[case::renamed(
+        device("/dev/null", "/dev/nothing", "r"),
+        found("/dev/null", ""),
+        "/dev/nothing",
+        "r"
+    )]
+    #[case::as_on_the_host(
+        device("/dev/null", "", ""),
+        found("/dev/null", ""),
+        "/dev/null",
+        "rwm"
+    )]
+    #[case::of_a_directory(
+        device("/dev/x", "/dev/y", "mrw"),
+        found("/dev/x/a/b", "a/b"),
+        "/dev/y/a/b",
+        "mrw"
+    )]
+    fn plans(
+        #[case] device: Device,
+        #[case] found: Found,
+        #[case] path: &str,
+        #[case] access: &str,
+    ) {
+        check(&device).unwrap();
+        let plans = wished(&device, vec![found]).unwrap();
+        assert_eq!(
+            (plans[0].path.to_str(), plans[0].access.as_str()),
+            (Some(path), access)
+        );
+    }
+
+    #[rstest]
+    #[case::relative(device("dev/null", "/dev/null", "r"), "host_path \"dev/null\"")]
+    #[case::relative_inside(device("/dev/null", "null", "r"), "container_path \"null\"")]
+    #[case::nul(device("/dev/null\0", "/dev/null", "r"), "not an absolute path")]
+    #[case::letters(device("/dev/null", "/dev/null", "rx"), "some of r, w and m")]
+    fn refused(#[case] device: Device, #[case] expected: &str) {
+        assert!(check(&device).unwrap_err().0.contains(expected));
+    }
+
+    #[test]
+    fn without_a_mount_namespace_a_device_stays_where_it_is() {
+        let plans = |container| {
+            let device = device("/dev/null", container, "r");
+            wished(&device, vec![found("/dev/null", "")]).unwrap()
+        };
+        assert_eq!(on_rung(Rung::Process, plans("")), Ok(Vec::new()));
+        assert!(on_rung(Rung::Process, plans("/dev/other")).is_err());
+        assert_eq!(
+            on_rung(Rung::Rootless, plans("/dev/other")).unwrap().len(),
+            1
+        );
+    }
+}

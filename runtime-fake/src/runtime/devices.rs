@@ -1,0 +1,145 @@
+//! Devices of the host that containers ask for, by path or through the Container Device Interface.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use cri::v1::{ContainerConfig, Device};
+
+use super::{Error, Runtime, blocking};
+use crate::{
+    cdi::{self, Edits, NodeEdit},
+    host_devices,
+    launch::{
+        Invalid,
+        devices::{self, DeviceNode, DevicePlan, Found},
+    },
+};
+
+/// What the container gets besides what its configuration says.
+#[derive(Default)]
+pub(super) struct Given {
+    pub(super) devices: Vec<DevicePlan>,
+    pub(super) mounts: Vec<cri::v1::Mount>,
+}
+
+impl Runtime {
+    /// Finds what `config` asks for. Variables and groups of the Container Device Interface go into the configuration, so
+    /// that further processes have them too.
+    pub(super) async fn devices(&self, config: &mut ContainerConfig) -> Result<Given, Error> {
+        let names = cdi::names(config)?;
+        if names.is_empty() && config.devices.is_empty() {
+            return Ok(Given::default());
+        }
+        let (directories, wishes) = (self.config.cdi_dirs.clone(), config.devices.clone());
+        let (edits, found) = blocking(move || {
+            let edits = cdi::edits(&directories, &names)?;
+            let devices = find(&wishes, &edits)?;
+            Ok::<_, Invalid>((edits, devices))
+        })
+        .await?;
+        cdi::apply(&edits, config)?;
+        Ok(Given {
+            devices: found,
+            mounts: edits.mounts,
+        })
+    }
+}
+
+fn find(wishes: &[Device], edits: &Edits) -> Result<Vec<DevicePlan>, Invalid> {
+    let mut all: Vec<DevicePlan> = Vec::new();
+    let mut add = |new: Vec<DevicePlan>| {
+        // The later of two for one path is meant.
+        all.retain(|old| new.iter().all(|n| n.path != old.path));
+        all.extend(new);
+    };
+    for device in wishes {
+        devices::check(device)?;
+        let found = look(Path::new(&device.host_path))?;
+        add(devices::wished(device, found)?);
+    }
+    for edit in &edits.nodes {
+        add(vec![node(edit)?]);
+    }
+    // What a device needs is there, or the device is not: no directory is made in its place.
+    if let Some(missing) = edits
+        .mounts
+        .iter()
+        .find(|m| !Path::new(&m.host_path).exists())
+    {
+        return Err(Invalid(format!(
+            "CDI: there is no {} on the host to be mounted at {}",
+            missing.host_path, missing.container_path
+        )));
+    }
+    Ok(all)
+}
+
+/// The device at `path`, or those below it.
+fn look(path: &Path) -> Result<Vec<Found>, Invalid> {
+    let wrong = |error: &io::Error| {
+        Invalid(format!(
+            "devices: failed to look at {} on the host: {error}",
+            path.display()
+        ))
+    };
+    // Links are followed on the host, as for mounts.
+    let real = fs::canonicalize(path).map_err(|e| wrong(&e))?;
+    let meta = fs::metadata(&real).map_err(|e| wrong(&e))?;
+    if meta.is_dir() {
+        return host_devices::below(&real).map_err(|e| wrong(&e));
+    }
+    let Some(node) = host_devices::node(&meta) else {
+        return Err(Invalid(format!(
+            "devices: {} is neither a device nor a directory of devices",
+            path.display()
+        )));
+    };
+    Ok(vec![Found {
+        below: PathBuf::new(),
+        host: real,
+        node,
+    }])
+}
+
+/// A node as a specification has it; what that leaves out is as on the host.
+fn node(edit: &NodeEdit) -> Result<DevicePlan, Invalid> {
+    let found = if let (Some(kind), Some((major, minor))) = (edit.kind, edit.numbers) {
+        DeviceNode {
+            kind,
+            major,
+            minor,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+        }
+    } else {
+        let meta = fs::metadata(&edit.host).map_err(|error| {
+            Invalid(format!(
+                "CDI: failed to look at the device {} on the host: {error}",
+                edit.host.display()
+            ))
+        })?;
+        host_devices::node(&meta)
+            .filter(|node| edit.kind.is_none_or(|kind| kind == node.kind))
+            .ok_or_else(|| {
+                Invalid(format!(
+                    "CDI: {} of the host is not the kind of device that the specification says",
+                    edit.host.display()
+                ))
+            })?
+    };
+    Ok(DevicePlan {
+        path: edit.path.clone(),
+        host: edit.host.clone(),
+        node: DeviceNode {
+            // What runc makes of a node without these.
+            mode: edit.mode.unwrap_or(0o666),
+            uid: edit.uid.unwrap_or(0),
+            gid: edit.gid.unwrap_or(0),
+            ..found
+        },
+        access: edit.access.clone(),
+    })
+}

@@ -1,0 +1,193 @@
+//! Devices of the host in containers, by path and through the Container Device Interface.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use cri::v1::{CdiDevice, Device};
+use harness::{Runtime, fixture};
+use nix::sys::stat::{major, minor};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, skip_if, trimmed};
+
+fn device(host_path: &str, container_path: &str) -> Device {
+    Device {
+        host_path: host_path.to_owned(),
+        container_path: container_path.to_owned(),
+        permissions: "rwm".to_owned(),
+    }
+}
+
+/// Major and minor number, as `stat -c %t:%T` prints them.
+fn numbers(path: &str) -> String {
+    let meta = fs::metadata(path).unwrap();
+    assert!(meta.file_type().is_char_device());
+    let (major, minor) = (major(meta.rdev()), minor(meta.rdev()));
+    format!("{major:x}:{minor:x}")
+}
+
+#[tokio::test]
+async fn a_device_under_another_name() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_device_under_another_name",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "stat -c %t:%T /dev/deep/er/zeroes /etc/zeroes /dev/null
+        head -c 3 /dev/deep/er/zeroes | wc -c; head -c 3 /dev/null | wc -c";
+    let mut config = pod.script("c", script);
+    config.devices = vec![
+        device("/dev/zero", "/dev/deep/er/zeroes"),
+        device("/dev/zero", "/etc/zeroes"),
+        // One of the usual ones may be another one.
+        device("/dev/zero", "/dev/null"),
+    ];
+    let zero = numbers("/dev/zero");
+    assert_eq!(
+        pod.output(config).await.unwrap(),
+        format!("{zero}\n{zero}\n{zero}\n3\n3\n")
+    );
+    assert_eq!(numbers("/dev/null"), "1:3");
+}
+
+#[tokio::test]
+async fn a_directory_of_devices() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_directory_of_devices",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    if !Path::new("/dev/net/tun").exists() {
+        harness::skip!("a_directory_of_devices", "there is no /dev/net/tun");
+    }
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", "stat -c %t:%T /dev/other/tun");
+    config.devices = vec![device("/dev/net", "/dev/other")];
+    let seen = pod.output(config).await.unwrap();
+    assert_eq!(trimmed(&seen), numbers("/dev/net/tun"));
+}
+
+#[tokio::test]
+async fn a_privileged_container_has_the_hosts_devices() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_privileged_container_has_devices",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    if fs::File::open("/dev/net/tun").is_err() {
+        harness::skip!(
+            "a_privileged_container_has_devices",
+            "/dev/net/tun cannot be opened"
+        );
+    }
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "[ -c /dev/net/tun ] && echo yes || echo no";
+    let config = pod.script("c", script);
+    assert_eq!(pod.output(config).await.unwrap(), "no\n");
+    let mut config = pod.script("privileged", script);
+    fixture::security(&mut config).privileged = true;
+    assert_eq!(pod.output(config).await.unwrap(), "yes\n");
+}
+
+#[rstest]
+#[case::missing(device("/dev/no-such-device", "/dev/x"), "/dev/no-such-device")]
+#[case::no_device(device("/etc/passwd", "/dev/x"), "neither a device nor a directory")]
+#[case::relative(device("dev/null", "/dev/x"), "not an absolute path")]
+#[case::permissions(Device { permissions: "rwx".to_owned(), ..device("/dev/null", "/dev/x") }, "some of r, w and m")]
+#[tokio::test]
+async fn no_such_device(#[case] device: Device, #[case] reason: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.devices = vec![device];
+    let error = pod.create(config).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains(reason), "{error}");
+}
+
+const SPEC: &str = r#"{
+  "cdiVersion": "0.7.0",
+  "kind": "vendor.example/widget",
+  "devices": [
+    {"name": "one", "containerEdits": {
+      "env": ["WIDGET=one"],
+      "deviceNodes": [{"path": "/dev/widget", "hostPath": "/dev/zero", "permissions": "r"}],
+      "additionalGids": [4242]
+    }},
+    {"name": "hooked", "containerEdits": {"hooks": [{"hookName": "createRuntime", "path": "/bin/true"}]}}
+  ],
+  "containerEdits": {
+    "env": ["WIDGETS=yes"],
+    "mounts": [{"hostPath": "DIR/lib", "containerPath": "/widgets", "options": ["ro", "bind"]}]
+  }
+}"#;
+
+/// A runtime that looks for specifications in a directory of its own.
+async fn with_specs() -> (Runtime, tempfile::TempDir) {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().display().to_string();
+    fs::create_dir(place.path().join("lib")).unwrap();
+    fs::write(place.path().join("lib/file"), "a widget\n").unwrap();
+    let text = SPEC.replace("DIR", &directory);
+    fs::write(place.path().join("widget.json"), text).unwrap();
+    // Ordinary users' runtimes read it too.
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(place.path().join("broken.yaml"), "cdiVersion: [").unwrap();
+    let config = format!("cdi:\n  spec_dirs: [/nonexistent, {directory}]\n");
+    let runtime = Runtime::with().config(&config).start().await.unwrap();
+    (runtime, place)
+}
+
+#[rstest]
+#[case::by_its_field(true)]
+#[case::by_an_annotation(false)]
+#[tokio::test]
+async fn a_device_by_its_name(#[case] field: bool) {
+    let (runtime, _place) = with_specs().await;
+    skip_if!("a_device_by_its_name", Means::of(&runtime).await.no_users());
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    let name = "vendor.example/widget=one".to_owned();
+    if field {
+        config.cdi_devices = vec![CdiDevice { name }];
+    } else {
+        let key = "cdi.k8s.io/plugin_widget".to_owned();
+        config.annotations.insert(key, name);
+    }
+    let id = pod.start(config).await.unwrap();
+    // Further processes have it all too.
+    let script = "echo $WIDGET $WIDGETS; cat /widgets/file; stat -c %t:%T /dev/widget; id -G
+        (echo x > /widgets/x) 2>&1 | grep -o 'Read-only file system'";
+    let zero = numbers("/dev/zero");
+    assert_eq!(
+        runtime.client.sh(&id, script).await.unwrap(),
+        format!("one yes\na widget\n{zero}\n0 4242\nRead-only file system\n")
+    );
+}
+
+#[rstest]
+#[case::unknown(
+    "vendor.example/widget=two",
+    "no specification describes the device vendor.example/widget=two; "
+)]
+#[case::no_name("widget", "does not name a device")]
+#[case::hooks("vendor.example/widget=hooked", "needs the hook createRuntime")]
+#[tokio::test]
+async fn no_device_of_that_name(#[case] name: &str, #[case] reason: &str) {
+    let (runtime, place) = with_specs().await;
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.cdi_devices = vec![CdiDevice {
+        name: name.to_owned(),
+    }];
+    let error = pod.create(config).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains(reason), "{error}");
+    if name.ends_with("two") {
+        let file = place.path().join("broken.yaml").display().to_string();
+        assert!(error.message().contains(&file), "{error}");
+    }
+}
