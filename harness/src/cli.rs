@@ -6,6 +6,7 @@ use crate::exit::Exit;
 
 pub(crate) mod agent;
 pub(crate) mod args;
+pub(crate) mod attach;
 mod call;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -15,10 +16,12 @@ pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod images;
 pub(crate) mod inspect;
+pub(crate) mod load;
 pub(crate) mod logging;
 pub(crate) mod logs;
 mod network;
 pub(crate) mod pods;
+pub(crate) mod port_forward;
 pub(crate) mod ps;
 pub(crate) mod pull;
 pub(crate) mod registry;
@@ -28,6 +31,8 @@ pub(crate) mod run;
 pub(crate) mod runtime;
 mod signals;
 pub(crate) mod stats;
+mod stream;
+mod terminal;
 pub(crate) mod version;
 
 /// Everything `crib` can be told.
@@ -53,10 +58,13 @@ enum Command {
     Ps(ps::PsArgs),
     Images(images::ImagesArgs),
     Pull(pull::PullArgs),
+    Load(load::LoadArgs),
     Rmi(rmi::RmiArgs),
     Inspect(inspect::InspectArgs),
     Logs(logs::LogsArgs),
     Exec(exec::ExecArgs),
+    Attach(attach::AttachArgs),
+    PortForward(port_forward::PortForwardArgs),
     Stats(stats::StatsArgs),
     Events(events::EventsArgs),
     Version(version::VersionArgs),
@@ -74,10 +82,13 @@ pub(crate) fn dispatch(cli: Cli) -> Exit {
         Command::Ps(args) => ps::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Pull(args) => pull::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Rmi(args) => rmi::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Exec(args) => exec::run(&args),
+        Command::Attach(args) => attach::run(&args),
+        Command::PortForward(args) => port_forward::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Version(args) => version::run(args),

@@ -383,6 +383,13 @@ async fn nonsense_is_2_with_a_sentence() {
             "give a unix socket",
         ),
         (&["stats", "--seconds", "0"], "must be more than nothing"),
+        (&["exec", "x"], "<COMMAND>"),
+        (&["exec", "--sync", "-t", "x", "y"], "cannot be used with"),
+        (
+            &["port-forward", "x", "0"],
+            "is no port: write [LOCAL:]REMOTE",
+        ),
+        (&["load"], "<PATH[=NAME:TAG]>"),
     ] {
         let ended = place.crib(args).await;
         assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");

@@ -6,4 +6,5 @@ mod command;
 mod registry;
 mod run;
 mod servers;
+mod streams;
 mod usage;

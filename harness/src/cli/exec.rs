@@ -4,15 +4,19 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use clap::Args;
+use cri::v1;
 
 use super::call::{CallError, Connection, Cri, find, finish, with_codes};
+use super::stream::{Ending, Streams, join};
 use crate::exit::Exit;
 
 /// Run a command in a container
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
-  crib exec --sync 3f1c cat /etc/hostname
+  crib exec -it 3f1c sh
+  crib exec web cat /etc/hostname
+  tar -c . | crib exec -i web tar -xC /srv
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
 
 The exit code is the command's own where it ran."))]
@@ -27,8 +31,14 @@ pub(crate) struct ExecArgs {
         value_name = "COMMAND"
     )]
     command: Vec<String>,
+    /// Give it this command's standard input
+    #[arg(short, long)]
+    interactive: bool,
+    /// Give it a terminal
+    #[arg(short, long)]
+    tty: bool,
     /// Print the output when the command has ended; --timeout then ends the command too
-    #[arg(short, long, required = true)]
+    #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
     sync: bool,
     #[command(flatten)]
     connection: Connection,
@@ -39,8 +49,37 @@ pub(crate) fn run(args: &ExecArgs) -> Exit {
     finish(async {
         let cri = args.connection.open()?;
         let container = find::container(&cri, &args.container).await?;
-        sync(&cri, &container.id, args).await
+        match args.sync {
+            true => sync(&cri, &container.id, args).await,
+            false => stream(&cri, &container.id, args).await,
+        }
     })
+}
+
+async fn stream(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
+    let request = v1::ExecRequest {
+        container_id: id.to_owned(),
+        cmd: args.command.clone(),
+        tty: args.tty,
+        stdin: args.interactive,
+        stdout: true,
+        stderr: !args.tty,
+    };
+    let mut client = cri.runtime.runtime.clone();
+    let answer = cri.call("Exec", client.exec(request)).await?;
+    let streams = Streams {
+        stdin: args.interactive,
+        tty: args.tty,
+    };
+    exit(join(&answer.into_inner().url, streams).await?)
+}
+
+/// What a joined process ended with, as the exit code of this one.
+pub(crate) fn exit(ending: Ending) -> Result<Exit, CallError> {
+    match ending {
+        Ending::Code(code) => Ok(Exit::Remote(u8::try_from(code).unwrap_or(255))),
+        Ending::Interrupted => Ok(Exit::Interrupted),
+    }
 }
 
 async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
@@ -58,10 +97,5 @@ async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
         io::stderr().write_all(&answer.stderr)
     };
     write().map_err(CallError::Output)?;
-    Ok(code(answer.exit_code))
-}
-
-/// What a command ended with, as the exit code of this one.
-pub(crate) fn code(code: i32) -> Exit {
-    Exit::Remote(u8::try_from(code).unwrap_or(255))
+    exit(Ending::Code(answer.exit_code))
 }

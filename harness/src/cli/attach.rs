@@ -1,0 +1,52 @@
+//! `crib attach`: joins this terminal with a running container.
+
+use clap::Args;
+use cri::v1;
+
+use super::call::{Connection, find, finish, with_codes};
+use super::exec::exit;
+use super::stream::{Streams, join};
+use crate::exit::Exit;
+
+/// Show what a running container writes from now on, and give it input
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib attach web
+  crib attach -it shell
+
+Ends when the container does. Input is for containers that were made with one, a terminal for those with one."))]
+pub(crate) struct AttachArgs {
+    /// The container: its id, the beginning of one, or its name
+    container: String,
+    /// Give it this command's standard input
+    #[arg(short, long)]
+    interactive: bool,
+    /// Its streams are a terminal
+    #[arg(short, long)]
+    tty: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Attaches.
+pub(crate) fn run(args: &AttachArgs) -> Exit {
+    finish(async {
+        let cri = args.connection.open()?;
+        let container = find::container(&cri, &args.container).await?;
+        let request = v1::AttachRequest {
+            container_id: container.id,
+            stdin: args.interactive,
+            tty: args.tty,
+            stdout: true,
+            stderr: !args.tty,
+        };
+        let mut client = cri.runtime.runtime.clone();
+        let answer = cri.call("Attach", client.attach(request)).await?;
+        let streams = Streams {
+            stdin: args.interactive,
+            tty: args.tty,
+        };
+        exit(join(&answer.into_inner().url, streams).await?)
+    })
+}

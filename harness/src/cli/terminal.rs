@@ -1,0 +1,67 @@
+//! The caller's terminal while it belongs to a process in a container: raw, with its size told when that changes.
+
+use std::io::{self, IsTerminal as _};
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Makes the terminal of standard input pass every key on; dropping it makes it as it was.
+#[derive(Debug)]
+pub(crate) struct Raw(Option<Termios>);
+
+impl Raw {
+    /// Nothing is changed when standard input is no terminal.
+    pub(crate) fn stdin() -> io::Result<Self> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(Self(None));
+        }
+        let before = tcgetattr(&stdin)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&stdin, OptionalActions::Now, &raw)?;
+        Ok(Self(Some(before)))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // A terminal that is gone needs nothing.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);
+        }
+    }
+}
+
+/// Tells the size of the terminal of standard output: at first, and when it changes.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    changes: Signal,
+    told: bool,
+}
+
+impl Sizes {
+    /// Changes are heard from now on.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            changes: signal(SignalKind::window_change())?,
+            told: false,
+        })
+    }
+
+    /// The next size as columns and rows. Cancel-safe. Never comes when there is no terminal.
+    pub(crate) async fn next(&mut self) -> (u16, u16) {
+        loop {
+            if self.told && self.changes.recv().await.is_none() {
+                return std::future::pending().await;
+            }
+            self.told = true;
+            if let Ok(size) = tcgetwinsize(io::stdout())
+                && size.ws_col > 0
+                && size.ws_row > 0
+            {
+                return (size.ws_col, size.ws_row);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `crib exec`, `attach` and `port-forward` against a real runtime, through pipes and at a terminal.
+
+use std::process::Stdio;
+
+use harness::{Runtime, fixture};
+use nix::sys::signal::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+
+use super::command::{PATIENCE, Place, eventually};
+
+/// Runs a command against a runtime with this on its standard input; returns its code and both outputs.
+async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, Vec<u8>, String) {
+    let place = Place::new();
+    let socket = runtime.socket().display().to_string();
+    let (command, rest) = args.split_first().unwrap();
+    let mut all = vec![*command, "--runtime-endpoint", &socket];
+    all.extend(rest);
+    let mut child = place.command(&all).stdin(Stdio::piped()).spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let input = async {
+        // A command that does not read ends before it has all.
+        let _ = pipe.write_all(stdin).await;
+        drop(pipe);
+    };
+    let both = async { tokio::join!(input, child.wait_with_output()).1.unwrap() };
+    let output = tokio::time::timeout(PATIENCE, both)
+        .await
+        .expect("it did not end");
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), output.stdout, err)
+}
+
+#[tokio::test]
+async fn a_command_has_its_streams_and_its_code() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    pod.start(fixture::forever("main")).await.unwrap();
+    let script = "echo out; echo err >&2; exit 9";
+    let (code, out, err) = crib(&runtime, &["exec", "main", "sh", "-c", script], b"unread").await;
+    assert_eq!(
+        (code, &out[..], err.as_str()),
+        (Some(9), &b"out\n"[..], "err\n")
+    );
+    // Bytes of all kinds, more than any buffer holds, both ways.
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let (code, out, err) = crib(&runtime, &["exec", "-i", "main", "cat"], &bytes).await;
+    assert!(
+        code == Some(0) && out == bytes,
+        "{code:?} {} {err}",
+        out.len()
+    );
+    let (code, _, err) = crib(&runtime, &["exec", "main", "/no/such/program"], b"").await;
+    assert!(
+        code != Some(0) && err.contains("/no/such/program"),
+        "{code:?} {err}"
+    );
+}
+
+#[tokio::test]
+async fn a_command_at_a_terminal() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    pod.start(fixture::forever("main")).await.unwrap();
+    let line = format!(
+        "stty rows 33 cols 101; {} exec --runtime-endpoint {} -it main sh -c \
+         'until stty size | grep -q 101; do sleep 0.01; done; stty size; test -t 0 && exit 4'; code=$?; \
+         stty -a | tr ';' '\\n' | grep -q -- '-echo ' && echo raw; exit $code",
+        env!("CARGO_BIN_EXE_crib"),
+        runtime.socket().display()
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]);
+    command.stdin(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    // Open until the end: an end of input would be typed into the terminal.
+    let stdin = child.stdin.take();
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+    let output = output.expect("it did not end").unwrap();
+    drop(stdin);
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{out}");
+    assert!(out.contains("33 101"), "{out:?}");
+    assert!(!out.contains("raw"), "the terminal is as it was: {out:?}");
+}
+
+#[tokio::test]
+async fn a_container_is_attached_to() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::container("main", ["cat"]);
+    (config.stdin, config.stdin_once) = (true, true);
+    pod.start(config).await.unwrap();
+    let (code, out, err) = crib(&runtime, &["attach", "-i", "main"], b"hello\n").await;
+    assert_eq!(
+        (code, &out[..], err.as_str()),
+        (Some(0), &b"hello\n"[..], "")
+    );
+    let (code, _, err) = crib(&runtime, &["attach", "main"], b"").await;
+    assert_eq!(code, Some(1));
+    assert!(err.starts_with("crib: Attach: "), "{err}");
+}
+
+#[tokio::test]
+async fn ports_lead_into_a_pod() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("web").await.unwrap();
+    let server = "use IO::Socket::INET; $| = 1; $SIG{CHLD} = 'IGNORE';
+        my $l = IO::Socket::INET->new(LocalAddr => '127.0.0.1:8080', Listen => 9) or die $@;
+        print \"listening\\n\";
+        while (my $c = $l->accept()) {
+            next if fork;
+            while (sysread($c, my $d, 65536)) { syswrite($c, uc $d); }
+            exit;
+        }";
+    let id = pod
+        .start(fixture::container("main", ["perl", "-e", server]))
+        .await
+        .unwrap();
+    let log = runtime.client.container(&id).await.unwrap().log_path;
+    eventually("the server listens", || {
+        match std::fs::read_to_string(&log)
+            .unwrap_or_default()
+            .contains("listening")
+        {
+            true => vec![],
+            false => vec!["it does not".to_owned()],
+        }
+    })
+    .await;
+    let place = Place::new();
+    let socket = runtime.socket().display().to_string();
+    let args = [
+        "port-forward",
+        "--runtime-endpoint",
+        &socket,
+        "web",
+        ":8080",
+        ":8081",
+    ];
+    let mut running = place.start(&args);
+    let mut local = Vec::new();
+    for port in ["8080", "8081"] {
+        let line = running.line_with(&format!(" -> {port}")).await;
+        let from = line.strip_prefix("Forwarding from ").unwrap();
+        local.push(from.split_once(" -> ").unwrap().0.to_owned());
+    }
+    // Nobody listens on the second: its connections are closed, the others go on.
+    let mut refused = TcpStream::connect(&local[1]).await.unwrap();
+    let mut nothing = Vec::new();
+    let _ = refused.read_to_end(&mut nothing).await;
+    assert!(nothing.is_empty());
+    let mut both = Vec::new();
+    for text in ["one", "two"] {
+        let mut socket = TcpStream::connect(&local[0]).await.unwrap();
+        socket.write_all(text.as_bytes()).await.unwrap();
+        both.push((socket, text.to_uppercase()));
+    }
+    for (mut socket, expected) in both {
+        let mut back = vec![0; expected.len()];
+        socket.read_exact(&mut back).await.unwrap();
+        assert_eq!(back, expected.as_bytes());
+        // Half-closed: the server hears of the end, and its own end comes back.
+        socket.shutdown().await.unwrap();
+        assert_eq!(socket.read_to_end(&mut back).await.unwrap(), 0);
+    }
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(ended.err.contains("crib: port 8081: "), "{}", ended.err);
+    let gone = place
+        .crib(&["port-forward", "--runtime-endpoint", &socket, "wbe", "80"])
+        .await;
+    assert_eq!(gone.err, "crib: there is no pod wbe\n");
+}
