@@ -157,3 +157,6 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,9 @@ use crate::{
     },
 };
 
+/// The longest command line, with the usual limit of 8 MiB for stacks (execve(2)): none longer is kept for a client.
+const MAX_COMMAND: usize = 2 << 20;
+
 /// The most ports that one PortForward may name.
 const MAX_PORTS: usize = 1024;
 
@@ -22,6 +25,11 @@ pub(super) fn exec(
     named(&request.container_id, "container_id")?;
     if request.cmd.is_empty() {
         return Err(Status::invalid_argument("cmd is missing"));
+    }
+    let length: usize = request.cmd.iter().map(String::len).sum();
+    if length > MAX_COMMAND {
+        let text = format!("cmd is {length} bytes long; the kernel takes {MAX_COMMAND} at most");
+        return Err(Status::invalid_argument(text));
     }
     any_stream(request.stdin, request.stdout, request.stderr, request.tty)?;
     let container = runtime.running(&request.container_id, "a process needs a running one")?;

@@ -158,10 +158,7 @@ async fn forward(
         Ok(connection) => connection,
         Err(problem) => {
             let pod = pod.sandbox.short();
-            let text = format!(
-                "failed to connect to port {port} of pod {pod}: {}",
-                crate::chain(&problem)
-            );
+            let text = format!("pod {pod}: {}", crate::chain(&problem));
             let _ = error.send(text.into()).await;
             error.end().await;
             return outlet.abort().await;

@@ -1,0 +1,178 @@
+//! Windows: heeded for peers that have them, and widened for all.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use super::*;
+use crate::mux::{
+    frame::{Frame, HEAD, Head, INITIAL_WINDOW_SIZE, control, data_head, head},
+    headers::Deflater,
+};
+
+/// A peer that speaks in frames.
+struct Peer(DuplexStream);
+
+enum Heard {
+    Data(Vec<u8>),
+    Frame(Frame),
+}
+
+impl Peer {
+    async fn say(&mut self, frame: &Frame) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        self.0.write_all(&bytes).await.unwrap();
+    }
+
+    async fn open(&mut self, id: u32) {
+        let block = Deflater::new().block(&Headers::default());
+        let (fin, unidirectional) = (false, false);
+        self.say(&Frame::SynStream {
+            id,
+            fin,
+            unidirectional,
+            block,
+        })
+        .await;
+    }
+
+    async fn hear(&mut self) -> Heard {
+        let mut first = [0; HEAD];
+        self.0.read_exact(&mut first).await.unwrap();
+        let read = head(first).unwrap();
+        let (Head::Data { length, .. } | Head::Control { length, .. }) = read;
+        let mut rest = vec![0; length];
+        self.0.read_exact(&mut rest).await.unwrap();
+        match read {
+            Head::Data { .. } => Heard::Data(rest),
+            Head::Control { kind, flags, .. } => Heard::Frame(control(kind, flags, &rest).unwrap()),
+        }
+    }
+
+    /// How much data comes before nothing more does.
+    async fn data(&mut self) -> usize {
+        let mut all = 0;
+        let patience = Duration::from_millis(300);
+        while let Ok(heard) = tokio::time::timeout(patience, self.hear()).await {
+            if let Heard::Data(bytes) = heard {
+                all += bytes.len();
+            }
+        }
+        all
+    }
+}
+
+/// A server with one stream, and its peer; what the peer says first is said.
+async fn served(first: &[Frame]) -> (Stream, Peer) {
+    let (ours, theirs) = duplex(1 << 20);
+    let (connection, mut streams, driver) = connect(ours, Role::Server);
+    tokio::spawn(driver.run());
+    let mut peer = Peer(theirs);
+    for frame in first {
+        peer.say(frame).await;
+    }
+    peer.open(1).await;
+    let stream = streams.recv().await.unwrap();
+    drop(connection);
+    (stream, peer)
+}
+
+fn send(stream: Stream, length: usize) {
+    tokio::spawn(async move {
+        stream
+            .outlet
+            .send(Bytes::from(vec![0; length]))
+            .await
+            .unwrap();
+        // Held: a connection ends with its last stream.
+        std::future::pending::<()>().await;
+        drop(stream);
+    });
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_of_windows_has_none() {
+    let (stream, mut peer) = served(&[]).await;
+    send(stream, 300_000);
+    assert_eq!(peer.data().await, 300_000);
+}
+
+#[tokio::test]
+async fn a_stream_waits_for_its_window() {
+    let small = Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 1000)]);
+    let (stream, mut peer) = served(&[small]).await;
+    send(stream, 10_000);
+    assert_eq!(peer.data().await, 1000);
+    let (id, delta) = (1, 1500);
+    peer.say(&Frame::WindowUpdate { id, delta }).await;
+    assert_eq!(peer.data().await, 1500);
+    // Another stream's is another's.
+    let id = 3;
+    peer.say(&Frame::WindowUpdate { id, delta }).await;
+    assert_eq!(peer.data().await, 0);
+    // A smaller one holds what was sent too: there is room again when more was made than was taken away.
+    peer.say(&Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 0)]))
+        .await;
+    let (id, delta) = (1, 1100);
+    peer.say(&Frame::WindowUpdate { id, delta }).await;
+    assert_eq!(peer.data().await, 100);
+}
+
+#[tokio::test]
+async fn the_connection_has_a_window_too() {
+    let (id, delta) = (0, 1);
+    let large = Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    let (stream, mut peer) = served(&[large, Frame::WindowUpdate { id, delta }]).await;
+    send(stream, 200_000);
+    assert_eq!(peer.data().await, (64 << 10) + 1);
+    let (id, delta) = (0, 100);
+    peer.say(&Frame::WindowUpdate { id, delta }).await;
+    assert_eq!(peer.data().await, 100);
+}
+
+#[tokio::test]
+async fn a_window_that_overflows_ends_its_stream() {
+    let (stream, mut peer) = served(&[]).await;
+    let (id, delta) = (1, 0x7fff_ffff);
+    peer.say(&Frame::WindowUpdate { id, delta }).await;
+    stream.outlet.gone().await;
+    loop {
+        if let Heard::Frame(Frame::Reset { id: 1, status }) = peer.hear().await {
+            assert_eq!(status, 7);
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_taken_makes_room() {
+    let (mut stream, mut peer) = served(&[]).await;
+    let chunk = [0; 8 << 10];
+    for _ in 0..4 {
+        peer.0
+            .write_all(&data_head(1, false, chunk.len()))
+            .await
+            .unwrap();
+        peer.0.write_all(&chunk).await.unwrap();
+    }
+    // All of it has arrived, none was taken.
+    loop {
+        if let Heard::Frame(Frame::WindowUpdate { id, delta }) = peer.hear().await {
+            assert_eq!((id, delta), (0, 32 << 10));
+            break;
+        }
+    }
+    let mut taken = 0;
+    while taken < 32 << 10 {
+        taken += stream.inlet.next().await.unwrap().len();
+    }
+    loop {
+        if let Heard::Frame(Frame::WindowUpdate { id, delta }) = peer.hear().await {
+            assert_eq!((id, delta), (1, 32 << 10));
+            break;
+        }
+    }
+}
