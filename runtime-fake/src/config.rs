@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::handler::Handlers;
 use crate::isolation::Isolation;
 use crate::net::{CniConfig, PodCidrs};
 use crate::registry::Registries;
@@ -20,6 +21,8 @@ pub struct Config {
     pub isolation: Isolation,
     /// Image archives and layouts, or directories of them, that `PullImage` may take images from.
     pub image_archives: Vec<PathBuf>,
+    /// The ways to run pods that clients may name.
+    pub handlers: Handlers,
     /// A directory of CNI configurations, and those of plugins, instead of the runtime's own bridge.
     pub cni: Option<CniConfig>,
     /// Where pods are to have their addresses; chosen where nothing is said.
@@ -66,6 +69,7 @@ impl Config {
             state_dir,
             isolation,
             image_archives: Vec::new(),
+            handlers: Handlers::default(),
             cni: None,
             pod_cidrs: PodCidrs::default(),
             cdi_dirs: CDI_DIRS.map(PathBuf::from).to_vec(),

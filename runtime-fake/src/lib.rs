@@ -16,6 +16,7 @@
 mod cdi;
 mod config;
 mod container;
+mod handler;
 mod host;
 mod host_devices;
 mod id;
@@ -37,6 +38,7 @@ mod store;
 mod streaming;
 
 pub use config::{Config, Streams};
+pub use handler::{Handler, Handlers, NotAName};
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
 pub use keeper::keeper_main;
 pub use server::{ServeError, serve};

@@ -78,6 +78,13 @@ impl RuntimeService for CriService {
         let namespaces = isolation != Isolation::Process;
         // Inside a user namespace there are some too, for ids that it has; those that a kubelet gives out are not among them.
         let user_namespaces = isolation == Isolation::Root && host::maps_images();
+        let handler = |name: &str| v1::RuntimeHandler {
+            name: name.to_owned(),
+            features: Some(v1::RuntimeHandlerFeatures {
+                recursive_read_only_mounts: namespaces,
+                user_namespaces,
+            }),
+        };
         let mut info = std::collections::HashMap::new();
         if request.into_inner().verbose {
             info.insert("isolation".to_owned(), isolation.to_string());
@@ -99,13 +106,7 @@ impl RuntimeService for CriService {
                 ],
             }),
             info,
-            runtime_handlers: vec![v1::RuntimeHandler {
-                name: String::new(),
-                features: Some(v1::RuntimeHandlerFeatures {
-                    recursive_read_only_mounts: namespaces,
-                    user_namespaces,
-                }),
-            }],
+            runtime_handlers: runtime.config.handlers.names().map(handler).collect(),
             features: Some(v1::RuntimeFeatures {
                 supplemental_groups_policy: true,
                 mount_options: namespaces,

@@ -12,6 +12,7 @@ mod create;
 mod devices;
 mod events;
 mod exec;
+mod handlers;
 mod host_ports;
 mod hostile;
 mod image;

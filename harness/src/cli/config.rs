@@ -10,11 +10,13 @@ use runtime_fake::Config;
 use serde::Deserialize;
 
 mod cdi;
+mod handlers;
 mod network;
 mod registries;
 mod streams;
 
 use cdi::CdiSection;
+use handlers::HandlersSection;
 use network::NetworkSection;
 use registries::{Pull, RegistriesSection};
 use streams::StreamsSection;
@@ -26,6 +28,7 @@ pub(crate) use streams::stream_address;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct File {
+    handlers: HandlersSection,
     network: NetworkSection,
     registries: RegistriesSection,
     pull: Pull,
@@ -101,6 +104,7 @@ impl File {
 
     /// Puts what it says into `config`.
     pub(crate) fn apply(self, config: &mut Config) {
+        self.handlers.apply(config);
         self.network.apply(config);
         self.registries.apply(&mut config.registries);
         self.pull.apply(&mut config.registries);
@@ -119,7 +123,7 @@ mod tests {
     #[rstest]
     #[case::unknown_section(
         "registry:\n",
-        "c.yaml:1:1: registry: unknown field `registry`, expected one of network, registries, pull, streams, cdi"
+        "c.yaml:1:1: registry: unknown field `registry`, expected one of handlers, network, registries, pull, streams, cdi"
     )]
     #[case::unknown_field(
         "registries:\n  docker.io:\n    mirror: x\n",
@@ -171,6 +175,11 @@ mod tests {
         "pull:\n  pinned: [a, 'B A']\n",
         "pull.pinned[1]: \"B A\" is no image reference"
     )]
+    #[case::no_handler(
+        "handlers:\n  Strict: {}\n",
+        "handlers: \"Strict\" is not a handler's name"
+    )]
+    #[case::no_option("handlers:\n  strict:\n    fast: true\n", "unknown field `fast`")]
     #[case::no_layers(
         "pull:\n  parallel_layers: 0\n",
         "pull.parallel_layers: must be at least 1"

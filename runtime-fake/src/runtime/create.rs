@@ -52,6 +52,8 @@ impl Runtime {
         image: Image,
     ) -> Result<(), Error> {
         volumes::name_images(&mut config, &image.volume_ids);
+        let handler = self.config.handlers.get(&sandbox.runtime_handler)?;
+        handler.harden(&mut config);
         let given = self.devices(&mut config).await?;
         let directory = self.container_dir(&sandbox.id, id);
         let given = Given {

@@ -13,7 +13,7 @@ use crate::{
         forward::ForwardPlan,
         protocol::{Call, Outcome},
     },
-    launch::{self, IdMaps, Invalid, PodPlan, Rung, of_network},
+    launch::{self, IdMaps, PodPlan, Rung, of_network},
     recovery, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState},
     store::{Change, Refused},
@@ -29,9 +29,7 @@ impl Runtime {
         config: PodSandboxConfig,
         runtime_handler: String,
     ) -> Result<SandboxId, Error> {
-        if !runtime_handler.is_empty() {
-            return Err(Invalid(format!("unknown runtime handler {runtime_handler:?}: only the default one (\"\") is configured")).into());
-        }
+        self.config.handlers.get(&runtime_handler)?;
         let id = SandboxId::random();
         let directory = self.sandbox_dir(&id);
         let plan = launch::pod(

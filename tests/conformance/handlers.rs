@@ -1,0 +1,77 @@
+//! Runtime handlers: named ways to run pods, from the runtime's configuration.
+
+use cri::v1::{PodSandboxFilter, RunPodSandboxRequest};
+use harness::{Pod, Runtime, fixture};
+use tonic::Code;
+
+use crate::support::{Means, skip_if};
+
+const HANDLERS: &str = "handlers:
+  strict: {no_new_privs: true, read_only_root: true, seccomp_default: true}
+  filtered: {seccomp_default: true}
+";
+
+async fn run(runtime: &Runtime, handler: &str) -> Result<Pod, tonic::Status> {
+    let config = runtime.sandbox(&fixture::unique("p"));
+    let request = RunPodSandboxRequest {
+        config: Some(config.clone()),
+        runtime_handler: handler.to_owned(),
+    };
+    let answer = runtime
+        .client
+        .runtime
+        .clone()
+        .run_pod_sandbox(request)
+        .await?;
+    Ok(Pod {
+        id: answer.into_inner().pod_sandbox_id,
+        config,
+        client: runtime.client.clone(),
+    })
+}
+
+#[tokio::test]
+async fn they_are_told_with_their_features() {
+    let runtime = Runtime::with().config(HANDLERS).start().await.unwrap();
+    let status = runtime.client.status().await.unwrap();
+    let names: Vec<&str> = status
+        .runtime_handlers
+        .iter()
+        .map(|handler| handler.name.as_str())
+        .collect();
+    assert_eq!(names, ["", "filtered", "strict"]);
+    assert!(status.runtime_handlers.iter().all(|h| h.features.is_some()));
+    let error = run(&runtime, "no-such-handler").await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains("\"strict\""), "{error:?}");
+    let pod = run(&runtime, "filtered").await.unwrap();
+    let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    assert_eq!(status.runtime_handler, "filtered");
+    let filter = PodSandboxFilter {
+        id: pod.id.clone(),
+        ..Default::default()
+    };
+    let listed = runtime.client.pods(filter).await.unwrap();
+    assert_eq!(listed[0].runtime_handler, "filtered");
+}
+
+/// First processes and execs alike.
+#[tokio::test]
+async fn their_containers_are_as_strict_as_they_say() {
+    let runtime = Runtime::with().config(HANDLERS).start().await.unwrap();
+    skip_if!(
+        "their_containers_are_as_strict",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let look = "grep -oE '(NoNewPrivs|Seccomp):.*' /proc/self/status; (echo x > /x) 2>/dev/null && echo writable; true";
+    for (handler, expected) in [
+        ("", "NoNewPrivs:\t0\nSeccomp:\t0\nwritable\n"),
+        ("filtered", "NoNewPrivs:\t0\nSeccomp:\t2\nwritable\n"),
+        ("strict", "NoNewPrivs:\t1\nSeccomp:\t2\n"),
+    ] {
+        let pod = run(&runtime, handler).await.unwrap();
+        assert_eq!(pod.output(pod.script("c", look)).await.unwrap(), expected);
+        let id = pod.start(fixture::forever("d")).await.unwrap();
+        assert_eq!(runtime.client.sh(&id, look).await.unwrap(), expected);
+    }
+}
