@@ -326,3 +326,42 @@ async fn a_sysctl_of_the_pods_interface() {
     let output = pod.output(pod.script("look", script)).await.unwrap();
     assert_eq!(output, "2\n");
 }
+
+/// Where there are no network namespaces, a pod has an address of its own all the same.
+#[tokio::test]
+async fn a_port_of_a_pod_without_namespaces() {
+    let runtime = Runtime::with().isolation("process").start().await.unwrap();
+    let port = free_port();
+    let ports = vec![mapping(v1::Protocol::Tcp, "127.0.0.1", port)];
+    let pod = Pod::run(&runtime.client, with_ports(&runtime, "plain", ports))
+        .await
+        .unwrap();
+    let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    let own = status.network.unwrap().ip;
+    // Port 8080 of all addresses may be somebody else's.
+    let script = TCP.replace("LocalPort", &format!("LocalAddr => \"{own}\", LocalPort"));
+    serve(&pod, &script).await;
+    let answer = ask_away(address("127.0.0.1", port), "hello\n").await;
+    assert_eq!(answer.unwrap(), "tcp: hello\n");
+}
+
+/// A kernel may have SCTP or not; a pod that asks for it is told.
+#[tokio::test]
+async fn sctp_where_the_kernel_has_it() {
+    let runtime = Runtime::start().await.unwrap();
+    let ports = vec![mapping(v1::Protocol::Sctp, "127.0.0.1", free_port())];
+    let made = runtime
+        .client
+        .run_pod(with_ports(&runtime, "sctp", ports))
+        .await;
+    let protocols = std::fs::read_to_string("/proc/net/protocols").unwrap();
+    if protocols.lines().any(|line| line.starts_with("SCTP ")) {
+        made.unwrap();
+    } else if let Err(refused) = made {
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(
+            refused.message().contains("does not have SCTP"),
+            "{refused}"
+        );
+    }
+}
