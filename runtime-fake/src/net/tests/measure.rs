@@ -3,18 +3,27 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::{Pod, namespace, open, talk, with_namespace};
+use rstest::rstest;
+
+use super::{Bridge, BridgeConfig, Pod, config, namespace, talk, with_namespace};
+use crate::net::Ipv6;
 
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
 }
 
-#[test]
-fn attach_and_detach() {
+#[rstest]
+#[case::of_one_family(Ipv6::Never)]
+#[case::of_both(Ipv6::IfPossible)]
+fn attach_and_detach(#[case] ipv6: Ipv6) {
     with_namespace("measure::attach_and_detach", |host| {
         let opening = Instant::now();
-        let bridge = open("crib0", &host);
+        let config = BridgeConfig {
+            ipv6,
+            ..config("crib0", &host)
+        };
+        let bridge = Bridge::open(config, &[]).unwrap();
         let opening = opening.elapsed();
         let (mut making, mut attaching, mut first_word, mut detaching) =
             (vec![], vec![], vec![], vec![]);
@@ -61,7 +70,7 @@ fn attach_and_detach() {
         bridge.detach("peer").unwrap();
         bridge.close().unwrap();
         eprintln!(
-            "open {opening:?}, close {:?}; p50 of 60: make netns {:?}, attach {:?}, first connection {:?}, detach {:?}; 50 in parallel: attach {:?}, detach {:?}",
+            "{ipv6:?}: open {opening:?}, close {:?}; p50 of 60: make netns {:?}, attach {:?}, first connection {:?}, detach {:?}; 50 in parallel: attach {:?}, detach {:?}",
             closing.elapsed(),
             median(making),
             median(attaching),
