@@ -52,6 +52,7 @@ use exec::Execs;
 use pod::Pod;
 use protocol::{Message, Outcome};
 use step::Step;
+pub(crate) use step::plain;
 pub(crate) use sys::set_read_only;
 
 /// How long a keeper that nobody has spoken to waits for its daemon.

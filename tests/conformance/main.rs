@@ -22,6 +22,7 @@ mod mounts;
 mod namespaces;
 mod network;
 mod packets;
+mod process_streams;
 mod propagation;
 mod pull;
 mod races;

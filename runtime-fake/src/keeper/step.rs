@@ -26,7 +26,7 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
 }
 
 /// An error's text without the number that the standard library puts behind it.
-pub(super) fn plain(error: &io::Error) -> String {
+pub(crate) fn plain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => {
             let errno = nix::errno::Errno::from_raw(number);

@@ -40,9 +40,9 @@ pub(crate) enum Error {
         what: &'static str,
         source: std::io::Error,
     },
-    /// Nothing answers at a port of a pod.
-    #[error("failed to connect to port {port} of the pod")]
-    Connect { port: u16, source: std::io::Error },
+    /// Nothing answers at a port of a pod: why.
+    #[error("{0}")]
+    NoAnswer(String),
     /// There is no URL for a client of streams.
     #[error(transparent)]
     NoUrl(#[from] crate::streaming::NoUrl),

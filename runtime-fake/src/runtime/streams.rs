@@ -24,6 +24,7 @@ use crate::{
     id::SandboxId,
     keeper::{
         client::unexpected,
+        plain,
         protocol::{Call, Outcome},
     },
     launch::{self, Rung},
@@ -212,7 +213,7 @@ impl Target for Runtime {
         let connected = connect_one(sockets, addresses, port).await;
         connected
             .map(|stream| Box::new(stream) as _)
-            .map_err(|source| Error::Connect { port, source })
+            .map_err(|error| Error::NoAnswer(plain(&error)))
     }
 }
 
@@ -252,6 +253,10 @@ fn resizer(terminal: Shared) -> mpsc::Sender<Size> {
     let (sender, mut sizes) = mpsc::channel::<Size>(4);
     tokio::spawn(async move {
         while let Some(size) = sizes.recv().await {
+            // A client that does not know its own size says so with zeroes, which confuse programs.
+            if size.width == 0 || size.height == 0 {
+                continue;
+            }
             let size = rustix::termios::Winsize {
                 ws_row: size.height,
                 ws_col: size.width,

@@ -34,7 +34,7 @@ impl From<Error> for Status {
             Error::Unable(_) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source),
-            Error::Connect { .. } => Code::Unavailable,
+            Error::NoAnswer(_) => Code::Unavailable,
             Error::Net { .. } => Code::Internal,
             Error::Cni { source, .. } => cni(source),
             Error::Port(error) => port(error),

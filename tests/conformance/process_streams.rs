@@ -1,0 +1,323 @@
+//! The streams of processes, as clients of the stream server have them: exec, attach and the ports of pods.
+
+use std::time::Duration;
+
+use cri::v1::{AttachRequest, ContainerConfig, ExecRequest};
+use futures_util::{SinkExt as _, StreamExt as _};
+use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Message, client::IntoClientRequest as _, http::HeaderValue},
+};
+
+use crate::support::{logged, skip_if};
+
+/// The channels of `v5.channel.k8s.io` (Kubernetes 1.36, client-go remotecommand).
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+const CLOSE: u8 = 255;
+
+/// A client, and what it was told so far.
+struct Session {
+    socket: WebSocketStream<TcpStream>,
+    out: Vec<u8>,
+    err: Vec<u8>,
+    status: String,
+}
+
+impl Session {
+    async fn open(url: &str) -> Self {
+        let mut request = url.replacen("http", "ws", 1).into_client_request().unwrap();
+        let protocol = HeaderValue::from_static("v5.channel.k8s.io");
+        request
+            .headers_mut()
+            .insert("Sec-WebSocket-Protocol", protocol);
+        let address = request.uri().authority().unwrap().as_str().to_owned();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (socket, _) = client_async(request, stream).await.unwrap();
+        Self {
+            socket,
+            out: Vec::new(),
+            err: Vec::new(),
+            status: String::new(),
+        }
+    }
+
+    async fn send(&mut self, channel: u8, bytes: &[u8]) {
+        let message = [&[channel], bytes].concat();
+        self.socket
+            .send(Message::Binary(message.into()))
+            .await
+            .unwrap();
+    }
+
+    /// Takes what comes next; `false` at the end.
+    async fn next(&mut self) -> bool {
+        let message = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+        let message = message.unwrap_or_else(|_| panic!("nothing came after {:?}", self.text()));
+        let Some(Ok(Message::Binary(bytes))) = message else {
+            return matches!(message, Some(Ok(Message::Ping(_) | Message::Pong(_))));
+        };
+        match bytes.split_first() {
+            Some((&STDOUT, rest)) => self.out.extend_from_slice(rest),
+            Some((&STDERR, rest)) => self.err.extend_from_slice(rest),
+            Some((&ERROR, rest)) => self.status += &String::from_utf8_lossy(rest),
+            _ => {}
+        }
+        true
+    }
+
+    async fn until(&mut self, wanted: &str) {
+        while !self.text().contains(wanted) {
+            assert!(self.next().await, "it ended with {:?}", self.text());
+        }
+    }
+
+    async fn to_end(mut self) -> Self {
+        while self.next().await {}
+        self
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+}
+
+async fn exec(pod: &Pod, id: &str, script: &str, tty: bool) -> Session {
+    let request = ExecRequest {
+        container_id: id.to_owned(),
+        cmd: ["sh", "-c", script].map(Into::into).into(),
+        tty,
+        stdin: true,
+        stdout: true,
+        stderr: !tty,
+    };
+    let answer = pod.client.runtime.clone().exec(request).await.unwrap();
+    Session::open(&answer.into_inner().url).await
+}
+
+async fn attach(pod: &Pod, id: &str, tty: bool, stdin: bool) -> Session {
+    let request = AttachRequest {
+        container_id: id.to_owned(),
+        stdin,
+        tty,
+        stdout: true,
+        stderr: !tty,
+    };
+    let answer = pod.client.runtime.clone().attach(request).await.unwrap();
+    Session::open(&answer.into_inner().url).await
+}
+
+#[tokio::test]
+async fn an_exec_has_three_streams_and_a_status() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let mut session = exec(&pod, &id, "cat; echo err >&2; exit 3", false).await;
+    let long = vec![b'x'; 300_000];
+    session.send(STDIN, &long).await;
+    session.send(CLOSE, &[STDIN]).await;
+    let session = session.to_end().await;
+    assert!(session.out == long, "{} bytes came back", session.out.len());
+    assert_eq!(session.err, b"err\n");
+    assert!(
+        session.status.contains("NonZeroExitCode"),
+        "{}",
+        session.status
+    );
+    // An orphan that holds the outputs keeps nobody waiting.
+    let session = exec(&pod, &id, "sleep 1000 & echo done", false).await;
+    let session = session.to_end().await;
+    assert_eq!(session.text(), "done\n");
+    assert!(session.status.contains("Success"), "{}", session.status);
+}
+
+#[tokio::test]
+async fn an_exec_on_a_terminal() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let script = "echo $TERM; stty size; while read line; do echo got $line; done";
+    let mut session = exec(&pod, &id, script, true).await;
+    session.until("xterm\r\n24 80\r\n").await;
+    session.send(STDIN, b"one\n").await;
+    session.until("got one\r\n").await;
+    // Ctrl-D is the end of the input.
+    session.send(STDIN, b"\x04").await;
+    let session = session.to_end().await;
+    assert!(session.status.contains("Success"), "{}", session.status);
+}
+
+/// As a closed connection does with ssh.
+#[tokio::test]
+async fn a_client_that_goes_away_hangs_up() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let directory = runtime.client.sh(&id, "mktemp -d").await.unwrap();
+    let directory = directory.trim_end();
+    let script = format!("echo ready; cat; echo > {directory}/end");
+    let mut piped = exec(&pod, &id, &script, false).await;
+    piped.until("ready").await;
+    let script =
+        format!("trap 'echo > {directory}/hup; exit' HUP; echo ready; while :; do sleep 0.1; done");
+    let mut terminal = exec(&pod, &id, &script, true).await;
+    terminal.until("ready").await;
+    drop((piped, terminal));
+    eventually(PATIENCE, "both to notice", || async {
+        let seen = runtime.client.sh(&id, &format!("ls {directory}")).await;
+        match seen.unwrap().as_str() {
+            "end\nhup\n" => Ok(()),
+            other => Err(other.to_owned()),
+        }
+    })
+    .await;
+    let remove = format!("rm -r {directory}");
+    runtime.client.sh(&id, &remove).await.unwrap();
+}
+
+#[tokio::test]
+async fn several_clients_see_what_is_written_from_now_on() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = ContainerConfig {
+        stdin: true,
+        ..pod.script("c", "echo before; while read line; do echo got $line; done")
+    };
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "before").await;
+    let mut first = attach(&pod, &id, false, true).await;
+    let mut second = attach(&pod, &id, false, true).await;
+    first.send(STDIN, b"one\n").await;
+    first.until("got one\n").await;
+    second.until("got one\n").await;
+    second.send(STDIN, b"two\n").await;
+    first.until("got two\n").await;
+    // Who ends its input leaves, and the input stays open for others.
+    second.send(CLOSE, &[STDIN]).await;
+    second.to_end().await;
+    first.send(STDIN, b"three\n").await;
+    first.until("got three\n").await;
+    assert_eq!(first.text(), "got one\ngot two\ngot three\n");
+    runtime.client.stop(&id, 0).await.unwrap();
+    first.to_end().await;
+}
+
+#[tokio::test]
+async fn the_first_client_ends_an_input_that_is_for_once() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = ContainerConfig {
+        stdin: true,
+        stdin_once: true,
+        ..pod.script("c", "cat; echo end; exit 5")
+    };
+    let id = pod.start(config).await.unwrap();
+    let mut session = attach(&pod, &id, false, true).await;
+    session.send(STDIN, b"one\n").await;
+    session.send(CLOSE, &[STDIN]).await;
+    let session = session.to_end().await;
+    assert_eq!(session.text(), "one\nend\n");
+    assert_eq!(pod.ended(&id).await.unwrap().exit_code, 5);
+}
+
+#[tokio::test]
+async fn a_terminal_is_attached_to_also_by_the_next_daemon() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = ContainerConfig {
+        stdin: true,
+        tty: true,
+        ..pod.script("c", "until [ \"$(stty size)\" = '30 100' ]; do sleep 0.05; done; while read line; do echo got $line; done")
+    };
+    let id = pod.start(config).await.unwrap();
+    let mut session = attach(&pod, &id, true, true).await;
+    session.send(RESIZE, br#"{"Width":100,"Height":30}"#).await;
+    session.send(STDIN, b"one\n").await;
+    session.until("got one\r\n").await;
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    let pod = crate::recovery::again(&pod, &runtime);
+    let mut session = attach(&pod, &id, true, true).await;
+    session.send(STDIN, b"two\n").await;
+    session.until("got two\r\n").await;
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    session.to_end().await;
+}
+
+/// The container goes on, its log has everything, and the client is told of what it has missed.
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_nobody_up() {
+    const LINES: usize = 2_000_000;
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = ContainerConfig {
+        stdin: true,
+        ..pod.script(
+            "c",
+            &format!("read go; seq {LINES}; while read more; do echo again; done"),
+        )
+    };
+    let id = pod.start(config).await.unwrap();
+    let mut session = attach(&pod, &id, false, true).await;
+    session.send(STDIN, b"go\n").await;
+    let status = runtime.client.container(&id).await.unwrap();
+    let last = format!(" stdout F {LINES}\n");
+    eventually(4 * PATIENCE, "the whole log", || async {
+        let log = std::fs::read(&status.log_path).unwrap_or_default();
+        if log.ends_with(last.as_bytes()) {
+            Ok(())
+        } else {
+            Err(log.len())
+        }
+    })
+    .await;
+    let log = std::fs::read(&status.log_path).unwrap();
+    assert_eq!(log.split(|byte| *byte == b'\n').count(), LINES + 1);
+    // Now it reads, and more comes.
+    while !session.text().contains(" bytes are missing here") {
+        assert!(session.next().await);
+        session.send(STDIN, b"more\n").await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_answers_at_a_port() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "nothing_answers_at_a_port",
+        (!runtime.is_ours()).then_some("other runtimes have other words")
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let request = cri::v1::PortForwardRequest {
+        pod_sandbox_id: pod.id.clone(),
+        port: vec![1],
+    };
+    let answer = pod.client.runtime.clone().port_forward(request).await;
+    let url = answer.unwrap().into_inner().url;
+    let mut request = format!("{}?ports=1", url.replacen("http", "ws", 1))
+        .into_client_request()
+        .unwrap();
+    request.headers_mut().insert(
+        "Sec-WebSocket-Protocol",
+        HeaderValue::from_static("v4.channel.k8s.io"),
+    );
+    let address = request.uri().authority().unwrap().as_str().to_owned();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut socket, _) = client_async(request, stream).await.unwrap();
+    let mut heard = String::new();
+    let listening = async {
+        while let Some(Ok(message)) = socket.next().await {
+            heard += &String::from_utf8_lossy(&message.into_data());
+            if heard.contains("refused") {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(20), listening).await;
+    assert!(heard.contains("connection refused"), "{heard:?}");
+}
