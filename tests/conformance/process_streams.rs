@@ -191,12 +191,14 @@ async fn several_clients_see_what_is_written_from_now_on() {
     let id = pod.start(config).await.unwrap();
     logged(&pod, &id, "before").await;
     let mut first = attach(&pod, &id, false, true).await;
-    let mut second = attach(&pod, &id, false, true).await;
     first.send(STDIN, b"one\n").await;
     first.until("got one\n").await;
-    second.until("got one\n").await;
+    // A client is attached once its own input comes through: the upgrade is answered before.
+    let mut second = attach(&pod, &id, false, true).await;
     second.send(STDIN, b"two\n").await;
+    second.until("got two\n").await;
     first.until("got two\n").await;
+    assert_eq!(second.text(), "got two\n");
     // Who ends its input leaves, and the input stays open for others.
     second.send(CLOSE, &[STDIN]).await;
     second.to_end().await;
