@@ -10,9 +10,10 @@ use std::time::Duration;
 use oci_client::client::BlobResponse;
 use oci_client::errors::OciDistributionError;
 use oci_client::secrets::RegistryAuth;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, RANGE, WWW_AUTHENTICATE};
 use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
+use tokio_stream::StreamExt as _;
 
 use crate::image::{Digest, Problem};
 
@@ -138,7 +139,13 @@ impl Session {
         let doing = blob_doing(&digest);
         let mut renewed = false;
         loop {
-            let (grant, client) = self.distribution().await?;
+            let (grant, client) = match self.distribution().await {
+                Ok(both) => both,
+                Err(PullError::Settings { .. }) => {
+                    return self.own_blob(&digest, offset, &doing).await;
+                }
+                Err(error) => return Err(error),
+            };
             match client
                 .pull_blob_stream_partial(&self.reference(&digest), digest.as_str(), offset, None)
                 .await
@@ -173,6 +180,26 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// The same on a box without any certificates of its own, where oci-client cannot be had.
+    async fn own_blob(
+        &self,
+        digest: &str,
+        offset: u64,
+        doing: &str,
+    ) -> Result<(u64, Bytes), PullError> {
+        let url = self.url("blobs", digest);
+        let response = self.send_from(&url, doing, digest, Some(offset)).await?;
+        let start = if response.status() == StatusCode::PARTIAL_CONTENT {
+            offset
+        } else {
+            0
+        };
+        let stream = response
+            .bytes_stream()
+            .map(|chunk| chunk.map_err(std::io::Error::other));
+        Ok((start, Box::pin(stream)))
     }
 
     /// oci-client keeps neither the status of a refusal that it can read, nor `Retry-After`: the head of the same answer
@@ -286,12 +313,26 @@ impl Session {
         doing: &str,
         what: &str,
     ) -> Result<reqwest::Response, PullError> {
+        self.send_from(url, doing, what, None).await
+    }
+
+    /// The same for the bytes from an offset on.
+    async fn send_from(
+        &self,
+        url: &str,
+        doing: &str,
+        what: &str,
+        offset: Option<u64>,
+    ) -> Result<reqwest::Response, PullError> {
         let mut renewed = false;
         loop {
             let grant = self.grant.lock().await.clone();
-            let response = self.once(Method::GET, url, &grant, doing).await?;
+            let range = offset.map(|offset| format!("bytes={offset}-"));
+            let response = self.request(Method::GET, url, &grant, range, doing).await?;
             let status = response.status();
-            if status == StatusCode::OK {
+            if status == StatusCode::OK
+                || (offset.is_some() && status == StatusCode::PARTIAL_CONTENT)
+            {
                 return Ok(response);
             }
             if status == StatusCode::UNAUTHORIZED
@@ -313,9 +354,23 @@ impl Session {
         grant: &Grant,
         doing: &str,
     ) -> Result<reqwest::Response, PullError> {
-        let request = grant
+        self.request(method, url, grant, None, doing).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        url: &str,
+        grant: &Grant,
+        range: Option<String>,
+        doing: &str,
+    ) -> Result<reqwest::Response, PullError> {
+        let mut request = grant
             .show(self.http.request(method, url))
             .header(ACCEPT, MANIFESTS);
+        if let Some(range) = range {
+            request = request.header(RANGE, range);
+        }
         let response = request
             .send()
             .await

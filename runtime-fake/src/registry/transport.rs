@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
@@ -24,6 +24,7 @@ const CONNECT: Duration = Duration::from_secs(30);
 pub(crate) struct Transport {
     pub(crate) settings: Registries,
     known: Mutex<HashMap<Option<PathBuf>, reqwest::Client>>,
+    system: OnceLock<bool>,
 }
 
 impl Transport {
@@ -34,6 +35,7 @@ impl Transport {
         Self {
             settings,
             known: Mutex::default(),
+            system: OnceLock::new(),
         }
     }
 
@@ -46,16 +48,27 @@ impl Transport {
             return Ok(client.clone());
         }
         let refuse = |error: reqwest::Error| settings(endpoint, chain(&error));
-        let mut builder = reqwest::Client::builder()
-            .user_agent(AGENT)
-            .connect_timeout(CONNECT)
-            .read_timeout(self.settings.progress_timeout);
+        let builder = || {
+            reqwest::Client::builder()
+                .user_agent(AGENT)
+                .connect_timeout(CONNECT)
+                .read_timeout(self.settings.progress_timeout)
+        };
         let mut more = Vec::new();
         for der in self.certificates(endpoint)? {
             more.push(reqwest::Certificate::from_der(&der).map_err(refuse)?);
         }
-        builder = builder.tls_certs_merge(more);
-        let client = builder.build().map_err(refuse)?;
+        let client = match builder().tls_certs_merge(more.clone()).build() {
+            Ok(client) => client,
+            // A box without certificates of its own is no reason not to trust those that were given, nor to do without.
+            Err(error) => {
+                tracing::debug!(
+                    error = chain(&error),
+                    "the system's certificates cannot be used"
+                );
+                builder().tls_certs_only(more).build().map_err(refuse)?
+            }
+        };
         known().insert(ca, client.clone());
         Ok(client)
     }
@@ -66,6 +79,12 @@ impl Transport {
         endpoint: &Endpoint,
         plain: bool,
     ) -> Result<oci_client::Client, PullError> {
+        if !self.has_system_certificates() {
+            return Err(settings(
+                endpoint,
+                "this box has no certificates".to_owned(),
+            ));
+        }
         let certificate = |data| Certificate {
             encoding: CertificateEncoding::Der,
             data,
@@ -87,6 +106,13 @@ impl Transport {
             ..ClientConfig::default()
         };
         oci_client::Client::try_from(config).map_err(|error| settings(endpoint, chain(&error)))
+    }
+
+    /// oci-client makes a client with the system's certificates whatever it is told, and panics where there are none.
+    fn has_system_certificates(&self) -> bool {
+        *self
+            .system
+            .get_or_init(|| reqwest::Client::builder().build().is_ok())
     }
 
     fn ca(&self, endpoint: &Endpoint) -> Option<PathBuf> {

@@ -1,5 +1,6 @@
 //! What goes wrong on the way: tried again where that helps, told where it does not, and never kept.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use harness::Runtime;
@@ -98,4 +99,31 @@ async fn blobs_that_are_kept_elsewhere() {
         .fail(Fault::redirect(elsewhere.url()).on("/blobs/"));
     bench.pull(None).await.unwrap();
     assert_eq!(super::blobs_sent(&elsewhere), 3);
+}
+
+#[tokio::test]
+async fn a_box_without_certificates_needs_none_for_plain_http() {
+    let nothing = |runtime: harness::runtime::Options| {
+        let runtime = runtime.env("SSL_CERT_FILE", "/nonexistent");
+        runtime.env("SSL_CERT_DIR", "/nonexistent")
+    };
+    let registry = Registry::start().await.unwrap();
+    let bench = Bench::with(registry, nothing(Runtime::with())).await;
+    bench
+        .registry
+        .fail(Fault::cut(150_000).on("/blobs/").times(1));
+    bench.pull(None).await.unwrap();
+
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let ca = place.path().join("ca.pem");
+    let registry = Registry::with().tls().start().await.unwrap();
+    std::fs::write(&ca, registry.ca().unwrap()).unwrap();
+    let config = format!(
+        "registries:\n  \"{}\": {{ca: {}}}\n",
+        registry.host(),
+        ca.display()
+    );
+    let bench = Bench::with(registry, nothing(Runtime::with().config(&config))).await;
+    bench.pull(None).await.unwrap();
 }
