@@ -22,6 +22,7 @@ mod transport;
 pub use credentials::Login;
 pub use problem::{PullError, PullFailure};
 pub(crate) use pull::Puller;
+pub(crate) use route::named_by_call;
 pub use settings::{
     Credentials, EVERY_HOST, Host, Mirror, MirrorError, Registries, Rewrite, Secret,
 };

@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 
+use harness::fixture_image::{ImageBuilder, Layer};
 use harness::{Runtime, fixture};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -157,6 +158,63 @@ async fn images_are_listed_inspected_and_removed() {
     assert_eq!(
         (none.code, none.err.as_str()),
         (Some(1), "crib: there is no image nothing.example/at:all\n")
+    );
+}
+
+#[tokio::test]
+async fn images_are_pulled_loaded_and_pruned() {
+    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let image =
+        |name: &str| ImageBuilder::new(name).layer(Layer::new().file("etc/name", 0o644, name));
+    let registry = harness::Registry::start().await.unwrap();
+    registry.add(&image("team/it:1")).unwrap();
+    let name = format!("{}/team/it:1", registry.host());
+    let id = crib(&place, &runtime, &["pull", &name]).await;
+    let listed = crib(&place, &runtime, &["images", "--no-trunc", &name]).await;
+    assert!(listed.contains(id.trim()), "{listed}");
+    let missing = format!("{}/team/it:2", registry.host());
+    let none = crib_ended(&place, &runtime, &["pull", &missing]).await;
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.err.starts_with("crib: PullImage: "), "{}", none.err);
+
+    let archive = place.path("archive.tar");
+    image("quay.example/team/app:7")
+        .write_docker(&archive)
+        .unwrap();
+    let archive = archive.to_str().unwrap();
+    let again = format!("{archive}=other.example/app:8");
+    let loaded = crib(&place, &runtime, &["load", archive, &again]).await;
+    let names: Vec<&str> = loaded
+        .lines()
+        .map(|line| line.split_once(' ').unwrap().0)
+        .collect();
+    assert_eq!(names, ["quay.example/team/app:7", "other.example/app:8"]);
+    let listed = crib(&place, &runtime, &["images"]).await;
+    assert!(
+        listed.contains("quay.example/team/app") && listed.contains("other.example/app"),
+        "{listed}"
+    );
+    let bad = crib_ended(&place, &runtime, &["load", archive, "/nowhere.tar"]).await;
+    assert_eq!((bad.code, bad.out.as_str()), (Some(1), ""));
+    assert!(
+        bad.err.contains("cannot read the image /nowhere.tar"),
+        "{}",
+        bad.err
+    );
+
+    let pod = runtime.pod("p").await.unwrap();
+    let mut used = fixture::container("main", ["/none"]);
+    used.image.as_mut().unwrap().image.clone_from(&name);
+    pod.create(used).await.unwrap();
+    let pruned = crib(&place, &runtime, &["rmi", "--prune"]).await;
+    assert!(
+        pruned.contains("quay.example/team/app:7") && !pruned.contains("team/it"),
+        "{pruned}"
+    );
+    let listed = crib(&place, &runtime, &["images"]).await;
+    assert!(
+        listed.contains("team/it") && !listed.contains("quay.example"),
+        "{listed}"
     );
 }
 

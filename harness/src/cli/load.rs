@@ -4,11 +4,13 @@
 use std::path::Path;
 
 use clap::Args;
+use cri::v1;
 use harness::registry::{LoadError, Registry};
+use tonic::Request;
+use tonic::metadata::AsciiMetadataValue;
 
 use super::call::output::print;
-use super::call::{CallError, Connection, each, finish, with_codes};
-use super::pull::pull;
+use super::call::{CallError, Connection, Cri, each, finish, with_codes};
 use super::registry::path_and_name;
 use super::report::chain;
 use super::signals::Signals;
@@ -22,8 +24,8 @@ Examples:
   crib load layouts/ app.tar=registry.example.com/team/app:1
 
 A PATH is an OCI layout, an OCI or docker archive, or a directory of them. The images are served on the loopback \
-interface while the runtime pulls them, and have the name that they were pulled by, which is printed: the interface has \
-no call to give them another."))]
+interface while the runtime pulls them. crib gives them their own names; other runtimes call them by the address that \
+they were pulled from, which is printed."))]
 pub(crate) struct LoadArgs {
     /// What to load
     #[arg(required = true, value_name = "PATH[=NAME:TAG]")]
@@ -31,6 +33,10 @@ pub(crate) struct LoadArgs {
     #[command(flatten)]
     connection: Connection,
 }
+
+/// The metadata of a call that tells crib's runtime where to pull an image from. No annotation, because a kubelet hands on
+/// those of pods, whose authors may not choose.
+const FROM: &str = "crib-pull-from";
 
 /// Loads them.
 pub(crate) fn run(args: &LoadArgs) -> Exit {
@@ -54,6 +60,8 @@ pub(crate) fn run(args: &LoadArgs) -> Exit {
 
 async fn load_all(args: &LoadArgs, registry: &Registry) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
+    let version = cri.call("Version", cri.runtime.version()).await?;
+    let own_names = version.runtime_name == "crib";
     let mut names = Vec::new();
     // All are read before the first is pulled: a bad one changes nothing.
     for path in &args.paths {
@@ -68,8 +76,12 @@ async fn load_all(args: &LoadArgs, registry: &Registry) -> Result<Exit, CallErro
         names.extend(loaded);
     }
     each(&names, async |name: &String| {
-        let name = format!("{}/{name}", registry.host());
-        let id = pull(&cri, &name, None).await?;
+        let from = format!("{}/{name}", registry.host());
+        let (name, from) = match own_names {
+            true => (name.clone(), Some(registry.url())),
+            false => (from, None),
+        };
+        let id = pull(&cri, &name, from).await?;
         print(&format!("{name} {id}"))
     })
     .await
@@ -80,4 +92,22 @@ fn unreadable(path: &Path, source: std::io::Error) -> CallError {
         doing: format!("read the image {}", path.display()),
         source,
     }
+}
+
+async fn pull(cri: &Cri, name: &str, from: Option<&str>) -> Result<String, CallError> {
+    let mut request = Request::new(v1::PullImageRequest {
+        image: Some(v1::ImageSpec {
+            image: name.to_owned(),
+            user_specified_image: name.to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    // A URL is always ASCII.
+    if let Some(from) = from.and_then(|from| AsciiMetadataValue::try_from(from).ok()) {
+        request.metadata_mut().insert(FROM, from);
+    }
+    let mut client = cri.images.images.clone();
+    let answer = cri.long_call("PullImage", client.pull_image(request));
+    Ok(answer.await?.into_inner().image_ref)
 }

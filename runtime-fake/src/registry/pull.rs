@@ -79,11 +79,12 @@ impl Puller {
     }
 
     /// Makes the image present under this name. Dropping the future cancels the pull, and nothing of it stays that
-    /// nobody else waits for.
+    /// nobody else waits for. With `only`, that place is asked and no other.
     pub(crate) async fn pull(
         &self,
         reference: &Reference,
         login: Option<&Login>,
+        only: Option<Endpoint>,
         before: Vec<String>,
     ) -> Result<ImageId, ImageError> {
         let cancelled = self.stopping.child_token();
@@ -91,7 +92,12 @@ impl Puller {
         let pulling = async {
             // Never closed.
             let _turn = self.turns.acquire().await;
-            self.anywhere(reference, login, before, &cancelled).await
+            let places = only.map_or_else(
+                || endpoints(&self.transport.settings, reference),
+                |place| vec![place],
+            );
+            self.anywhere(places, reference, login, before, &cancelled)
+                .await
         };
         tokio::select! {
             pulled = pulling => pulled,
@@ -101,13 +107,13 @@ impl Puller {
 
     async fn anywhere(
         &self,
+        places: Vec<Endpoint>,
         reference: &Reference,
         login: Option<&Login>,
         before: Vec<String>,
         cancelled: &CancellationToken,
     ) -> Result<ImageId, ImageError> {
         let began = Instant::now();
-        let places = endpoints(&self.transport.settings, reference);
         let mut missed = before;
         let last = places.len().saturating_sub(1);
         for (i, endpoint) in places.into_iter().enumerate() {

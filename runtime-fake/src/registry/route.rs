@@ -75,6 +75,13 @@ pub(crate) fn endpoints(registries: &Registries, reference: &Reference) -> Vec<E
     all
 }
 
+/// The one place that a call names itself, with the reference's own name. Only a loopback address: who may ask for
+/// this can put there what they like, and nothing leaves the machine.
+pub(crate) fn named_by_call(from: &Mirror, reference: &Reference) -> Option<Endpoint> {
+    let (name, path) = split(&reference.repository);
+    is_loopback(&from.host).then(|| on_mirror(from, path, name))
+}
+
 fn on_mirror(mirror: &Mirror, repository: &str, mirrored: &str) -> Endpoint {
     let repository = if mirror.prefix.is_empty() {
         repository.to_owned()
@@ -134,6 +141,23 @@ mod tests {
 
     use super::*;
     use crate::registry::settings::Rewrite;
+
+    #[rstest]
+    #[case("http://127.0.0.1:5000", true)]
+    #[case("http://localhost:5000", true)]
+    #[case("http://10.0.0.1:5000", false)]
+    #[case("https://registry.example", false)]
+    fn a_call_may_name_a_place_on_this_machine(#[case] from: &str, #[case] good: bool) {
+        let reference = "quay.io/a/b:1".parse().unwrap();
+        let place = named_by_call(&from.parse().unwrap(), &reference);
+        assert_eq!(place.is_some(), good);
+        if let Some(place) = place {
+            assert_eq!(
+                (place.repository.as_str(), place.mirrored.as_deref()),
+                ("a/b", Some("quay.io"))
+            );
+        }
+    }
 
     fn asked(registries: &Registries, reference: &str) -> Vec<String> {
         endpoints(registries, &reference.parse().unwrap())

@@ -10,7 +10,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use crate::image::{FsInfo, ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
-use crate::registry::{Login, Puller, Secret};
+use crate::registry::{Login, Mirror, Puller, Secret, named_by_call};
 use crate::service::chunks::chunks;
 
 /// The service over one store. Every call leaves the store's blocking work to a blocking thread.
@@ -74,9 +74,32 @@ impl ImageServer {
         let reference: Reference = name
             .parse()
             .map_err(|source| ImageError::Reference { text: name, source })?;
-        Ok(self.registries.pull(&reference, login, before).await?)
+        Ok(self
+            .registries
+            .pull(&reference, login, None, before)
+            .await?)
+    }
+
+    /// From the place on this machine that the call names, and under the image's own name: how `crib load` brings in an
+    /// archive.
+    async fn pull_from(&self, name: String, from: &str) -> Result<ImageId, Status> {
+        let bad = |why: String| Status::invalid_argument(format!("{PULL_FROM} {from}: {why}"));
+        let mirror: Mirror = from.parse().map_err(|error| bad(crate::chain(&error)))?;
+        let reference: Reference = name
+            .parse()
+            .map_err(|source| ImageError::Reference { text: name, source })?;
+        let place = named_by_call(&mirror, &reference)
+            .ok_or_else(|| bad("give a loopback address".to_owned()))?;
+        let pulled = self
+            .registries
+            .pull(&reference, None, Some(place), Vec::new());
+        Ok(pulled.await?)
     }
 }
+
+/// The metadata of a PullImage with the URL of a registry on this machine. No annotation of the image, because a kubelet
+/// hands on those of pods, whose authors may not choose where images come from.
+const PULL_FROM: &str = "crib-pull-from";
 
 #[tonic::async_trait]
 impl ImageService for ImageServer {
@@ -136,8 +159,16 @@ impl ImageService for ImageServer {
         &self,
         request: Request<v1::PullImageRequest>,
     ) -> Result<Response<v1::PullImageResponse>, Status> {
+        let from = request.metadata().get(PULL_FROM);
+        let from = from.map(|url| url.to_str().unwrap_or_default().to_owned());
         let request = request.into_inner();
         let name = named(request.image)?;
+        if let Some(from) = from {
+            let id = self.pull_from(name, &from).await?;
+            return Ok(Response::new(v1::PullImageResponse {
+                image_ref: id.to_string(),
+            }));
+        }
         let login = request.auth.map(login);
         if let Some(Err(why)) = login.as_ref().map(Login::credentials) {
             return Err(Status::invalid_argument(format!(
