@@ -58,7 +58,11 @@ const LONG: [(&str, &str); 0] = [];
 const MAX_LINES: usize = 500;
 
 /// Files that may contain unsafe code, with the reason. The compiler refuses it elsewhere (`unsafe_code = "deny"`).
-const UNSAFE: [(&str, &str); 3] = [
+const UNSAFE: [(&str, &str); 4] = [
+    (
+        "runtime-fake/src/cgroup/program.rs",
+        "bpf has no safe wrapper",
+    ),
     (
         "runtime-fake/src/isolation/userns.rs",
         "unshare, whose caller promises to keep its descriptors",

@@ -1,4 +1,4 @@
-//! What is left of a test: processes, mounts, network links, files.
+//! What is left of a test: processes, mounts, network links, control groups, files.
 //!
 //! Tests run at the same time, so only what can be told to belong to one test is looked at. All that a test starts is told
 //! of its own directory, whose name no other test has: a process that has it in its arguments, environment, working
@@ -30,6 +30,8 @@ pub enum Leak {
     Link(String),
     /// A table of packet rules in the test's own network namespace.
     Table(String),
+    /// A control group.
+    Cgroup(PathBuf),
     /// A file or directory.
     File(PathBuf),
 }
@@ -45,6 +47,7 @@ impl fmt::Display for Leak {
             Self::Mount(path) => write!(f, "mount at {}", path.display()),
             Self::Link(name) => write!(f, "network link {name}"),
             Self::Table(name) => write!(f, "packet rules in table {name}"),
+            Self::Cgroup(path) => write!(f, "cgroup {}", path.display()),
             Self::File(path) => write!(f, "file {}", path.display()),
         }
     }
@@ -67,7 +70,7 @@ impl Leaks {
         }
     }
 
-    /// Also the bridge of the runtime with this state directory.
+    /// Also the bridge and the cgroups of the runtime with this state directory.
     #[must_use]
     pub fn with_state_dir(mut self, state_dir: &Path) -> Self {
         self.state_dirs.push(state_dir.to_owned());
@@ -202,6 +205,25 @@ impl Leaks {
             .collect()
     }
 
+    /// The cgroups of the test's runtimes, in every hierarchy: one for each pod, and in them those of containers.
+    #[must_use]
+    pub fn cgroups(&self) -> Vec<Leak> {
+        let directories = self.state_dirs.iter().flat_map(|state_dir| {
+            let name = runtime_fake::cgroup::name(state_dir);
+            let places = witness::cgroup_directories().into_iter();
+            places.map(move |place| place.join(&name))
+        });
+        directories
+            .filter(|directory| directory.exists())
+            .flat_map(|directory| {
+                let mut all = witness::cgroups_below(&directory);
+                all.push(directory);
+                all
+            })
+            .map(Leak::Cgroup)
+            .collect()
+    }
+
     /// Everything that is left, the test's directory among it.
     #[must_use]
     pub fn check(&self) -> Vec<Leak> {
@@ -215,7 +237,14 @@ impl Leaks {
     /// Everything that is left apart from files.
     #[must_use]
     pub fn running(&self) -> Vec<Leak> {
-        [self.processes(), self.mounts(), self.links(), self.tables()].concat()
+        [
+            self.processes(),
+            self.mounts(),
+            self.links(),
+            self.tables(),
+            self.cgroups(),
+        ]
+        .concat()
     }
 }
 
@@ -239,7 +268,11 @@ mod tests {
         found
             .filter_map(|leak| match leak {
                 Leak::Process { process, .. } => Some(process.pid),
-                Leak::Mount(_) | Leak::Link(_) | Leak::Table(_) | Leak::File(_) => None,
+                Leak::Mount(_)
+                | Leak::Link(_)
+                | Leak::Table(_)
+                | Leak::Cgroup(_)
+                | Leak::File(_) => None,
             })
             .collect()
     }

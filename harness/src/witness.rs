@@ -108,6 +108,43 @@ impl Witness {
             .to_owned()
     }
 
+    /// Its cgroups, as directories: from the controllers of each hierarchy to where it is. Version 2 has an empty name.
+    #[must_use]
+    pub fn cgroups(self) -> BTreeMap<String, PathBuf> {
+        let mounts = own().text("mountinfo");
+        let mount = |controllers: &str| {
+            mounts.lines().find_map(|line| {
+                let (place, kind) = line.split_once(" - ")?;
+                let names = kind.rsplit(' ').next()?;
+                let fits = match controllers {
+                    "" => kind.starts_with("cgroup2 "),
+                    list => kind.starts_with("cgroup ") && names.ends_with(list),
+                };
+                fits.then(|| place.split(' ').nth(4).map(PathBuf::from))?
+            })
+        };
+        let text = self.text("cgroup");
+        let lines = text.lines().filter_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            let at = mount(controllers)?.join(path.trim_start_matches('/'));
+            Some((controllers.to_owned(), at))
+        });
+        lines.collect()
+    }
+
+    /// A file of a controller in its cgroup, under its name in version 1 or 2; empty when there is none.
+    #[must_use]
+    pub fn cgroup_file(self, controller: &str, v1: &str, v2: &str) -> String {
+        let cgroups = self.cgroups();
+        let first = cgroups
+            .iter()
+            .find(|(names, _)| names.split(',').any(|name| name == controller))
+            .map(|(_, at)| at.join(v1));
+        let path = first.or_else(|| cgroups.get("").map(|at| at.join(v2)));
+        let text = path.and_then(|path| fs::read_to_string(path).ok());
+        text.unwrap_or_default().trim().to_owned()
+    }
+
     /// Its parent; 0 for one that has none here.
     #[must_use]
     pub fn parent(self) -> i32 {
@@ -152,6 +189,59 @@ pub fn links() -> Vec<String> {
     entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect()
+}
+
+/// Where cgroups can be found: the roots of all hierarchies, this process's own place in each, and the one above that.
+#[must_use]
+pub fn cgroup_directories() -> Vec<PathBuf> {
+    let own = own();
+    let mounts = own.text("mountinfo");
+    let mut places: Vec<PathBuf> = Vec::new();
+    for line in mounts.lines() {
+        let Some((place, kind)) = line.split_once(" - cgroup") else {
+            continue;
+        };
+        let Some(mount) = place.split(' ').nth(4).map(PathBuf::from) else {
+            continue;
+        };
+        // Version 2 has no list of controllers in /proc/PID/cgroup.
+        let unified = kind.starts_with("2 ");
+        let cgroups = own.text("cgroup");
+        let paths = cgroups.lines().filter_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            let names = kind.rsplit(' ').next()?.split(',');
+            let fits = if unified {
+                controllers.is_empty()
+            } else {
+                !controllers.is_empty() && names.into_iter().any(|name| controllers.contains(name))
+            };
+            fits.then(|| mount.join(path.trim_start_matches('/')))
+        });
+        for path in paths {
+            places.extend(
+                path.parent()
+                    .filter(|above| above.starts_with(&mount))
+                    .map(Into::into),
+            );
+            places.push(path);
+        }
+        places.push(mount);
+    }
+    places.sort();
+    places.dedup();
+    places
+}
+
+/// The cgroups in a cgroup, the innermost first.
+#[must_use]
+pub fn cgroups_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut found = Vec::new();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        found.extend(cgroups_below(&entry.path()));
+        found.push(entry.path());
+    }
+    found
 }
 
 #[cfg(test)]

@@ -9,11 +9,12 @@
 //! `Exited` may overtake `Started`: a program can end before the daemon has heard that it ran. It brings the time of its
 //! start along, so nothing is lost.
 
-use cri::v1::ContainerConfig;
+use cri::v1::{ContainerConfig, LinuxContainerResources};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    cgroup::Place,
     id::{ContainerId, SandboxId},
     keeper::protocol::{Exit, UserIds},
     launch::ImageDefaults,
@@ -46,6 +47,12 @@ pub(crate) struct Container {
     pub user: Option<UserIds>,
     /// How it ended.
     pub exit: Option<Exit>,
+    /// Its cgroup, where there can be one.
+    #[serde(default)]
+    pub cgroup: Option<Place>,
+    /// Limits that were asked for and that this box cannot apply, with reasons.
+    #[serde(default)]
+    pub not_applied: Vec<String>,
 }
 
 /// Where a container is in its life.
@@ -65,7 +72,7 @@ pub(crate) enum ContainerState {
 }
 
 /// What can happen to a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ContainerEvent {
     /// It waits at its barrier, as this user.
     Created(UserIds),
@@ -73,6 +80,8 @@ pub(crate) enum ContainerEvent {
     Started(Timestamp),
     /// It has ended.
     Exited(Exit),
+    /// Its limits were changed; these are all of them, and those that cannot be applied.
+    Limited(Box<LinuxContainerResources>, Vec<String>),
     /// Its keeper is gone and has left no record of it. The time is when that was noticed.
     Lost(Timestamp),
 }
@@ -131,11 +140,19 @@ impl Container {
                     at,
                     started: self.started_at,
                     start_error: None,
+                    oom_killed: false,
                 });
                 self.state = S::Lost;
                 vec![Told::Stopped]
             }
-            (S::Creating | S::Exited, ContainerEvent::Exited(_))
+            (S::Created | S::Running, ContainerEvent::Limited(resources, not_applied)) => {
+                let linux = self.config.linux.get_or_insert_default();
+                linux.resources = Some(*resources);
+                self.not_applied = not_applied;
+                Vec::new()
+            }
+            (S::Creating | S::Exited | S::Lost, ContainerEvent::Limited(..))
+            | (S::Creating | S::Exited, ContainerEvent::Exited(_))
             | (S::Creating | S::Running | S::Exited | S::Lost, ContainerEvent::Started(_))
             | (S::Created | S::Running | S::Exited | S::Lost, ContainerEvent::Created(_))
             | (S::Exited | S::Lost, ContainerEvent::Lost(_)) => Vec::new(),
@@ -163,7 +180,7 @@ impl Container {
             .map_or(("", 0), |m| (&m.name, m.attempt))
     }
 
-    /// Why it ended, in one word (`Completed`, `Error`, `StartError`, `Unknown`) and as a sentence.
+    /// Why it ended, in one word (`Completed`, `Error`, `StartError`, `OOMKilled`, `Unknown`) and as a sentence.
     #[must_use]
     pub(crate) fn reason(&self) -> (&'static str, String) {
         match (self.state, &self.exit) {
@@ -178,6 +195,15 @@ impl Container {
                     ..
                 }),
             ) => ("StartError", error.clone()),
+            (
+                _,
+                Some(Exit {
+                    oom_killed: true, ..
+                }),
+            ) => (
+                "OOMKilled",
+                "the kernel killed it: its memory was used up".to_owned(),
+            ),
             (_, Some(Exit { code: 0, .. })) => ("Completed", String::new()),
             (_, Some(_)) => ("Error", String::new()),
             (_, None) => ("", String::new()),
@@ -205,6 +231,8 @@ mod tests {
             started_at: None,
             user: None,
             exit: None,
+            cgroup: None,
+            not_applied: Vec::new(),
         }
     }
 
@@ -214,6 +242,7 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             started,
             start_error: start_error.map(Into::into),
+            oom_killed: false,
         }
     }
 
@@ -228,6 +257,8 @@ mod tests {
     #[case::late_start(ContainerState::Exited, ContainerEvent::Started(T), ContainerState::Exited, &[])]
     #[case::twice(ContainerState::Exited, ContainerEvent::Exited(exit(1, None, None)), ContainerState::Exited, &[])]
     #[case::lost(ContainerState::Running, ContainerEvent::Lost(T), ContainerState::Lost, &[Told::Stopped])]
+    #[case::limited(ContainerState::Created, ContainerEvent::Limited(Box::default(), Vec::new()), ContainerState::Created, &[])]
+    #[case::limited_late(ContainerState::Exited, ContainerEvent::Limited(Box::default(), Vec::new()), ContainerState::Exited, &[])]
     #[case::found_again(ContainerState::Lost, ContainerEvent::Exited(exit(3, Some(T), None)), ContainerState::Exited, &[])]
     fn machine(
         #[case] from: ContainerState,
@@ -248,6 +279,12 @@ mod tests {
         exit(128, None, Some("no such file")),
         "StartError"
     )]
+    #[case(
+        ContainerState::Exited,
+        Exit { oom_killed: true, ..exit(137, Some(T), None) },
+        "OOMKilled"
+    )]
+    #[case(ContainerState::Exited, exit(137, Some(T), None), "Error")]
     #[case(ContainerState::Lost, exit(255, None, None), "Unknown")]
     fn reasons(#[case] state: ContainerState, #[case] exit: Exit, #[case] reason: &str) {
         assert_eq!(

@@ -5,6 +5,7 @@
 //! It makes no decisions: plans come in, facts go out. See [`protocol`] for the two.
 
 mod calls;
+mod cgroups;
 mod child;
 pub(crate) mod client;
 mod connection;
@@ -46,6 +47,7 @@ use nix::{
     unistd::Pid,
 };
 
+use cgroups::{AGAIN, Cgroups};
 use connection::Connection;
 use container::Container;
 use exec::Execs;
@@ -94,6 +96,7 @@ fn run() -> std::io::Result<()> {
         pod: None,
         containers: BTreeMap::new(),
         execs: Execs::default(),
+        cgroups: Cgroups::default(),
         ending: None,
     }
     .serve()
@@ -114,6 +117,7 @@ struct Keeper {
     pod: Option<Pod>,
     containers: BTreeMap<String, Container>,
     execs: Execs,
+    cgroups: Cgroups,
     /// The request to end, while the last processes go.
     ending: Option<u64>,
 }
@@ -142,6 +146,7 @@ impl Keeper {
             if self.connection.as_mut().is_some_and(|c| c.flush().is_err()) {
                 self.lose_connection();
             }
+            self.cgroups.catch_up();
         }
         self.end()
     }
@@ -173,12 +178,13 @@ impl Keeper {
         descriptors.extend(watchers.map(|fd| PollFd::new(fd, PollFlags::empty())));
         // A daemon that dies between starting a keeper and speaking to it leaves one with nothing to keep.
         let timeout = if self.pod.is_none() {
-            PollTimeout::try_from(FIRST_WORD).unwrap_or(PollTimeout::NONE)
+            Some(FIRST_WORD)
         } else {
-            PollTimeout::NONE
+            self.cgroups.waits().then_some(AGAIN)
         };
-        match poll(&mut descriptors, timeout) {
-            Ok(0) => Err(std::io::Error::new(
+        let timeout = timeout.and_then(|time| PollTimeout::try_from(time).ok());
+        match poll(&mut descriptors, timeout.unwrap_or(PollTimeout::NONE)) {
+            Ok(0) if self.pod.is_none() => Err(std::io::Error::new(
                 std::io::ErrorKind::TimedOut,
                 "no word from the daemon",
             )),

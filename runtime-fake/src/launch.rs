@@ -2,6 +2,7 @@
 
 mod capability;
 pub(crate) mod devices;
+mod limits;
 mod log;
 mod mounts;
 mod plan;
@@ -16,6 +17,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::CgroupPlan;
+
+pub(crate) use limits::{limits, pod_limits, updated};
 pub(crate) use log::LogPlan;
 pub(crate) use mounts::{Forbidden, MountPlan, MountSource, Propagation};
 pub(crate) use plan::{Given, ImageDefaults, Invalid, container, exec, pod, stop_signal};
@@ -59,6 +63,9 @@ pub(crate) struct PodPlan {
     pub sysctls: Vec<(String, String)>,
     /// The ports of the host that lead to the pod's; none in the host's network.
     pub host_ports: Vec<HostPort>,
+    /// Its cgroup, where there can be one.
+    #[serde(default)]
+    pub cgroup: Option<CgroupPlan>,
 }
 
 /// A container, from its root file system to the arguments of its first process.
@@ -101,6 +108,9 @@ pub(crate) struct LaunchPlan {
     pub stdin_once: bool,
     /// The adjustment of the out-of-memory score; clamped to what the box allows.
     pub oom_score_adj: Option<i32>,
+    /// Its cgroup, where there can be one.
+    #[serde(default)]
+    pub cgroup: Option<CgroupPlan>,
     /// What is run.
     pub process: ProcessPlan,
 }

@@ -14,6 +14,7 @@
 //! | operation (a call) | nothing | a request | an answer; it goes on when its client is gone |
 
 mod cdi;
+pub mod cgroup;
 mod config;
 mod container;
 mod handler;
@@ -34,6 +35,7 @@ mod runtime;
 mod sandbox;
 mod server;
 mod service;
+mod stats;
 mod store;
 mod streaming;
 

@@ -130,6 +130,7 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
     for sandbox in sandboxes {
         let adopted = adopt_in_time(runtime, &sandbox.id).await;
         if !adopted {
+            pods::destroy_cgroups(&sandbox.id, &runtime.store).await;
             forget_unfinished(runtime, &sandbox.id).await;
         }
         match (sandbox.state, adopted) {

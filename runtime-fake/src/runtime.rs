@@ -9,10 +9,12 @@ mod create;
 mod devices;
 mod error;
 mod execs;
+pub(crate) mod measure;
 mod network;
 pub(crate) mod pods;
 mod ports;
 mod program;
+mod resources;
 mod sandboxes;
 mod seccomp;
 mod shift;
@@ -34,6 +36,7 @@ pub(crate) use ports::PortError;
 pub(crate) use program::Program;
 
 use crate::{
+    cgroup::Cgroups,
     config::Config,
     id::{ContainerId, SandboxId},
     image::ImageStore,
@@ -47,7 +50,10 @@ pub(crate) struct Runtime {
     pub(crate) store: Store,
     pub(crate) images: Arc<ImageStore>,
     pub(crate) network: Arc<Network>,
+    pub(crate) cgroups: Arc<Cgroups>,
     pub(crate) pods: Arc<Pods>,
+    /// What was measured last.
+    pub(crate) rates: Arc<crate::stats::Rates>,
     /// Operations that go on when their client is gone.
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the daemon stops: streams end.

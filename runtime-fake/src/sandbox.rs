@@ -10,11 +10,11 @@
 
 use std::net::IpAddr;
 
-use cri::v1::PodSandboxConfig;
+use cri::v1::{LinuxContainerResources, PodSandboxConfig};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::id::SandboxId;
+use crate::{cgroup::Place, id::SandboxId};
 
 /// A sandbox's record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub(crate) struct Sandbox {
     pub created_at: Timestamp,
     /// Its addresses, the primary one first; none in the host's network.
     pub addresses: Vec<IpAddr>,
+    /// Its cgroup, where there can be one.
+    #[serde(default)]
+    pub cgroup: Option<Place>,
 }
 
 /// Where a sandbox is in its life.
@@ -46,10 +49,17 @@ pub(crate) enum SandboxState {
 }
 
 /// What can happen to a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum SandboxEvent {
     /// It is set up, with these addresses.
     Ready(Vec<IpAddr>),
+    /// What its containers may use, and what the sandbox itself uses.
+    Resources(
+        Box<(
+            Option<LinuxContainerResources>,
+            Option<LinuxContainerResources>,
+        )>,
+    ),
     /// It was stopped, or its keeper is gone.
     Stopped,
 }
@@ -68,8 +78,14 @@ impl Sandbox {
                 self.state = SandboxState::NotReady;
                 true
             }
+            (SandboxState::Ready, SandboxEvent::Resources(new)) => {
+                let linux = self.config.linux.get_or_insert_default();
+                (linux.resources, linux.overhead) = *new;
+                true
+            }
             // A sandbox that was stopped while it was set up stays stopped.
             (SandboxState::Ready | SandboxState::NotReady, SandboxEvent::Ready(_))
+            | (SandboxState::Creating | SandboxState::NotReady, SandboxEvent::Resources(_))
             | (SandboxState::NotReady, SandboxEvent::Stopped) => false,
         }
     }

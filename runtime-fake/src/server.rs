@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
 
 use crate::{
+    cgroup::Cgroups,
     config::Config,
     image::{ImageError, ImageOptions, ImageStore},
     isolation::Isolation,
@@ -77,11 +78,15 @@ pub async fn serve(
         })
         .await
     };
+    let cgroups = Cgroups::open(&config.state_dir, config.isolation);
+    tracing::info!(cgroups = cgroups.describe(), "found");
     let runtime = Runtime {
+        cgroups: Arc::new(cgroups),
         store: Store::start(directory, state),
         images: Arc::new(images),
         network: Arc::new(opened),
         pods: Arc::new(Pods::new(Program::own())),
+        rates: Arc::default(),
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
         copies: Arc::default(),
@@ -161,7 +166,10 @@ async fn put_away(runtime: Runtime) {
     if runtime.config.ephemeral {
         remove_everything(&runtime).await;
     }
-    let Runtime { network, .. } = runtime;
+    let Runtime {
+        network, cgroups, ..
+    } = runtime;
+    cgroups.close();
     if let Some(network) = Arc::into_inner(network) {
         blocking(move || network.close()).await;
     }

@@ -6,6 +6,9 @@ mod events;
 pub(crate) mod image;
 mod lists;
 mod network;
+mod resources;
+mod stats;
+mod status;
 mod streaming;
 mod wire;
 
@@ -16,7 +19,7 @@ use jiff::Timestamp;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::{host, isolation::Isolation, runtime::Runtime, streaming::Streams};
+use crate::{runtime::Runtime, streaming::Streams};
 
 /// The version of the kubelet's interface, which has been this one since 2016 (CRI v1, VersionResponse).
 const KUBELET_API_VERSION: &str = "0.1.0";
@@ -36,12 +39,6 @@ impl CriService {
 
 type Answer<T> = Result<Response<T>, Status>;
 type Items<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-fn absent(call: &str) -> Status {
-    Status::unimplemented(format!(
-        "{call} is not implemented yet: see docs/cri.md for the calls that are"
-    ))
-}
 
 fn required<T>(value: Option<T>, what: &str) -> Result<T, Status> {
     value.ok_or_else(|| Status::invalid_argument(format!("{what} is missing")))
@@ -67,52 +64,9 @@ impl RuntimeService for CriService {
     }
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
-        let runtime = &self.runtime;
-        let condition = |kind: &str, status, reason: &str, message: String| v1::RuntimeCondition {
-            r#type: kind.to_owned(),
-            status,
-            reason: reason.to_owned(),
-            message,
-        };
-        let isolation = runtime.config.isolation;
-        let namespaces = isolation != Isolation::Process;
-        // Inside a user namespace there are some too, for ids that it has; those that a kubelet gives out are not among them.
-        let user_namespaces = isolation == Isolation::Root && host::maps_images();
-        let handler = |name: &str| v1::RuntimeHandler {
-            name: name.to_owned(),
-            features: Some(v1::RuntimeHandlerFeatures {
-                recursive_read_only_mounts: namespaces,
-                user_namespaces,
-            }),
-        };
-        let mut info = std::collections::HashMap::new();
-        if request.into_inner().verbose {
-            info.insert("isolation".to_owned(), isolation.to_string());
-            info.insert(
-                "stateDirectory".to_owned(),
-                runtime.config.state_dir.display().to_string(),
-            );
-        }
-        Ok(Response::new(v1::StatusResponse {
-            status: Some(v1::RuntimeStatus {
-                conditions: vec![
-                    condition(
-                        "RuntimeReady",
-                        true,
-                        "Isolation",
-                        format!("isolation: {isolation}"),
-                    ),
-                    network::condition(runtime).await,
-                ],
-            }),
-            info,
-            runtime_handlers: runtime.config.handlers.names().map(handler).collect(),
-            features: Some(v1::RuntimeFeatures {
-                supplemental_groups_policy: true,
-                mount_options: namespaces,
-                user_namespaces_host_network: user_namespaces,
-            }),
-        }))
+        let verbose = request.into_inner().verbose;
+        let answer = status::status(&self.runtime, verbose).await;
+        Ok(Response::new(answer))
     }
 
     async fn runtime_config(
@@ -356,9 +310,10 @@ impl RuntimeService for CriService {
 
     async fn update_container_resources(
         &self,
-        _: Request<v1::UpdateContainerResourcesRequest>,
+        request: Request<v1::UpdateContainerResourcesRequest>,
     ) -> Answer<v1::UpdateContainerResourcesResponse> {
-        Err(absent("UpdateContainerResources"))
+        resources::update_container(&self.runtime, request.into_inner()).await?;
+        Ok(Response::new(v1::UpdateContainerResourcesResponse {}))
     }
 
     async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
@@ -381,48 +336,66 @@ impl RuntimeService for CriService {
 
     async fn container_stats(
         &self,
-        _: Request<v1::ContainerStatsRequest>,
+        request: Request<v1::ContainerStatsRequest>,
     ) -> Answer<v1::ContainerStatsResponse> {
-        Err(absent("ContainerStats"))
+        let stats = self
+            .stats_of_container(&request.into_inner().container_id)
+            .await?;
+        Ok(Response::new(v1::ContainerStatsResponse {
+            stats: Some(stats),
+        }))
     }
 
     async fn list_container_stats(
         &self,
-        _: Request<v1::ListContainerStatsRequest>,
+        request: Request<v1::ListContainerStatsRequest>,
     ) -> Answer<v1::ListContainerStatsResponse> {
-        Err(absent("ListContainerStats"))
+        let stats = self.stats_of_containers(request.into_inner().filter).await;
+        Ok(Response::new(v1::ListContainerStatsResponse { stats }))
     }
 
     type StreamContainerStatsStream = Items<v1::StreamContainerStatsResponse>;
 
     async fn stream_container_stats(
         &self,
-        _: Request<v1::StreamContainerStatsRequest>,
+        request: Request<v1::StreamContainerStatsRequest>,
     ) -> Answer<Self::StreamContainerStatsStream> {
-        Err(absent("StreamContainerStats"))
+        let all = self.stats_of_containers(request.into_inner().filter).await;
+        lists::streamed(all, |container_stats| v1::StreamContainerStatsResponse {
+            container_stats,
+        })
     }
 
     async fn pod_sandbox_stats(
         &self,
-        _: Request<v1::PodSandboxStatsRequest>,
+        request: Request<v1::PodSandboxStatsRequest>,
     ) -> Answer<v1::PodSandboxStatsResponse> {
-        Err(absent("PodSandboxStats"))
+        let stats = self
+            .stats_of_sandbox(&request.into_inner().pod_sandbox_id)
+            .await?;
+        Ok(Response::new(v1::PodSandboxStatsResponse {
+            stats: Some(stats),
+        }))
     }
 
     async fn list_pod_sandbox_stats(
         &self,
-        _: Request<v1::ListPodSandboxStatsRequest>,
+        request: Request<v1::ListPodSandboxStatsRequest>,
     ) -> Answer<v1::ListPodSandboxStatsResponse> {
-        Err(absent("ListPodSandboxStats"))
+        let stats = self.stats_of_sandboxes(request.into_inner().filter).await;
+        Ok(Response::new(v1::ListPodSandboxStatsResponse { stats }))
     }
 
     type StreamPodSandboxStatsStream = Items<v1::StreamPodSandboxStatsResponse>;
 
     async fn stream_pod_sandbox_stats(
         &self,
-        _: Request<v1::StreamPodSandboxStatsRequest>,
+        request: Request<v1::StreamPodSandboxStatsRequest>,
     ) -> Answer<Self::StreamPodSandboxStatsStream> {
-        Err(absent("StreamPodSandboxStats"))
+        let all = self.stats_of_sandboxes(request.into_inner().filter).await;
+        lists::streamed(all, |pod_sandbox_stats| v1::StreamPodSandboxStatsResponse {
+            pod_sandbox_stats,
+        })
     }
 
     async fn checkpoint_container(
@@ -455,14 +428,20 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::ListMetricDescriptorsRequest>,
     ) -> Answer<v1::ListMetricDescriptorsResponse> {
-        Err(absent("ListMetricDescriptors"))
+        let descriptors = stats::descriptors();
+        Ok(Response::new(v1::ListMetricDescriptorsResponse {
+            descriptors,
+        }))
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: Request<v1::ListPodSandboxMetricsRequest>,
     ) -> Answer<v1::ListPodSandboxMetricsResponse> {
-        Err(absent("ListPodSandboxMetrics"))
+        let pod_metrics = self.metrics().await;
+        Ok(Response::new(v1::ListPodSandboxMetricsResponse {
+            pod_metrics,
+        }))
     }
 
     type StreamPodSandboxMetricsStream = Items<v1::StreamPodSandboxMetricsResponse>;
@@ -471,13 +450,18 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::StreamPodSandboxMetricsRequest>,
     ) -> Answer<Self::StreamPodSandboxMetricsStream> {
-        Err(absent("StreamPodSandboxMetrics"))
+        lists::streamed(self.metrics().await, |pod_sandbox_metrics| {
+            v1::StreamPodSandboxMetricsResponse {
+                pod_sandbox_metrics,
+            }
+        })
     }
 
     async fn update_pod_sandbox_resources(
         &self,
-        _: Request<v1::UpdatePodSandboxResourcesRequest>,
+        request: Request<v1::UpdatePodSandboxResourcesRequest>,
     ) -> Answer<v1::UpdatePodSandboxResourcesResponse> {
-        Err(absent("UpdatePodSandboxResources"))
+        resources::update_pod(&self.runtime, request.into_inner()).await?;
+        Ok(Response::new(v1::UpdatePodSandboxResourcesResponse {}))
     }
 }

@@ -69,7 +69,7 @@ async fn a_stream_has_what_the_list_has() {
     assert_eq!((messages, all.len()), (1, 2));
     let (_, one) = streamed(&runtime, filter(&other.id)).await;
     assert_eq!(one, client.pods(filter(&other.id)).await.unwrap());
-    assert_eq!(streamed(&runtime, filter("none")).await, (0, Vec::new()));
+    assert_eq!(streamed(&runtime, filter("none")).await, (1, Vec::new()));
 
     let filter = ContainerFilter {
         pod_sandbox_id: pod.id.clone(),

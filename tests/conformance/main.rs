@@ -5,6 +5,8 @@
 //! image that it can pull, with the usual commands); what kills, restarts or configures the runtime still uses crib.
 #![allow(clippy::unwrap_used)]
 
+mod cgroup_life;
+mod cgroups;
 mod checkpoint;
 mod cni;
 mod confinement;
@@ -30,6 +32,7 @@ mod recovery;
 mod sandbox;
 mod seccomp;
 mod security;
+mod stats;
 mod stop;
 mod streaming;
 mod support;

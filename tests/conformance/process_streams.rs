@@ -77,7 +77,7 @@ impl Session {
         }
     }
 
-    async fn to_end(mut self) -> Self {
+    async fn until_end(mut self) -> Self {
         while self.next().await {}
         self
     }
@@ -121,7 +121,7 @@ async fn an_exec_has_three_streams_and_a_status() {
     let long = vec![b'x'; 300_000];
     session.send(STDIN, &long).await;
     session.send(CLOSE, &[STDIN]).await;
-    let session = session.to_end().await;
+    let session = session.until_end().await;
     assert!(session.out == long, "{} bytes came back", session.out.len());
     assert_eq!(session.err, b"err\n");
     assert!(
@@ -131,7 +131,7 @@ async fn an_exec_has_three_streams_and_a_status() {
     );
     // An orphan that holds the outputs keeps nobody waiting.
     let session = exec(&pod, &id, "sleep 1000 & echo done", false).await;
-    let session = session.to_end().await;
+    let session = session.until_end().await;
     assert_eq!(session.text(), "done\n");
     assert!(session.status.contains("Success"), "{}", session.status);
 }
@@ -148,7 +148,7 @@ async fn an_exec_on_a_terminal() {
     session.until("got one\r\n").await;
     // Ctrl-D is the end of the input.
     session.send(STDIN, b"\x04").await;
-    let session = session.to_end().await;
+    let session = session.until_end().await;
     assert!(session.status.contains("Success"), "{}", session.status);
 }
 
@@ -201,12 +201,12 @@ async fn several_clients_see_what_is_written_from_now_on() {
     assert_eq!(second.text(), "got two\n");
     // Who ends its input leaves, and the input stays open for others.
     second.send(CLOSE, &[STDIN]).await;
-    second.to_end().await;
+    second.until_end().await;
     first.send(STDIN, b"three\n").await;
     first.until("got three\n").await;
     assert_eq!(first.text(), "got one\ngot two\ngot three\n");
     runtime.client.stop(&id, 0).await.unwrap();
-    first.to_end().await;
+    first.until_end().await;
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn the_first_client_ends_an_input_that_is_for_once() {
     let mut session = attach(&pod, &id, false, true).await;
     session.send(STDIN, b"one\n").await;
     session.send(CLOSE, &[STDIN]).await;
-    let session = session.to_end().await;
+    let session = session.until_end().await;
     assert_eq!(session.text(), "one\nend\n");
     assert_eq!(pod.ended(&id).await.unwrap().exit_code, 5);
 }
@@ -248,7 +248,7 @@ async fn a_terminal_is_attached_to_also_by_the_next_daemon() {
     session.send(STDIN, b"two\n").await;
     session.until("got two\r\n").await;
     runtime.client.remove_pod(&pod.id).await.unwrap();
-    session.to_end().await;
+    session.until_end().await;
 }
 
 /// The container goes on, its log has everything, and the client is told of what it has missed.

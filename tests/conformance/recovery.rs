@@ -41,12 +41,15 @@ pub(crate) fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
 /// What runs of a test apart from the daemon.
 fn others(runtime: &Runtime) -> Vec<String> {
     let daemon = runtime.pid();
+    let cgroups = runtime_fake::cgroup::name(&runtime.state_dir());
     let running = runtime.leaks().running().into_iter();
     running
         .filter(|leak| match leak {
             Leak::Process { process, .. } => Some(process.pid) != daemon,
             // A daemon that runs has its bridge.
             Leak::Link(_) | Leak::Table(_) => daemon.is_none(),
+            // ... and the directory of its cgroups, which has those of pods in it.
+            Leak::Cgroup(path) => daemon.is_none() || !path.ends_with(&cgroups),
             Leak::Mount(_) | Leak::File(_) => true,
         })
         .map(|leak| leak.to_string())

@@ -20,13 +20,22 @@ pub(crate) fn code<T: Debug>(result: Result<T, Status>) -> Code {
 #[derive(Debug)]
 pub(crate) struct Means {
     isolation: String,
+    cgroups: String,
 }
 
 impl Means {
     pub(crate) async fn of(runtime: &Runtime) -> Self {
+        let mut info = runtime.client.status().await.unwrap().info;
         Self {
-            isolation: runtime.isolation().await.unwrap(),
+            isolation: info.remove("isolation").unwrap_or_default(),
+            cgroups: info.remove("cgroups").unwrap_or_default(),
         }
+    }
+
+    /// Why limits are not applied, if they are not.
+    pub(crate) fn no_limits(&self) -> Option<&str> {
+        let applied = !self.cgroups.contains("not applied") && !self.cgroups.is_empty();
+        (!applied).then_some(self.cgroups.as_str())
     }
 
     /// Why there are no namespaces, if there are none.

@@ -6,6 +6,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::{
     Answer, Keeper,
+    cgroups::Cgroups,
     container::{self, Container, Phase},
     exec::Place,
     forward, own_pid, pod,
@@ -35,7 +36,9 @@ impl Keeper {
                         "the pod is set up already",
                     ));
                 }
+                let cgroup = plan.cgroup.clone();
                 self.pod = Some(pod::set_up(*plan, descriptors)?);
+                self.cgroups = Cgroups::new(cgroup);
                 Ok(Some(Outcome::Setup { pid: own_pid() }))
             }
             Call::Connected { forward } => {
@@ -65,13 +68,20 @@ impl Keeper {
                     ));
                 }
                 let joined = container::joined(&self.containers, &plan)?;
-                let created = Container::create(&plan, pod, joined, number)?;
+                let created = Container::create(&plan, pod, joined, number);
+                let created = created.inspect_err(|_| {
+                    if let Some(cgroup) = &plan.cgroup {
+                        self.cgroups.ended(cgroup.place.clone(), false);
+                    }
+                })?;
                 self.containers.insert(container, created);
                 Ok(None)
             }
             Call::Start { container } => self.container(&container)?.start(number).map(|()| None),
             Call::Signal { container, signal } => {
-                self.container(&container)?.signal(signal);
+                let target = self.container(&container)?;
+                target.killed |= signal == libc::SIGKILL;
+                target.signal(signal);
                 Ok(Some(Outcome::Done))
             }
             Call::Exec { container, plan } => {
@@ -79,6 +89,7 @@ impl Keeper {
                 let place = Place {
                     rung: target.rung,
                     pid: target.pid,
+                    cgroup: target.entrance()?,
                     container,
                 };
                 let users = self.pod.as_ref().and_then(|p| p.user_namespace.as_ref());
@@ -135,6 +146,7 @@ impl Keeper {
             Call::Forget { container } => match self.containers.get_mut(&container) {
                 Some(found) if found.phase != Phase::Exited => {
                     found.forget.push(number);
+                    found.killed = true;
                     found.signal(libc::SIGKILL);
                     Ok(None)
                 }

@@ -22,7 +22,10 @@ use super::{
     step::{Doing as _, Step},
     sys, terminal,
 };
-use crate::launch::{ExecPlan, LaunchPlan, Rung, seccomp::Filter};
+use crate::{
+    cgroup::directory::Entrance,
+    launch::{ExecPlan, LaunchPlan, Rung, seccomp::Filter},
+};
 
 /// The exit status of a process whose program could not be run, as containerd reports it (`StartError`).
 pub(super) const START_ERROR: i32 = 128;
@@ -50,6 +53,10 @@ pub(super) struct Ends {
 /// A container's first process.
 ///
 /// `prepared` tells what [`root::mapped::prepare`] does, for a process in the pod's own user namespace.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "all that a process takes along from its keeper, once"
+)]
 pub(super) fn container(
     plan: &LaunchPlan,
     pod: &Pod,
@@ -57,17 +64,22 @@ pub(super) fn container(
     filter: Option<Filter>,
     ends: Ends,
     barrier: OwnedFd,
+    cgroup: Option<Entrance>,
 ) -> ! {
     let (report, terminal) = take_over(ends);
+    let entered = enter_cgroup(cgroup);
     let host = pod.host_mounts.as_ref();
     let ways = [Some(&report), Some(&barrier), terminal.as_ref()];
     close_others(&[&ways[..], &[host, prepared]].concat());
     let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<process::Ready> {
+        entered?;
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
         if plan.rung != Rung::Process {
             hide()?;
+            // Its root is the cgroup that this process is in by now.
+            unshare(UnshareFlags::NEWCGROUP).doing("make the container's cgroup namespace")?;
         }
         adjust_oom_score(plan.oom_score_adj);
         // Devices and mount points get just the modes they are given.
@@ -108,10 +120,13 @@ pub(super) fn exec(
     mounts: Option<&OwnedFd>,
     filter: Option<Filter>,
     ends: Ends,
+    cgroup: Option<Entrance>,
 ) -> ! {
     let (report, terminal) = take_over(ends);
+    let entered = enter_cgroup(cgroup);
     close_others(&[Some(&report), terminal.as_ref(), mounts]);
     let set_up = || -> Step<process::Ready> {
+        entered?;
         sys::die_with_parent().doing("be ended with the keeper")?;
         rustix::process::setsid().doing("start a session")?;
         hide()?;
@@ -139,6 +154,13 @@ pub(super) fn exec(
         Ok(ready) => fail(report, ready.exec()),
         Err(failure) => fail(report, failure),
     }
+}
+
+fn enter_cgroup(entrance: Option<Entrance>) -> Step {
+    // Into its v2 cgroup this process was born.
+    entrance.map_or(Ok(()), |entrance| {
+        entrance.enter().doing("enter the container's cgroup")
+    })
 }
 
 /// Keeps the container's processes from looking into this one, whose /proc/PID/exe is the runtime's own program.

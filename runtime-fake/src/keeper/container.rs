@@ -30,6 +30,11 @@ use super::{
     terminal,
 };
 use crate::{
+    cgroup::{
+        Place,
+        directory::{self, Entrance},
+        ending,
+    },
     launch::{LaunchPlan, Pids, Rung},
     log::Stream,
 };
@@ -56,6 +61,12 @@ pub(super) struct Container {
     pub(super) exit: Option<Exit>,
     /// The requests that wait for its end, to forget it.
     pub(super) forget: Vec<u64>,
+    /// Its cgroup, until it has ended.
+    pub(super) cgroup: Option<Place>,
+    /// Its other processes may outlive the first one.
+    pub(super) orphans: bool,
+    /// The daemon has asked for its end: nobody else is to blame for that.
+    pub(super) killed: bool,
     report: Option<ReportPipe>,
     barrier: Option<File>,
     input: Input,
@@ -196,13 +207,10 @@ impl Container {
         };
         let (flags, target) = match (plan.rung, &plan.pids) {
             (Rung::Process, _) => (0, None),
-            (_, Pids::Own) => (
-                libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP | libc::CLONE_NEWPID,
-                None,
-            ),
-            (_, Pids::Pod) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, pod.pause),
-            (_, Pids::Target { .. }) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, joined),
-            (_, Pids::Host) => (libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP, None),
+            (_, Pids::Own) => (libc::CLONE_NEWNS | libc::CLONE_NEWPID, None),
+            (_, Pids::Pod) => (libc::CLONE_NEWNS, pod.pause),
+            (_, Pids::Target { .. }) => (libc::CLONE_NEWNS, joined),
+            (_, Pids::Host) => (libc::CLONE_NEWNS, None),
         };
         let filter = process::filter(&plan.process)?;
         let users = pod.user_namespace.as_ref();
@@ -210,16 +218,18 @@ impl Container {
             Some(_) => Some(prepare_outside(plan, pod)?),
             None => None,
         };
+        let entrance = plan.cgroup.as_ref().map(directory::prepare).transpose()?;
         let place = Birthplace {
             pids: target,
             users,
+            cgroup: entrance.as_ref().and_then(Entrance::unified),
         };
         let before = || child::adjust_oom_score(plan.oom_score_adj);
         let pid = match fork_into(place, flags, before)? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
                 let prepared = prepared.as_ref();
-                child::container(plan, pod, prepared, filter, ends, child_barrier)
+                child::container(plan, pod, prepared, filter, ends, child_barrier, entrance)
             }
         };
         Ok(Self {
@@ -231,6 +241,9 @@ impl Container {
             start_error: None,
             exit: None,
             forget: Vec::new(),
+            cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
+            orphans: plan.rung == Rung::Process || plan.pids != Pids::Own,
+            killed: false,
             report: Some(ReportPipe::new(report)),
             barrier: Some(barrier.into()),
             input,
@@ -329,6 +342,12 @@ impl Container {
             .chain(self.output.pipes())
     }
 
+    /// The way into its cgroup, for further processes.
+    pub(super) fn entrance(&self) -> Step<Option<Entrance>> {
+        let entrance = self.cgroup.as_ref().map(directory::entrance).transpose();
+        Ok(entrance?)
+    }
+
     /// Sends a signal to the first process.
     pub(super) fn signal(&self, signal: i32) {
         if self.phase != Phase::Exited {
@@ -339,8 +358,19 @@ impl Container {
 
     /// Takes note of the end of the first process.
     pub(super) fn ended(&mut self, code: i32) -> Exit {
-        // Where it had no process namespace of its own, others of its session may be left.
+        let oom_killed = code == 128 + libc::SIGKILL
+            && !self.killed
+            && self.start_error.is_none()
+            && self
+                .cgroup
+                .as_ref()
+                .and_then(ending::oom_kills)
+                .is_some_and(|kills| kills > 0);
+        // Where it had no process namespace of its own, others may be left: of its session, and wherever they went.
         sys::kill(-self.pid, libc::SIGKILL);
+        if let Some(place) = self.cgroup.as_ref().filter(|_| self.orphans) {
+            ending::kill(place);
+        }
         self.output.finish();
         self.phase = Phase::Exited;
         self.barrier = None;
@@ -355,6 +385,7 @@ impl Container {
             at: Timestamp::now(),
             started: self.started,
             start_error,
+            oom_killed,
         };
         self.exit = Some(exit.clone());
         exit

@@ -91,6 +91,9 @@ impl Keeper {
         let before = container.phase;
         let reported = container.start_error.is_some();
         let exit = container.ended(code);
+        if let Some(place) = container.cgroup.take() {
+            self.cgroups.ended(place, container.orphans);
+        }
         let waiting = std::mem::take(&mut container.forget);
         self.execs.kill_of(id);
         match before {
@@ -167,6 +170,7 @@ impl Keeper {
                 Ok(_) | Err(_) => {}
             }
         }
+        self.cgroups.end(self.connection.is_none());
         if let Some(number) = self.ending {
             self.reply(number, Ok(Outcome::Done));
         }

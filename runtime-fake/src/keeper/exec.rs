@@ -20,7 +20,10 @@ use super::{
     terminal,
     userns::UserNamespace,
 };
-use crate::launch::{ExecPlan, Rung};
+use crate::{
+    cgroup::directory::Entrance,
+    launch::{ExecPlan, Rung},
+};
 
 /// The execs whose process has not ended, by process id.
 #[derive(Default)]
@@ -34,6 +37,8 @@ pub(super) struct Place {
     pub(super) rung: Rung,
     /// Its first process.
     pub(super) pid: i32,
+    /// The way into its cgroup.
+    pub(super) cgroup: Option<Entrance>,
 }
 
 struct Exec {
@@ -76,18 +81,28 @@ impl Execs {
             terminal: child_terminal,
         };
         let filter = process::filter(&plan.process)?;
+        let cgroup = place.cgroup.as_ref().and_then(Entrance::unified);
         // Opened here: inside a user namespace the container's first process may be somebody else's.
         let (birthplace, mounts) = if rung == Rung::Process {
-            (Birthplace::default(), None::<OwnedFd>)
+            let birthplace = Birthplace {
+                cgroup,
+                ..Birthplace::default()
+            };
+            (birthplace, None::<OwnedFd>)
         } else {
             let pids = Some(target);
             let mounts = File::open(format!("/proc/{target}/ns/mnt"));
             let mounts = mounts.doing("find the container's mount namespace")?;
-            (Birthplace { pids, users }, Some(mounts.into()))
+            let birthplace = Birthplace {
+                pids,
+                users,
+                cgroup,
+            };
+            (birthplace, Some(mounts.into()))
         };
         let pid = match fork_into(birthplace, 0, || ())? {
             Fork::Parent(pid) => pid,
-            Fork::Child => child::exec(plan, target, mounts.as_ref(), filter, ends),
+            Fork::Child => child::exec(plan, target, mounts.as_ref(), filter, ends, place.cgroup),
         };
         self.running.insert(
             pid,

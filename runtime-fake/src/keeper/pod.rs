@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read as _},
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -130,7 +130,10 @@ fn set_sysctl(name: &str, value: &str) -> Step {
 }
 
 fn start_pause(users: Option<&UserNamespace>) -> Step<i32> {
-    let place = Birthplace { pids: None, users };
+    let place = Birthplace {
+        users,
+        ..Birthplace::default()
+    };
     match fork_into(place, libc::CLONE_NEWPID, || ())? {
         Fork::Parent(pid) => Ok(pid),
         Fork::Child => {
@@ -149,6 +152,8 @@ pub(super) struct Birthplace<'a> {
     pub(super) pids: Option<i32>,
     /// The user namespace that it is root of; its new namespaces belong to it.
     pub(super) users: Option<&'a UserNamespace>,
+    /// The directory of its v2 cgroup.
+    pub(super) cgroup: Option<BorrowedFd<'a>>,
 }
 
 /// Forks a child into new namespaces (`flags`) at `place`. What has to be done by somebody with the keeper's power, for the
@@ -159,10 +164,15 @@ pub(super) struct Birthplace<'a> {
 pub(super) fn fork_into(place: Birthplace<'_>, flags: i32, before: impl FnOnce()) -> Step<Fork> {
     let what = "start a process in the container";
     if place.pids.is_none() && place.users.is_none() {
-        return sys::fork(flags).doing(what);
+        return sys::fork_inside(flags, place.cgroup).doing(what);
     }
+    // A process in another user namespace has no power over cgroups: there the one that goes is born in it already.
+    let (goes, real) = match place.users {
+        Some(_) => (place.cgroup, None),
+        None => (None, place.cgroup),
+    };
     let (mut reader, mut writer) = io::pipe().doing(what)?;
-    match sys::fork(0).doing(what)? {
+    match sys::fork_inside(0, goes).doing(what)? {
         Fork::Child => {
             drop(reader);
             // Hidden before it is born where others see it.
@@ -171,7 +181,7 @@ pub(super) fn fork_into(place: Birthplace<'_>, flags: i32, before: impl FnOnce()
                 .and_then(|()| place.pids.map_or(Ok(()), pids))
                 .map(|()| before())
                 .and_then(|()| place.users.map_or(Ok(()), UserNamespace::enter))
-                .and_then(|()| sys::fork(flags | libc::CLONE_PARENT).doing(what));
+                .and_then(|()| sys::fork_inside(flags | libc::CLONE_PARENT, real).doing(what));
             let report = match sibling {
                 Ok(Fork::Child) => return Ok(Fork::Child),
                 Ok(Fork::Parent(pid)) => Ok(pid),

@@ -193,6 +193,9 @@ pub(crate) struct Exit {
     /// Why it could not be started, when that is how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_error: Option<String>,
+    /// The kernel killed it because its memory was used up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oom_killed: bool,
 }
 
 /// News from a keeper.

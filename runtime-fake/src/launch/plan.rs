@@ -150,6 +150,7 @@ pub(crate) fn pod(
                 .filter(|port| rung != Rung::Process || port.host_port != port.pod_port)
                 .collect()
         },
+        cgroup: None,
     })
 }
 
@@ -243,6 +244,7 @@ pub(crate) fn container(
         stdin: config.stdin,
         stdin_once: config.stdin_once,
         oom_score_adj: oom.and_then(|adj| i32::try_from(adj.clamp(-1000, 1000)).ok()),
+        cgroup: None,
     })
 }
 

@@ -7,6 +7,10 @@ use jiff::Timestamp;
 
 use super::{Error, Runtime, blocking, io, pods::Pod, shift, survivor, volumes};
 use crate::{
+    cgroup::{
+        DeviceRule,
+        device::{self, DeviceKind},
+    },
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
     image::Rootfs,
@@ -67,7 +71,15 @@ impl Runtime {
             devices: given.devices,
             mounts: given.mounts,
         };
-        let plan = launch::container(&config, &sandbox.config, given)?;
+        let mut plan = launch::container(&config, &sandbox.config, given)?;
+        let resources = config.linux.as_ref().and_then(|l| l.resources.as_ref());
+        let (cgroup, not_applied) = self.cgroups.container(
+            sandbox.cgroup.as_ref(),
+            id.as_str(),
+            &launch::limits(resources)?,
+            rules(&plan).as_deref(),
+        )?;
+        plan.cgroup = cgroup;
         let container = Container {
             id: id.clone(),
             sandbox: sandbox.id.clone(),
@@ -81,6 +93,8 @@ impl Runtime {
             started_at: None,
             user: None,
             exit: None,
+            cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
+            not_applied,
             image_id: image.id,
             image: image.defaults,
             config,
@@ -216,6 +230,18 @@ impl Runtime {
             );
         }
     }
+}
+
+/// The devices that a container may use; none when it may use all.
+fn rules(plan: &LaunchPlan) -> Option<Vec<DeviceRule>> {
+    let more = plan.devices.iter().map(|given| {
+        let kind = match given.node.kind {
+            launch::devices::DeviceKind::Block => DeviceKind::Block,
+            launch::devices::DeviceKind::Character => DeviceKind::Character,
+        };
+        DeviceRule::new(kind, given.node.major, given.node.minor, &given.access)
+    });
+    (!plan.privileged).then(|| device::usual().into_iter().chain(more).collect())
 }
 
 /// An image, ready to run.

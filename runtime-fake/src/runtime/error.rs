@@ -1,7 +1,12 @@
 //! What can go wrong in a call, whatever its cause.
 
 use crate::{
-    image::ImageError, keeper::protocol::Failure, launch::Invalid, net::NetError, store::Refused,
+    cgroup::{Failed, Wrong},
+    image::ImageError,
+    keeper::protocol::Failure,
+    launch::Invalid,
+    net::NetError,
+    store::Refused,
 };
 
 /// Why a call failed. `service/error.rs` chooses the gRPC code.
@@ -34,6 +39,12 @@ pub(crate) enum Error {
     /// The pod's keeper said no.
     #[error(transparent)]
     Keeper(#[from] Failure),
+    /// A limit that is wrong.
+    #[error(transparent)]
+    Limit(#[from] Wrong),
+    /// A cgroup of the kernel's, which said no.
+    #[error(transparent)]
+    Cgroup(#[from] Failed),
     /// A file or process of the daemon's own.
     #[error("failed to {what}")]
     Io {

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -14,6 +15,7 @@ use tokio::{process::Command, sync::mpsc};
 
 use super::{Program, survivor};
 use crate::{
+    cgroup::ending,
     container::ContainerEvent,
     id::{ContainerId, SandboxId},
     keeper::{
@@ -23,6 +25,9 @@ use crate::{
     sandbox::SandboxEvent,
     store::{Change, Store},
 };
+
+/// How long what was killed may take to be gone.
+const LAST: Duration = Duration::from_secs(5);
 
 /// Handles by sandbox.
 pub(crate) struct Pods {
@@ -35,6 +40,8 @@ pub(crate) struct Pod {
     pub(crate) keeper: KeeperClient,
     /// Held by whoever stops or removes the sandbox.
     pub(crate) turn: tokio::sync::Mutex<()>,
+    /// Held by whoever changes limits in it.
+    pub(crate) limits: tokio::sync::Mutex<()>,
 }
 
 impl Pods {
@@ -105,6 +112,7 @@ impl Pods {
         let pod = Arc::new(Pod {
             keeper: KeeperClient::start(stream, told)?,
             turn: tokio::sync::Mutex::default(),
+            limits: tokio::sync::Mutex::default(),
         });
         self.lock().insert(id.clone(), pod.clone());
         tokio::spawn(follow(
@@ -141,7 +149,24 @@ async fn follow(
         }
     }
     pods.forget(&id);
+    destroy_cgroups(&id, &store).await;
     lose(&id, &directory, &store).await;
+}
+
+/// Takes away what is left of a pod's cgroups, and kills what is left in them: its keeper has ended, asked to or not.
+pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
+    let state = store.state();
+    let Some(place) = state.sandboxes.get(id).and_then(|s| s.cgroup.clone()) else {
+        return;
+    };
+    let containers: Vec<String> = state.containers_of(id).map(|c| c.id.to_string()).collect();
+    let gone = super::blocking(move || ending::destroy(&place, &containers, LAST)).await;
+    if !gone {
+        tracing::warn!(
+            sandbox = id.short(),
+            "processes of the pod did not end after SIGKILL: its cgroup is left"
+        );
+    }
 }
 
 /// Takes note that the keeper of the sandbox in `directory` has ended: asked to or not, nothing of the pod runs any more.

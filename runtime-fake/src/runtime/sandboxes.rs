@@ -5,7 +5,11 @@ use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
 use cri::v1::PodSandboxConfig;
 use jiff::Timestamp;
 
-use super::{Error, Runtime, Target, blocking, io, pods::Pod, ports};
+use super::{
+    Error, Runtime, Target, blocking, io,
+    pods::{self, Pod},
+    ports,
+};
 use crate::{
     id::SandboxId,
     keeper::{
@@ -32,13 +36,19 @@ impl Runtime {
         self.config.handlers.get(&runtime_handler)?;
         let id = SandboxId::random();
         let directory = self.sandbox_dir(&id);
-        let plan = launch::pod(
+        let mut plan = launch::pod(
             &config,
             self.config.isolation.rung(),
             directory.clone(),
             self.config.ephemeral,
         )?;
+        let parent = config.linux.as_ref().map_or("", |l| &l.cgroup_parent);
+        let cgroup = self.cgroups.pod(parent, id.as_str())?;
+        plan.cgroup = self
+            .cgroups
+            .pod_plan(cgroup.as_ref(), &launch::pod_limits(&config)?)?;
         let sandbox = Sandbox {
+            cgroup,
             id: id.clone(),
             config,
             runtime_handler,
@@ -166,6 +176,7 @@ impl Runtime {
             // One that hangs, or that this daemon has lost sight of.
             recovery::kill_keeper(&self.sandbox_dir(id)).await;
         }
+        pods::destroy_cgroups(id, &self.store).await;
         // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
         self.store
             .wait(|state| state.containers_of(id).all(|c| c.ended() || !c.visible()))

@@ -17,7 +17,7 @@ use crate::{
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::Invalid(_) => Code::InvalidArgument,
+            Error::Invalid(_) | Error::Limit(_) => Code::InvalidArgument,
             Error::Refused(refused) => refusal(refused),
             Error::Image(error) => image(error),
             Error::Keeper(failure) => match failure.kind {
@@ -35,7 +35,8 @@ impl From<Error> for Status {
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source),
             Error::NoAnswer(_) => Code::Unavailable,
-            Error::Net { .. } => Code::Internal,
+            Error::Cgroup(failed) if failed.is_the_clients() => Code::InvalidArgument,
+            Error::Net { .. } | Error::Cgroup(_) => Code::Internal,
             Error::Cni { source, .. } => cni(source),
             Error::Port(error) => port(error),
         };

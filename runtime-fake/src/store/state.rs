@@ -102,6 +102,7 @@ impl State {
                             &[Told::Created, Told::Started]
                         }
                         (SandboxState::Creating, _) => &[],
+                        (SandboxState::Ready, SandboxState::Ready) => &[],
                         (SandboxState::Ready | SandboxState::NotReady, _) => &[Told::Stopped],
                     };
                     effects
@@ -153,8 +154,9 @@ impl State {
                     return Err(Refused::NoContainer(id.to_string()));
                 };
                 let before = container.state;
+                let limited = matches!(event, ContainerEvent::Limited(..));
                 let told = Arc::make_mut(container).on(event);
-                if container.state != before {
+                if container.state != before || limited {
                     effects.records.push(Record::Container(container.clone()));
                 }
                 effects.news.extend(
@@ -269,6 +271,7 @@ mod tests {
             state: SandboxState::Creating,
             created_at: Timestamp::UNIX_EPOCH,
             addresses: Vec::new(),
+            cgroup: None,
         }
     }
 

@@ -1,0 +1,75 @@
+//! Control groups: what limits a container, counts what it uses, and ends all of it.
+//!
+//! [`hierarchy`] says what a box has, [`limits`] what a client may ask for, [`place`] where a cgroup is and [`plan`] which
+//! files are to be written: all pure. [`observe`] looks at the box, [`directory`] makes cgroups and writes their files,
+//! [`ending`] tells what the kernel killed for want of memory, kills, and takes away.
+//!
+//! A pod's cgroup is the client's (`cgroup_parent`) or `/cribXXXXXXXX/SANDBOX`, by the state directory; a container's is one
+//! below. Keepers make those of containers, since they fork them: a process enters on v1 by itself, through descriptors that
+//! its keeper opened, and on v2 by being born there. Anything else waits for an RCU grace period, 10 ms and more.
+
+pub(crate) mod device;
+pub(crate) mod directory;
+pub(crate) mod ending;
+pub(crate) mod hierarchy;
+pub(crate) mod limits;
+pub(crate) mod observe;
+pub(crate) mod place;
+pub(crate) mod plan;
+mod program;
+
+use std::{fmt, io, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use device::DeviceRule;
+pub(crate) use limits::{Limits, Wrong};
+pub(crate) use observe::Cgroups;
+pub(crate) use place::Place;
+pub(crate) use plan::Write;
+
+/// A container's cgroup: what a keeper makes before it forks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CgroupPlan {
+    /// Where.
+    pub place: Place,
+    /// Its limits, and its devices on v1.
+    pub writes: Vec<Write>,
+    /// Its devices on v2; none when nothing restricts them there.
+    pub devices: Option<Vec<DeviceRule>>,
+}
+
+/// The name of the directory that holds the cgroups of the runtime with this state directory, in every hierarchy.
+#[must_use]
+pub fn name(state_dir: &Path) -> String {
+    crate::net::bridge_name(state_dir)
+}
+
+/// What could not be done to a cgroup.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {what}")]
+pub(crate) struct Failed {
+    /// Completes "failed to …".
+    pub(crate) what: String,
+    /// Why.
+    pub(crate) source: io::Error,
+}
+
+impl Failed {
+    /// Whether it is about what the client asked for, not about the box.
+    pub(crate) fn is_the_clients(&self) -> bool {
+        let codes = [libc::EINVAL, libc::ERANGE, libc::EBUSY, libc::EOPNOTSUPP];
+        self.source
+            .raw_os_error()
+            .is_some_and(|code| codes.contains(&code))
+    }
+
+    fn to(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
+        let what = what.to_string();
+        |source| Self { what, source }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,174 @@
+//! The ends of cgroups: what the kernel killed in them, killing what is left, and taking them away.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Place, hierarchy::Controller};
+
+/// v1 tells nobody when a cgroup has become empty: it is looked at this often.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How often the processes of a cgroup are listed to be killed, where they cannot be killed all at once.
+const ROUNDS: usize = 1000;
+
+/// How many processes of a cgroup the kernel has killed because its memory, or the box's, was used up; none where nobody
+/// counts.
+pub(crate) fn oom_kills(place: &Place) -> Option<u64> {
+    let v2 = place.tree.branch(Controller::Memory)?.v2;
+    let name = if v2 {
+        "memory.events"
+    } else {
+        "memory.oom_control"
+    };
+    let text = fs::read_to_string(place.file(Controller::Memory, name)?).ok()?;
+    counted(&text, "oom_kill")
+}
+
+/// A number of a file of `name number` lines.
+fn counted(text: &str, name: &str) -> Option<u64> {
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .find(|(key, _)| *key == name)?
+        .1
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// Kills everything in a cgroup and below it. The last of it may take a moment to be gone.
+pub(crate) fn kill(place: &Place) {
+    if let Some(unified) = place.unified() {
+        match fs::write(unified.join("cgroup.kill"), "1") {
+            Ok(()) => return,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !unified.exists() => return,
+            // Kernels before 5.14.
+            Err(_) => {}
+        }
+    }
+    let Some(directory) = place.directories().find(|d| d.exists()) else {
+        return;
+    };
+    // What is frozen forks no faster than it is killed.
+    let freezer = place.file(Controller::Freezer, "freezer.state");
+    let freeze = |state: &str| {
+        if let Some(file) = &freezer {
+            // Without it the rounds below have to do.
+            let _ = fs::write(file, state);
+        }
+    };
+    freeze("FROZEN");
+    for _ in 0..ROUNDS {
+        let processes = processes(&directory);
+        for pid in &processes {
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        if processes.is_empty() || freezer.is_some() {
+            break;
+        }
+    }
+    freeze("THAWED");
+}
+
+/// The processes in a cgroup's directory and below it. Those of other process namespaces have no number here.
+fn processes(directory: &Path) -> Vec<Pid> {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    let own = text.lines().filter_map(|line| line.parse().ok());
+    let mut all: Vec<Pid> = own.filter_map(Pid::from_raw).collect();
+    for below in subdirectories(directory) {
+        all.extend(processes(&below));
+    }
+    all
+}
+
+fn subdirectories(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Takes a cgroup away with what its processes have made below it. Says whether it is gone: it has to be empty.
+pub(crate) fn remove(place: &Place) -> bool {
+    // Every one is tried, whatever became of the others.
+    let left = place.directories().filter(|d| !remove_directory(d));
+    left.count() == 0
+}
+
+fn remove_directory(directory: &Path) -> bool {
+    match fs::remove_dir(directory) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(_) => {
+            let below = subdirectories(directory);
+            !below.is_empty()
+                && below.iter().all(|below| remove_directory(below))
+                && fs::remove_dir(directory).is_ok()
+        }
+    }
+}
+
+/// [`remove`], as often as it takes for what was killed to be gone, but no longer than `patience`.
+pub(crate) fn remove_in_time(place: &Place, patience: Duration) -> bool {
+    let mut waited = Duration::ZERO;
+    while !remove(place) {
+        if waited >= patience {
+            return false;
+        }
+        thread::sleep(PAUSE);
+        waited += PAUSE;
+    }
+    true
+}
+
+/// Takes away what was made for a pod's cgroup, as far as nobody else has come to use it.
+pub(crate) fn remove_own(place: &Place) {
+    for directory in place.removed() {
+        let _ = fs::remove_dir(directory);
+    }
+}
+
+/// Takes away the directory of all pods, if this one was the last in it.
+pub(crate) fn remove_parent(pod: &Place) {
+    for (directory, own) in pod.directories().zip(&pod.own) {
+        // A client's own are the client's.
+        if *own == 1
+            && let Some(parent) = directory.parent()
+        {
+            let _ = fs::remove_dir(parent);
+        }
+    }
+}
+
+/// Ends a pod's cgroups whatever is in them: those of `containers`, and its own. Says whether they are gone.
+pub(crate) fn destroy(pod: &Place, containers: &[String], patience: Duration) -> bool {
+    let mut all = true;
+    for container in containers {
+        let place = pod.child(container);
+        if place.directories().any(|d| d.exists()) {
+            kill(&place);
+            all &= remove_in_time(&place, patience);
+        }
+    }
+    remove_own(pod);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_found_by_its_whole_name() {
+        let v1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        let v2 = "low 0\nhigh 0\nmax 12\noom 2\noom_kill 1\noom_group_kill 0\n";
+        assert_eq!(counted(v1, "oom_kill"), Some(3));
+        assert_eq!(counted(v2, "oom_kill"), Some(1));
+        assert_eq!(counted("", "oom_kill"), None);
+    }
+}

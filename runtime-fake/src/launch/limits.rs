@@ -1,0 +1,147 @@
+//! The contract's limits as cgroups take them: pure.
+
+use cri::v1::{LinuxContainerResources, PodSandboxConfig};
+
+use super::Invalid;
+use crate::cgroup::{Limits, Wrong};
+
+impl From<Wrong> for Invalid {
+    fn from(wrong: Wrong) -> Self {
+        Self(wrong.0)
+    }
+}
+
+/// A container's limits, checked.
+pub(crate) fn limits(resources: Option<&LinuxContainerResources>) -> Result<Limits, Invalid> {
+    let Some(resources) = resources else {
+        return Ok(Limits::default());
+    };
+    let pages = resources.hugepage_limits.iter();
+    let limits = Limits {
+        cpu_period: resources.cpu_period,
+        cpu_quota: resources.cpu_quota,
+        cpu_shares: resources.cpu_shares,
+        memory: resources.memory_limit_in_bytes,
+        memory_and_swap: resources.memory_swap_limit_in_bytes,
+        cpus: resources.cpuset_cpus.clone(),
+        mems: resources.cpuset_mems.clone(),
+        hugepages: pages.map(|p| (p.page_size.clone(), p.limit)).collect(),
+        unified: resources.unified.clone().into_iter().collect(),
+    };
+    limits.check()?;
+    Ok(limits)
+}
+
+/// What is in force for a pod as a whole, in a cgroup of the runtime's own: the weight of its processes.
+///
+/// A kubelet sums the limits of those containers that have one (CRI v1, LinuxPodSandboxConfig.resources), so that the sum is
+/// no limit of a pod with a container that has none; it sets the pod's limits in the cgroup that it makes itself and
+/// names as `cgroup_parent`.
+pub(crate) fn pod_limits(config: &PodSandboxConfig) -> Result<Limits, Invalid> {
+    let linux = config.linux.as_ref();
+    let resources = limits(linux.and_then(|l| l.resources.as_ref()))?;
+    let overhead = limits(linux.and_then(|l| l.overhead.as_ref()))?;
+    Ok(Limits {
+        cpu_shares: resources.cpu_shares.saturating_add(overhead.cpu_shares),
+        ..Limits::default()
+    })
+}
+
+/// The resources of a container or a pod after an update: what that leaves out stays.
+pub(crate) fn updated(
+    old: Option<&LinuxContainerResources>,
+    update: &LinuxContainerResources,
+) -> LinuxContainerResources {
+    let mut new = old.cloned().unwrap_or_default();
+    let number = |old: &mut i64, new: i64| {
+        if new != 0 {
+            *old = new;
+        }
+    };
+    number(&mut new.cpu_period, update.cpu_period);
+    number(&mut new.cpu_quota, update.cpu_quota);
+    number(&mut new.cpu_shares, update.cpu_shares);
+    number(&mut new.memory_limit_in_bytes, update.memory_limit_in_bytes);
+    number(
+        &mut new.memory_swap_limit_in_bytes,
+        update.memory_swap_limit_in_bytes,
+    );
+    number(&mut new.oom_score_adj, update.oom_score_adj);
+    let text = |old: &mut String, new: &str| {
+        if !new.is_empty() {
+            new.clone_into(old);
+        }
+    };
+    text(&mut new.cpuset_cpus, &update.cpuset_cpus);
+    text(&mut new.cpuset_mems, &update.cpuset_mems);
+    for page in &update.hugepage_limits {
+        new.hugepage_limits
+            .retain(|old| old.page_size != page.page_size);
+        new.hugepage_limits.push(page.clone());
+    }
+    new.unified.extend(update.unified.clone());
+    new
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use cri::v1::{HugepageLimit, LinuxPodSandboxConfig};
+
+    use super::*;
+
+    #[test]
+    fn an_update_leaves_what_it_does_not_name() {
+        let page = |size: &str, limit| HugepageLimit {
+            page_size: size.to_owned(),
+            limit,
+        };
+        let old = LinuxContainerResources {
+            cpu_shares: 512,
+            memory_limit_in_bytes: 64 << 20,
+            cpuset_cpus: "0".into(),
+            hugepage_limits: vec![page("2MB", 0), page("1GB", 1)],
+            ..Default::default()
+        };
+        let update = LinuxContainerResources {
+            memory_limit_in_bytes: 32 << 20,
+            hugepage_limits: vec![page("2MB", 7)],
+            ..Default::default()
+        };
+        let new = updated(Some(&old), &update);
+        assert_eq!((new.cpu_shares, &*new.cpuset_cpus), (512, "0"));
+        assert_eq!(new.memory_limit_in_bytes, 32 << 20);
+        assert_eq!(new.hugepage_limits, [page("1GB", 1), page("2MB", 7)]);
+        assert_eq!(updated(Some(&old), &Default::default()), old);
+        assert_eq!(updated(None, &update), update);
+    }
+
+    #[test]
+    fn a_pod_has_the_weight_of_all_in_it_and_no_limit() {
+        let shares = |cpu_shares| {
+            Some(LinuxContainerResources {
+                cpu_shares,
+                memory_limit_in_bytes: 64 << 20,
+                cpu_quota: 1000,
+                ..Default::default()
+            })
+        };
+        let config = PodSandboxConfig {
+            linux: Some(LinuxPodSandboxConfig {
+                resources: shares(512),
+                overhead: shares(10),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let expected = Limits {
+            cpu_shares: 522,
+            ..Limits::default()
+        };
+        assert_eq!(pod_limits(&config).unwrap(), expected);
+        assert_eq!(
+            pod_limits(&PodSandboxConfig::default()).unwrap(),
+            Limits::default()
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! Measuring containers and pods: what the keepers know of processes, then what the kernel has counted.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{Runtime, blocking};
+use crate::{
+    container::{Container, ContainerState},
+    keeper::protocol::{Call, Outcome},
+    sandbox::Sandbox,
+    stats::{self, Disk, Usage, usage::Network},
+};
+
+/// How long a keeper may take to say which processes it has: one that is stopped says nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A container's measurements.
+pub(crate) struct MeasuredContainer {
+    pub(crate) container: Arc<Container>,
+    /// None of one that has ended.
+    pub(crate) usage: Option<Usage>,
+    /// Billionths of a processor since the measurement before.
+    pub(crate) nano_cores: Option<u64>,
+    /// Its writable layer, where that is on a disk.
+    pub(crate) layer: Option<(PathBuf, Disk)>,
+}
+
+/// A pod's measurements.
+pub(crate) struct MeasuredPod {
+    pub(crate) sandbox: Arc<Sandbox>,
+    /// Of its cgroup; none without one.
+    pub(crate) usage: Option<Usage>,
+    pub(crate) nano_cores: Option<u64>,
+    /// Its interfaces; none in the host's network.
+    pub(crate) network: Network,
+    pub(crate) containers: Vec<MeasuredContainer>,
+    pub(crate) at: Timestamp,
+}
+
+/// The processes that a keeper knows: its own, and the first ones of containers.
+#[derive(Default)]
+struct Processes {
+    keeper: Option<i32>,
+    first: HashMap<String, i32>,
+}
+
+impl Runtime {
+    /// Measures pods with those of their containers that `wanted` picks.
+    pub(crate) async fn measure(
+        &self,
+        sandboxes: Vec<Arc<Sandbox>>,
+        wanted: impl Fn(&Container) -> bool,
+    ) -> Vec<MeasuredPod> {
+        let state = self.store.state();
+        self.rates.keep(|id| {
+            state.containers.keys().any(|known| known.as_str() == id)
+                || state.sandboxes.keys().any(|known| known.as_str() == id)
+        });
+        let mut measured = Vec::with_capacity(sandboxes.len());
+        for sandbox in sandboxes {
+            let containers: Vec<_> = state
+                .containers_of(&sandbox.id)
+                .filter(|c| c.visible() && wanted(c))
+                .cloned()
+                .collect();
+            let processes = self.processes(&sandbox).await;
+            let runtime = self.clone();
+            measured.push(blocking(move || runtime.look(sandbox, containers, &processes)).await);
+        }
+        measured
+    }
+
+    async fn processes(&self, sandbox: &Sandbox) -> Processes {
+        let Some(pod) = self.pods.get(&sandbox.id) else {
+            return Processes::default();
+        };
+        match tokio::time::timeout(PATIENCE, pod.keeper.call(Call::State)).await {
+            Ok(Ok(Outcome::State { pid, containers })) => Processes {
+                keeper: Some(pid),
+                first: containers
+                    .into_iter()
+                    .filter(|c| c.pid > 0)
+                    .map(|c| (c.container, c.pid))
+                    .collect(),
+            },
+            _ => Processes::default(),
+        }
+    }
+
+    fn look(
+        &self,
+        sandbox: Arc<Sandbox>,
+        containers: Vec<Arc<Container>>,
+        processes: &Processes,
+    ) -> MeasuredPod {
+        let containers = containers
+            .into_iter()
+            .map(|container| self.look_at_container(container, processes))
+            .collect();
+        let usage = processes
+            .keeper
+            .and(sandbox.cgroup.as_ref())
+            .map(|place| stats::usage(Some(place), processes.keeper));
+        let network = match processes.keeper {
+            Some(keeper) if !sandbox.addresses.is_empty() => stats::traffic(keeper),
+            _ => Network::default(),
+        };
+        MeasuredPod {
+            nano_cores: self.rate(sandbox.id.as_str(), usage.as_ref()),
+            usage,
+            network,
+            containers,
+            at: Timestamp::now(),
+            sandbox,
+        }
+    }
+
+    fn look_at_container(
+        &self,
+        container: Arc<Container>,
+        processes: &Processes,
+    ) -> MeasuredContainer {
+        let alive = matches!(
+            container.state,
+            ContainerState::Created | ContainerState::Running
+        );
+        let first = processes.first.get(container.id.as_str()).copied();
+        let usage = alive.then(|| stats::usage(container.cgroup.as_ref(), first));
+        let directory = self.container_dir(&container.sandbox, &container.id);
+        let layer = stats::layer(&directory).map(|layer| {
+            let disk = stats::of_layer(&layer);
+            (layer, disk)
+        });
+        MeasuredContainer {
+            nano_cores: self.rate(container.id.as_str(), usage.as_ref()),
+            usage,
+            layer,
+            container,
+        }
+    }
+
+    fn rate(&self, id: &str, usage: Option<&Usage>) -> Option<u64> {
+        self.rates.nano_cores(id, usage?.cpu.total?)
+    }
+}

@@ -1,0 +1,95 @@
+//! Limits of what runs, changed.
+
+use cri::v1::LinuxContainerResources;
+
+use super::{Error, Runtime, blocking, containers::wrong_state};
+use crate::{
+    cgroup::{directory, plan},
+    container::{ContainerEvent, ContainerState},
+    launch,
+    sandbox::{SandboxEvent, SandboxState},
+    store::{Change, Refused},
+};
+
+impl Runtime {
+    /// Changes a container's limits, before its start or after: all that `update` names, or, if one is refused, none.
+    pub(crate) async fn update_container(
+        &self,
+        id: &str,
+        update: LinuxContainerResources,
+    ) -> Result<(), Error> {
+        const WANTED: &str = "only a container that has not ended can be given other limits";
+        let (container, pod) = self.container_and_pod(id, WANTED)?;
+        // One after the other: the second is to find what the first has left.
+        let _turn = pod.limits.lock().await;
+        let container = self.store.state().container(container.id.as_str())?.clone();
+        match container.state {
+            ContainerState::Created | ContainerState::Running => {}
+            ContainerState::Creating | ContainerState::Exited | ContainerState::Lost => {
+                return Err(wrong_state(&container, WANTED));
+            }
+        }
+        let linux = container.config.linux.as_ref();
+        let resources = launch::updated(linux.and_then(|l| l.resources.as_ref()), &update);
+        let limits = launch::limits(Some(&resources))?;
+        let place = container.cgroup.clone();
+        let not_applied = blocking(move || -> Result<_, Error> {
+            let Some(place) = place else {
+                return Ok(plan::writes(
+                    &limits,
+                    &Default::default(),
+                    &Default::default(),
+                )?);
+            };
+            let now = directory::now(&place, limits.memory);
+            let writes = plan::writes(&limits, &place.tree, &now)?;
+            directory::change(&place, &writes.list)?;
+            Ok(writes)
+        })
+        .await?
+        .not_applied;
+        let event = ContainerEvent::Limited(Box::new(resources), not_applied);
+        let change = Change::Container(container.id.clone(), event);
+        Ok(self.store.apply(change).await?)
+    }
+
+    /// Changes what is known of a pod's resources, and the weight of its cgroup where that is the runtime's own.
+    pub(crate) async fn update_sandbox(
+        &self,
+        id: &str,
+        resources: Option<LinuxContainerResources>,
+        overhead: Option<LinuxContainerResources>,
+    ) -> Result<(), Error> {
+        let sandbox = self.store.state().sandbox(id)?.clone();
+        let not_ready = || Refused::SandboxNotReady {
+            id: sandbox.id.clone(),
+            wanted: "a change of resources",
+        };
+        let pod = self.pods.get(&sandbox.id).ok_or_else(not_ready)?;
+        let _turn = pod.limits.lock().await;
+        let sandbox = self.store.state().sandbox(sandbox.id.as_str())?.clone();
+        if sandbox.state != SandboxState::Ready {
+            return Err(not_ready().into());
+        }
+        let mut config = sandbox.config.clone();
+        let linux = config.linux.get_or_insert_default();
+        if let Some(update) = &resources {
+            linux.resources = Some(launch::updated(linux.resources.as_ref(), update));
+        }
+        if let Some(update) = &overhead {
+            linux.overhead = Some(launch::updated(linux.overhead.as_ref(), update));
+        }
+        let (resources, overhead) = (linux.resources.clone(), linux.overhead.clone());
+        let limits = launch::pod_limits(&config)?;
+        if let Some(plan) = self.cgroups.pod_plan(sandbox.cgroup.as_ref(), &limits)? {
+            blocking(move || {
+                directory::make(&plan.place)?;
+                directory::change(&plan.place, &plan.writes)
+            })
+            .await?;
+        }
+        let event = SandboxEvent::Resources(Box::new((resources, overhead)));
+        let change = Change::Sandbox(sandbox.id.clone(), event);
+        Ok(self.store.apply(change).await?)
+    }
+}

@@ -1,0 +1,59 @@
+//! What the runtime says of itself.
+
+use cri::v1;
+
+use super::network;
+use crate::{host, isolation::Isolation, runtime::Runtime};
+
+/// Its conditions, its handlers and what they can do; when `verbose`, where and how it runs.
+pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusResponse {
+    let condition = |kind: &str, status, reason: &str, message: String| v1::RuntimeCondition {
+        r#type: kind.to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message,
+    };
+    let isolation = runtime.config.isolation;
+    let namespaces = isolation != Isolation::Process;
+    // Inside a user namespace there are some too, for ids that it has; those that a kubelet gives out are not among them.
+    let user_namespaces = isolation == Isolation::Root && host::maps_images();
+    let handler = |name: &str| v1::RuntimeHandler {
+        name: name.to_owned(),
+        features: Some(v1::RuntimeHandlerFeatures {
+            recursive_read_only_mounts: namespaces,
+            user_namespaces,
+        }),
+    };
+    let mut info = std::collections::HashMap::new();
+    if verbose {
+        info.insert("isolation".to_owned(), isolation.to_string());
+        info.insert("cgroups".to_owned(), runtime.cgroups.describe());
+        info.insert(
+            "stateDirectory".to_owned(),
+            runtime.config.state_dir.display().to_string(),
+        );
+    }
+    v1::StatusResponse {
+        status: Some(v1::RuntimeStatus {
+            conditions: vec![
+                condition(
+                    "RuntimeReady",
+                    true,
+                    "Isolation",
+                    match runtime.cgroups.lack() {
+                        None => format!("isolation: {isolation}"),
+                        Some(lack) => format!("isolation: {isolation}; {lack}"),
+                    },
+                ),
+                network::condition(runtime).await,
+            ],
+        }),
+        info,
+        runtime_handlers: runtime.config.handlers.names().map(handler).collect(),
+        features: Some(v1::RuntimeFeatures {
+            supplemental_groups_policy: true,
+            mount_options: namespaces,
+            user_namespaces_host_network: user_namespaces,
+        }),
+    }
+}

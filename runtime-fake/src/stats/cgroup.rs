@@ -1,0 +1,226 @@
+//! What a cgroup counts, on either version.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use super::{
+    parse::{self, keyed, limit, number},
+    usage::{Cpu, HugePages, Io, Memory, Tasks, Usage},
+};
+use crate::cgroup::{Place, hierarchy::Controller};
+
+/// Nanoseconds of a tick of `cpuacct.stat`: the kernel tells user space of 100 a second, whatever it uses itself.
+pub(super) const TICK: u64 = 10_000_000;
+
+/// The files of one controller in one cgroup.
+struct Files {
+    directory: PathBuf,
+    v2: bool,
+}
+
+impl Files {
+    fn of(place: &Place, controller: Controller) -> Option<Self> {
+        let branch = place.tree.branch(controller)?;
+        Some(Self {
+            directory: place.directory(branch),
+            v2: branch.v2,
+        })
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.directory.join(name)).unwrap_or_default()
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        number(&self.text(name))
+    }
+
+    fn limit(&self, name: &str) -> Option<u64> {
+        limit(&self.text(name))
+    }
+}
+
+/// The processes in it, those in cgroups below it included.
+pub(super) fn processes(place: &Place) -> Vec<i32> {
+    let mut found = Vec::new();
+    // Every hierarchy has all of them; the first that answers is enough.
+    for directory in place.directories() {
+        below(&directory, &mut found);
+        if !found.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+fn below(directory: &std::path::Path, found: &mut Vec<i32>) {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            below(&entry.path(), found);
+        }
+    }
+}
+
+/// All that it counts, apart from what processes hold.
+pub(super) fn usage(place: &Place) -> Usage {
+    let pressure = |name: &str| {
+        let directory = place.unified()?;
+        parse::pressure(&fs::read_to_string(directory.join(name)).ok()?)
+    };
+    let mut usage = Usage {
+        cpu: cpu(place),
+        memory: memory(place).unwrap_or_default(),
+        io: io(place).unwrap_or_default(),
+        tasks: Tasks {
+            threads_max: Files::of(place, Controller::Pids).and_then(|f| f.limit("pids.max")),
+            ..Tasks::default()
+        },
+        huge_pages: huge_pages(place).unwrap_or_default(),
+    };
+    usage.cpu.pressure = pressure("cpu.pressure");
+    usage.memory.pressure = pressure("memory.pressure");
+    usage.io.pressure = pressure("io.pressure");
+    usage
+}
+
+fn cpu(place: &Place) -> Cpu {
+    let quota = Files::of(place, Controller::Cpu);
+    let stat = quota
+        .as_ref()
+        .map(|f| f.text("cpu.stat"))
+        .unwrap_or_default();
+    let mut cpu = Cpu {
+        periods: keyed(&stat, "nr_periods"),
+        throttled_periods: keyed(&stat, "nr_throttled"),
+        ..Cpu::default()
+    };
+    if quota.is_some_and(|f| f.v2) {
+        let microseconds = |key| keyed(&stat, key).map(|n| n.saturating_mul(1000));
+        cpu.total = microseconds("usage_usec");
+        cpu.user = microseconds("user_usec");
+        cpu.system = microseconds("system_usec");
+        cpu.throttled = microseconds("throttled_usec");
+        // Without a quota the kernel leaves these lines out.
+        cpu.periods = cpu.periods.or(cpu.total.and(Some(0)));
+        cpu.throttled_periods = cpu.throttled_periods.or(cpu.total.and(Some(0)));
+        cpu.throttled = cpu.throttled.or(cpu.total.and(Some(0)));
+        return cpu;
+    }
+    cpu.throttled = keyed(&stat, "throttled_time");
+    if let Some(files) = Files::of(place, Controller::Cpuacct) {
+        let stat = files.text("cpuacct.stat");
+        let ticks = |key| keyed(&stat, key).map(|n| n.saturating_mul(TICK));
+        cpu.total = files.number("cpuacct.usage");
+        cpu.user = ticks("user");
+        cpu.system = ticks("system");
+    }
+    cpu
+}
+
+fn memory(place: &Place) -> Option<Memory> {
+    let files = Files::of(place, Controller::Memory)?;
+    let stat = files.text("memory.stat");
+    let of = |key| keyed(&stat, key);
+    Some(if files.v2 {
+        let events = files.text("memory.events");
+        Memory {
+            usage: files.number("memory.current"),
+            max_usage: files.number("memory.peak"),
+            inactive_file: of("inactive_file"),
+            rss: of("anon"),
+            cache: of("file"),
+            mapped_file: of("file_mapped"),
+            kernel: of("kernel"),
+            swap: files.number("memory.swap.current").or(Some(0)),
+            failures: keyed(&events, "max"),
+            faults: of("pgfault"),
+            major_faults: of("pgmajfault"),
+            oom_kills: keyed(&events, "oom_kill"),
+            limit: files.limit("memory.max"),
+            reservation: files.limit("memory.low").filter(|low| *low > 0),
+            swap_limit: files.limit("memory.swap.max"),
+            pressure: None,
+        }
+    } else {
+        let limit = files.limit("memory.limit_in_bytes");
+        let with_swap = files.limit("memory.memsw.limit_in_bytes");
+        Memory {
+            usage: files.number("memory.usage_in_bytes"),
+            max_usage: files.number("memory.max_usage_in_bytes"),
+            inactive_file: of("total_inactive_file"),
+            rss: of("total_rss"),
+            cache: of("total_cache"),
+            mapped_file: of("total_mapped_file"),
+            kernel: files.number("memory.kmem.usage_in_bytes"),
+            swap: of("total_swap").or(Some(0)),
+            failures: files.number("memory.failcnt"),
+            faults: of("total_pgfault"),
+            major_faults: of("total_pgmajfault"),
+            oom_kills: keyed(&files.text("memory.oom_control"), "oom_kill"),
+            limit,
+            reservation: files.limit("memory.soft_limit_in_bytes"),
+            // Version 1 limits memory and swap together.
+            swap_limit: with_swap
+                .zip(limit)
+                .map(|(both, memory)| both.saturating_sub(memory)),
+            pressure: None,
+        }
+    })
+}
+
+fn io(place: &Place) -> Option<Io> {
+    let files = Files::of(place, Controller::Blkio)?;
+    let devices = if files.v2 {
+        parse::io_stat(&files.text("io.stat"))
+    } else {
+        parse::blkio(
+            &files.text("blkio.throttle.io_service_bytes_recursive"),
+            &files.text("blkio.throttle.io_serviced_recursive"),
+        )
+    };
+    Some(Io {
+        devices,
+        pressure: None,
+    })
+}
+
+fn huge_pages(place: &Place) -> Option<BTreeMap<String, HugePages>> {
+    let files = Files::of(place, Controller::Hugetlb)?;
+    let (now, most) = if files.v2 {
+        ("current", None)
+    } else {
+        ("usage_in_bytes", Some("max_usage_in_bytes"))
+    };
+    let names = fs::read_dir(&files.directory).ok()?.flatten();
+    let sizes = names.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let size = name
+            .strip_prefix("hugetlb.")?
+            .strip_suffix(now)?
+            .strip_suffix('.')?;
+        (!size.contains('.')).then(|| size.to_owned())
+    });
+    Some(
+        sizes
+            .map(|size| {
+                let value = |name: &str| files.number(&format!("hugetlb.{size}.{name}"));
+                let pages = HugePages {
+                    now: value(now),
+                    most: most.and_then(value),
+                };
+                // `2MB` of a file's name is `2Mi` of Kubernetes.
+                (
+                    size.replace('B', "")
+                        .replace('K', "Ki")
+                        .replace('M', "Mi")
+                        .replace('G', "Gi"),
+                    pages,
+                )
+            })
+            .collect(),
+    )
+}

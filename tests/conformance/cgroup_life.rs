@@ -1,0 +1,313 @@
+//! Where cgroups are made, who ends with them, and that none outlives its pod, whoever is killed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use cri::v1::{LinuxContainerResources, NamespaceMode};
+use harness::leak::Leak;
+use harness::{PATIENCE, Pod, Runtime, eventually, fixture, witness, witness::Witness};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, code, logged, skip_if, trimmed};
+
+/// A container with a mark that is found from outside, in the shell's own environment too.
+fn marked(pod: &Pod, name: &str, script: &str) -> (cri::v1::ContainerConfig, String) {
+    let mark = fixture::unique("mark");
+    let mut config = pod.script(name, script);
+    config.envs.push(cri::v1::KeyValue {
+        key: "CRIB_TEST_MARK".to_owned(),
+        value: mark.clone().into(),
+    });
+    (config, format!("CRIB_TEST_MARK={mark}"))
+}
+
+async fn running(mark: &str, count: usize) -> Vec<Witness> {
+    eventually(PATIENCE, "the container's processes", || async {
+        let found = witness::marked(mark);
+        if found.len() == count {
+            Ok(found)
+        } else {
+            Err(found)
+        }
+    })
+    .await
+}
+
+/// The directories of the roots of all hierarchies with this path below.
+fn everywhere(path: &str) -> Vec<PathBuf> {
+    let roots = witness::cgroup_directories().into_iter();
+    roots
+        .map(|root| root.join(path))
+        .filter(|at| at.exists())
+        .collect()
+}
+
+/// The cgroups of pods, without the directory that the daemon keeps for them.
+fn left(runtime: &Runtime) -> Vec<String> {
+    let name = runtime_fake::cgroup::name(&runtime.state_dir());
+    let all = runtime.leaks().cgroups().into_iter();
+    all.filter(|leak| !matches!(leak, Leak::Cgroup(path) if path.ends_with(&name)))
+        .map(|leak| leak.to_string())
+        .collect()
+}
+
+async fn none_left(runtime: &Runtime) {
+    eventually(PATIENCE, "the cgroups to be gone", || async {
+        let left = left(runtime);
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pods_cgroups_are_its_clients() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_pods_cgroups_are_its_clients",
+        Means::of(&runtime).await.no_limits()
+    );
+    let name = fixture::unique("crib-test");
+    let mut config = runtime.sandbox("p");
+    let parent = format!("/{name}/burstable/pod1");
+    config.linux.get_or_insert_default().cgroup_parent = parent.clone();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let (config, mark) = marked(&pod, "c", "while :; do sleep 1000 & wait $!; done");
+    let id = pod.start(config).await.unwrap();
+    for (controllers, at) in running(&mark, 2).await[0].cgroups() {
+        let inside = at.ends_with(format!("{}/{id}", &parent[1..]));
+        // Hierarchies without a use are left alone.
+        let used = !["name=systemd", "freezer"].contains(&&*controllers);
+        assert_eq!(inside, used, "{controllers}: {}", at.display());
+    }
+    // One that is there already stays as it is.
+    let mut config = runtime.sandbox("q");
+    config.linux.get_or_insert_default().cgroup_parent = format!("{name}/burstable");
+    let other = Pod::run(&runtime.client, config).await.unwrap();
+    other.start(fixture::forever("c")).await.unwrap();
+    runtime.client.remove_pod(&other.id).await.unwrap();
+    assert!(!everywhere(&parent[1..]).is_empty());
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert_eq!(everywhere(&name), Vec::<PathBuf>::new());
+}
+
+#[rstest]
+#[case::slice("kubepods-burstable.slice", "a slice of systemd")]
+#[case::out("/a/../../b", "without ..")]
+#[case::root("/", "is not a path")]
+#[tokio::test]
+async fn a_parent_that_is_no_path_is_refused(#[case] parent: &str, #[case] complaint: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    config.linux.get_or_insert_default().cgroup_parent = parent.to_owned();
+    let refused = Pod::run(&runtime.client, config).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains(complaint), "{refused}");
+}
+
+/// In the pod's or the host's process namespace nothing of the kernel's ends them.
+#[rstest]
+#[case::pod(NamespaceMode::Pod)]
+#[case::host(NamespaceMode::Node)]
+#[tokio::test]
+async fn what_a_container_leaves_ends_with_it(#[case] mode: NamespaceMode) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "what_a_container_leaves",
+        Means::of(&runtime).await.no_limits()
+    );
+    let mut config = runtime.sandbox("p");
+    fixture::pod_namespaces(&mut config).pid = mode.into();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let script = "setsid sh -c '(sleep 1000 &); (setsid sleep 1000 &); sleep 1000' & \
+                  setsid sleep 1000 & echo ready; read nothing";
+    let (mut config, mark) = marked(&pod, "c", script);
+    config.stdin = true;
+    fixture::security(&mut config)
+        .namespace_options
+        .get_or_insert_default()
+        .pid = mode.into();
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    running(&mark, 6).await;
+    runtime.client.stop(&id, 0).await.unwrap();
+    assert_eq!(witness::marked(&mark), []);
+    // The others of the pod go on.
+    assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
+}
+
+/// A keeper's own children end with it. Theirs, in the host's process namespace, would not.
+#[rstest]
+#[tokio::test]
+async fn what_a_killed_keeper_leaves_is_ended(#[values(true, false)] daemon_lives: bool) {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    skip_if!(
+        "what_a_killed_keeper_leaves",
+        Means::of(&runtime).await.no_limits()
+    );
+    let mut config = runtime.sandbox("p");
+    fixture::pod_namespaces(&mut config).pid = NamespaceMode::Node.into();
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let script = "setsid sh -c '(sleep 1000 &); sleep 1000' & echo ready; wait";
+    let (mut config, mark) = marked(&pod, "c", script);
+    fixture::security(&mut config)
+        .namespace_options
+        .get_or_insert_default()
+        .pid = NamespaceMode::Node.into();
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    running(&mark, 4).await;
+    let keeper = keeper(&runtime, &pod);
+    if !daemon_lives {
+        runtime.kill9().await;
+    }
+    kill(Pid::from_raw(keeper), Signal::SIGKILL).unwrap();
+    if !daemon_lives {
+        runtime.restart().await.unwrap();
+    }
+    eventually(PATIENCE, "all to be gone", || async {
+        let found = witness::marked(&mark);
+        if found.is_empty() { Ok(()) } else { Err(found) }
+    })
+    .await;
+    none_left(&runtime).await;
+    let again = Pod {
+        client: runtime.client.clone(),
+        ..pod
+    };
+    again.ended(&id).await.unwrap();
+}
+
+fn keeper(runtime: &Runtime, pod: &Pod) -> i32 {
+    let directory = runtime.state_dir().join("sandboxes").join(&pod.id);
+    let pid = fs::read_to_string(directory.join("keeper.pid")).unwrap();
+    trimmed(&pid).parse().unwrap()
+}
+
+/// Thirty times the daemon is killed at another point of pods that come and go, and every other time a keeper too.
+#[tokio::test]
+async fn no_cgroup_outlives_thirty_kills() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    skip_if!(
+        "no_cgroup_outlives_thirty_kills",
+        Means::of(&runtime).await.no_limits()
+    );
+    for round in 0..30u64 {
+        let lives = (0..3).map(|number| {
+            let (client, config) = (
+                runtime.client.clone(),
+                runtime.sandbox(&format!("pod-{round}-{number}")),
+            );
+            tokio::spawn(async move {
+                // Any call may find the daemon gone.
+                while let Ok(pod) = Pod::run(&client, config.clone()).await {
+                    if pod.start(fixture::forever("a")).await.is_err()
+                        || pod.create(fixture::forever("b")).await.is_err()
+                        || client.remove_pod(&pod.id).await.is_err()
+                    {
+                        break;
+                    }
+                }
+            })
+        });
+        let lives: Vec<_> = lives.collect();
+        tokio::time::sleep(std::time::Duration::from_millis(round * 7 % 60)).await;
+        let keepers: Vec<i32> = fs::read_dir(runtime.state_dir().join("sandboxes"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| fs::read_to_string(entry.path().join("keeper.pid")).ok())
+            .filter_map(|pid| pid.trim().parse().ok())
+            .collect();
+        runtime.kill9().await;
+        if round % 2 == 0
+            && let Some(pid) = keepers.first()
+            && (Witness { pid: *pid }).status("Name").as_deref() == Some("crib-keeper")
+        {
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+        for life in lives {
+            life.await.unwrap();
+        }
+        runtime.restart().await.unwrap();
+        for pod in runtime.client.pods(Default::default()).await.unwrap() {
+            runtime.client.remove_pod(&pod.id).await.unwrap();
+        }
+        none_left(&runtime).await;
+    }
+    let processes: Vec<_> = runtime.leaks().processes();
+    assert_eq!(processes.len(), 1, "only the daemon: {processes:?}");
+}
+
+/// A node can be made of any device, but only those in `/dev` can be used.
+#[tokio::test]
+async fn devices_that_nobody_gave_cannot_be_used() {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("devices_that_nobody_gave", means.no_host_mounts());
+    let pod = runtime.pod("p").await.unwrap();
+    // Character device 1:11 is the kernel's log, which root may read wherever it is allowed to.
+    let script = "mknod /dev/mine c 1 11 && (head -c 1 /dev/mine) 2>&1 | tail -1; \
+                  head -c 1 /dev/zero | wc -c; echo x > /dev/null && echo written";
+    let lines = pod.output(pod.script("c", script)).await.unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    assert!(lines[0].contains("Operation not permitted"), "{lines:?}");
+    assert_eq!(lines[1..], ["1", "written"]);
+}
+
+#[tokio::test]
+async fn limits_that_nobody_can_apply_are_told_of() {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!(
+        "limits_that_nobody_can_apply",
+        means
+            .no_limits()
+            .is_none()
+            .then_some("this box applies limits")
+    );
+    let status = runtime.client.status().await.unwrap();
+    let conditions = status.status.unwrap().conditions;
+    let message = &conditions
+        .iter()
+        .find(|c| c.r#type == "RuntimeReady")
+        .unwrap()
+        .message;
+    assert!(message.contains("are not applied"), "{message}");
+    assert!(runtime.log().contains("not applied"), "{}", runtime.log());
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    let wished = LinuxContainerResources {
+        memory_limit_in_bytes: 64 << 20,
+        cpu_shares: 100,
+        ..Default::default()
+    };
+    config.linux.get_or_insert_default().resources = Some(wished.clone());
+    let id = pod.start(config).await.unwrap();
+    let request = cri::v1::ContainerStatusRequest {
+        container_id: id.clone(),
+        verbose: true,
+    };
+    let mut calls = runtime.client.runtime.clone();
+    let info = calls
+        .container_status(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .info;
+    assert!(info["info"].contains("memory_limit_in_bytes: "), "{info:?}");
+    let late = cri::v1::UpdateContainerResourcesRequest {
+        container_id: id.clone(),
+        linux: Some(LinuxContainerResources {
+            cpu_quota: -7,
+            ..wished
+        }),
+        ..Default::default()
+    };
+    assert_eq!(
+        code(calls.update_container_resources(late).await),
+        Code::InvalidArgument
+    );
+}

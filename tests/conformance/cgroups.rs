@@ -1,0 +1,407 @@
+//! Control groups: limits, what they kill, and that nothing of them is left.
+
+use std::collections::HashMap;
+
+use cri::v1::{
+    ContainerConfig, ContainerState, ContainerStatus, HugepageLimit, KeyValue,
+    LinuxContainerResources, UpdateContainerResourcesRequest, UpdatePodSandboxResourcesRequest,
+};
+use harness::{Client, PATIENCE, Pod, Runtime, eventually, fixture, witness, witness::Witness};
+use rstest::rstest;
+use tonic::{Code, Status};
+
+use crate::support::{Means, code, logged, skip_if, trimmed};
+
+const MIB: i64 = 1 << 20;
+
+fn with(mut config: ContainerConfig, resources: LinuxContainerResources) -> ContainerConfig {
+    config.linux.get_or_insert_default().resources = Some(resources);
+    config
+}
+
+fn memory(limit: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        memory_limit_in_bytes: limit,
+        ..Default::default()
+    }
+}
+
+/// A container that can be found from outside.
+fn marked(mut config: ContainerConfig) -> (ContainerConfig, String) {
+    let mark = fixture::unique("mark");
+    config.envs.push(KeyValue {
+        key: "CRIB_TEST_MARK".to_owned(),
+        value: mark.clone().into(),
+    });
+    (config, format!("CRIB_TEST_MARK={mark}"))
+}
+
+async fn process(mark: &str) -> Witness {
+    eventually(PATIENCE, "the container's process", || async {
+        witness::marked(mark).first().copied().ok_or(())
+    })
+    .await
+}
+
+async fn update(client: &Client, id: &str, linux: LinuxContainerResources) -> Result<(), Status> {
+    let request = UpdateContainerResourcesRequest {
+        container_id: id.to_owned(),
+        linux: Some(linux),
+        ..Default::default()
+    };
+    let mut calls = client.runtime.clone();
+    calls.update_container_resources(request).await.map(drop)
+}
+
+fn resources(status: &ContainerStatus) -> LinuxContainerResources {
+    let resources = status.resources.clone().unwrap();
+    resources.linux.unwrap()
+}
+
+fn reason(status: &ContainerStatus) -> (i32, &str) {
+    (status.exit_code, status.reason.as_str())
+}
+
+/// What the kernel has in force for a process.
+fn in_force(process: Witness) -> HashMap<&'static str, String> {
+    let cpu = process.cgroup_file("cpu", "cpu.cfs_quota_us", "cpu.max");
+    HashMap::from([
+        (
+            "quota",
+            cpu.split(' ').next().unwrap_or_default().to_owned(),
+        ),
+        (
+            "memory",
+            process.cgroup_file("memory", "memory.limit_in_bytes", "memory.max"),
+        ),
+        ("pids", process.cgroup_file("pids", "pids.max", "pids.max")),
+        (
+            "cpus",
+            process.cgroup_file("cpuset", "cpuset.cpus", "cpuset.cpus"),
+        ),
+        (
+            "weight",
+            process.cgroup_file("cpu", "cpu.shares", "cpu.weight"),
+        ),
+    ])
+}
+
+#[tokio::test]
+async fn limits_are_the_kernels() {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("limits_are_the_kernels", means.no_limits());
+    let pod = runtime.pod("p").await.unwrap();
+    let wished = LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: 50_000,
+        cpu_shares: 512,
+        memory_limit_in_bytes: 64 * MIB,
+        cpuset_cpus: "0".to_owned(),
+        cpuset_mems: "0".to_owned(),
+        unified: HashMap::from([("pids.max".to_owned(), "77".to_owned())]),
+        ..Default::default()
+    };
+    let (config, mark) = marked(with(fixture::forever("c"), wished.clone()));
+    let id = pod.create(config).await.unwrap();
+    // The one that waits to be started has no mark in its environment yet.
+    runtime.client.start(&id).await.unwrap();
+    let found = in_force(process(&mark).await);
+    assert_eq!(found["quota"], "50000");
+    assert_eq!(found["memory"], (64 * MIB).to_string());
+    assert_eq!(found["pids"], "77");
+    assert_eq!(found["cpus"], "0");
+    assert!(["512", "59"].contains(&&*found["weight"]), "{found:?}");
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(resources(&status), wished);
+    // Whatever runs in the container has them: children, and execs.
+    let inside = runtime
+        .client
+        .sh(&id, "export CRIB_TEST_MARK=exec; cat /proc/self/cgroup")
+        .await
+        .unwrap();
+    for line in inside.lines() {
+        assert!(line.ends_with(":/"), "not at its root: {line}");
+    }
+    let cgroups = process(&mark).await.cgroups();
+    for process in witness::marked(&mark) {
+        assert_eq!(process.cgroups(), cgroups);
+    }
+    let sleeps = runtime.client.sh(&id, "exec sleep 1000 & echo started");
+    assert_eq!(trimmed(&sleeps.await.unwrap()), "started");
+    let inner = cgroups.values().find(|at| at.ends_with(&id)).unwrap();
+    let members = std::fs::read_to_string(inner.join("cgroup.procs")).unwrap();
+    assert!(members.lines().count() >= 3, "{members}");
+    let unlimited = pod.start(fixture::forever("unlimited")).await.unwrap();
+    runtime.client.stop(&unlimited, 5).await.unwrap();
+}
+
+#[rstest]
+#[case::negative_memory(memory(-1), "memory_limit_in_bytes -1 is negative")]
+#[case::low_memory(memory(2000), "too low")]
+#[case::swap(LinuxContainerResources { memory_swap_limit_in_bytes: MIB, ..memory(2 * MIB) }, "memory and swap together")]
+#[case::quota(LinuxContainerResources { cpu_quota: -5, ..Default::default() }, "cpu_quota -5")]
+#[case::period(LinuxContainerResources { cpu_period: i64::MAX, ..Default::default() }, "cpu_period")]
+#[case::shares(LinuxContainerResources { cpu_shares: i64::MIN, ..Default::default() }, "cpu_shares")]
+#[case::processors(LinuxContainerResources { cpuset_cpus: "all".into(), ..Default::default() }, "cpuset_cpus \"all\"")]
+#[case::way_out(LinuxContainerResources { unified: HashMap::from([("../../cgroup.procs".into(), "1".into())]), ..Default::default() }, "is not a file of a cgroup")]
+#[case::page(LinuxContainerResources { hugepage_limits: vec![HugepageLimit { page_size: "/../x".into(), limit: 1 }], ..Default::default() }, "page size")]
+#[tokio::test]
+async fn limits_that_cannot_be_are_refused(
+    #[case] wished: LinuxContainerResources,
+    #[case] complaint: &str,
+) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let refused = pod
+        .create(with(fixture::forever("c"), wished.clone()))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains(complaint), "{refused}");
+    let id = pod.create(fixture::forever("c")).await.unwrap();
+    let refused = update(&runtime.client, &id, wished).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains(complaint), "{refused}");
+    assert_eq!(runtime.client.container(&id).await.unwrap().resources, None);
+}
+
+#[tokio::test]
+async fn a_processor_that_the_box_does_not_have_is_refused() {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("a_processor_that_the_box_does_not_have", means.no_limits());
+    let pod = runtime.pod("p").await.unwrap();
+    let wished = LinuxContainerResources {
+        cpuset_cpus: "1000".to_owned(),
+        ..Default::default()
+    };
+    let refused = pod.create(with(fixture::forever("c"), wished)).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("cpuset.cpus"), "{refused}");
+    // Nothing of it is left, and the name is free.
+    pod.start(fixture::forever("c")).await.unwrap();
+}
+
+/// Memory that is used up ends the container, and only that one.
+#[tokio::test]
+async fn containers_that_use_up_their_memory_are_told_of() {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("containers_that_use_up_their_memory", means.no_limits());
+    let pod = runtime.pod("p").await.unwrap();
+    let good = pod
+        .start(with(fixture::forever("good"), memory(64 * MIB)))
+        .await
+        .unwrap();
+    let all = (0..8).map(|number| {
+        let pod = pod.clone();
+        // The first process itself, or one whose exit code it passes on.
+        let script = if number % 2 == 0 {
+            "exec tail /dev/zero"
+        } else {
+            "tail /dev/zero; exit $?"
+        };
+        let config = with(
+            pod.script(&format!("bad-{number}"), script),
+            memory(15 * MIB),
+        );
+        tokio::spawn(async move {
+            let id = pod.start(config).await.unwrap();
+            pod.ended(&id).await.unwrap()
+        })
+    });
+    for ended in all.collect::<Vec<_>>() {
+        let status = ended.await.unwrap();
+        assert_eq!(reason(&status), (137, "OOMKilled"), "{status:?}");
+        assert!(!status.message.is_empty());
+    }
+    let status = runtime.client.container(&good).await.unwrap();
+    assert_eq!(status.state(), ContainerState::ContainerRunning);
+    runtime.client.stop(&good, 0).await.unwrap();
+    let status = runtime.client.container(&good).await.unwrap();
+    assert_eq!(reason(&status), (137, "Error"));
+}
+
+#[tokio::test]
+async fn a_container_that_lost_a_child_to_its_limit_and_was_killed_later_was_killed() {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("a_container_that_lost_a_child", means.no_limits());
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "tail /dev/zero; echo $?; while :; do sleep 1000; done";
+    let config = with(pod.script("c", script), memory(15 * MIB));
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "137").await;
+    runtime.client.stop(&id, 0).await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(reason(&status), (137, "Error"));
+}
+
+#[tokio::test]
+async fn memory_that_is_used_up_while_no_daemon_runs_is_told_of_later() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!(
+        "memory_that_is_used_up_while_no_daemon_runs",
+        means.no_limits()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let volume = runtime.root().join("volume");
+    std::fs::create_dir(&volume).unwrap();
+    let at = volume.display();
+    let script = format!("until [ -e {at}/go ]; do sleep 0.02; done; exec tail /dev/zero");
+    let (mut config, mark) = marked(with(pod.script("c", &script), memory(15 * MIB)));
+    config.mounts = vec![cri::v1::Mount {
+        host_path: volume.display().to_string(),
+        container_path: volume.display().to_string(),
+        ..Default::default()
+    }];
+    let id = pod.start(config).await.unwrap();
+    process(&mark).await;
+    runtime.kill9().await;
+    std::fs::write(volume.join("go"), "").unwrap();
+    eventually(PATIENCE, "the container's end", || async {
+        let left = witness::marked(&mark);
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+    runtime.restart().await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(reason(&status), (137, "OOMKilled"));
+}
+
+#[tokio::test]
+async fn limits_change_before_and_after_the_start() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("limits_change", means.no_limits());
+    let pod = runtime.pod("p").await.unwrap();
+    let first = LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: 50_000,
+        ..memory(64 * MIB)
+    };
+    let (config, mark) = marked(with(fixture::forever("c"), first));
+    let id = pod.create(config).await.unwrap();
+    let second = LinuxContainerResources {
+        cpu_quota: 20_000,
+        ..memory(32 * MIB)
+    };
+    update(&runtime.client, &id, second).await.unwrap();
+    runtime.client.start(&id).await.unwrap();
+    let found = in_force(process(&mark).await);
+    assert_eq!((&*found["quota"], &*found["memory"]), ("20000", "33554432"));
+    // Up and down, past what memory and swap together were.
+    for (limit, quota) in [(128 * MIB, 200_000), (16 * MIB, 10_000), (48 * MIB, -1)] {
+        let next = LinuxContainerResources {
+            cpu_quota: quota,
+            ..memory(limit)
+        };
+        update(&runtime.client, &id, next).await.unwrap();
+        let found = in_force(process(&mark).await);
+        assert_eq!(found["memory"], limit.to_string());
+        assert!(
+            ["max", &quota.to_string()].contains(&&*found["quota"]),
+            "{found:?}"
+        );
+    }
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    let expected = LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: -1,
+        ..memory(48 * MIB)
+    };
+    assert_eq!(resources(&status), expected);
+    update(&runtime.client, &id, memory(40 * MIB))
+        .await
+        .unwrap();
+    let found = in_force(process(&mark).await);
+    assert_eq!(found["memory"], (40 * MIB).to_string());
+    runtime.client.stop(&id, 5).await.unwrap();
+    let late = update(&runtime.client, &id, memory(30 * MIB)).await;
+    assert_eq!(code(late), Code::FailedPrecondition);
+    let unknown = update(&runtime.client, "nobody", memory(30 * MIB)).await;
+    assert_eq!(code(unknown), Code::NotFound);
+}
+
+#[tokio::test]
+async fn memory_that_is_used_cannot_be_taken_away() {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("memory_that_is_used", means.no_limits());
+    let pod = runtime.pod("p").await.unwrap();
+    let script = r#"exec perl -e '$x = "x" x (40 << 20); $| = 1; print "ready\n"; sleep 1000'"#;
+    let wished = LinuxContainerResources {
+        cpu_shares: 512,
+        ..memory(128 * MIB)
+    };
+    let (config, mark) = marked(with(pod.script("c", script), wished.clone()));
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    // Nothing else of the update is done either.
+    let less = LinuxContainerResources {
+        cpu_shares: 100,
+        ..memory(20 * MIB)
+    };
+    let refused = update(&runtime.client, &id, less).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(
+        refused.message().contains("the old limit stays"),
+        "{refused}"
+    );
+    let found = in_force(process(&mark).await);
+    assert_eq!(found["memory"], (128 * MIB).to_string());
+    assert!(["512", "59"].contains(&&*found["weight"]), "{found:?}");
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(resources(&status), wished);
+    assert_eq!(status.state(), ContainerState::ContainerRunning);
+}
+
+#[tokio::test]
+async fn a_pods_weight_is_that_of_all_in_it() {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("a_pods_weight", means.no_limits());
+    let mut config = runtime.sandbox("p");
+    let shares = |cpu_shares| LinuxContainerResources {
+        cpu_shares,
+        // A sum over those containers that have a limit: no limit of the pod's.
+        ..memory(MIB)
+    };
+    config.linux.get_or_insert_default().resources = Some(shares(1024));
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let (config, mark) = marked(fixture::forever("c"));
+    let id = pod.start(config).await.unwrap();
+    let cgroups = process(&mark).await.cgroups();
+    let weight = || {
+        let files = cgroups.values().filter_map(|at| {
+            let pod = at.parent()?;
+            ["cpu.shares", "cpu.weight"]
+                .iter()
+                .find_map(|name| std::fs::read_to_string(pod.join(name)).ok())
+        });
+        let found: Vec<String> = files.collect();
+        trimmed(&found[0]).to_owned()
+    };
+    assert!(["1024", "100"].contains(&&*weight()), "{}", weight());
+    let request = UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: pod.id.clone(),
+        resources: Some(shares(2048)),
+        overhead: None,
+    };
+    let mut calls = runtime.client.runtime.clone();
+    calls.update_pod_sandbox_resources(request).await.unwrap();
+    assert!(["2048", "174"].contains(&&*weight()), "{}", weight());
+    let request = UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: pod.id.clone(),
+        resources: Some(memory(-1)),
+        overhead: None,
+    };
+    let refused = calls.update_pod_sandbox_resources(request).await;
+    assert_eq!(code(refused), Code::InvalidArgument);
+    assert_eq!(runtime.client.sh(&id, "echo fine").await.unwrap(), "fine\n");
+}
