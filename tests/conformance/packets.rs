@@ -29,14 +29,14 @@ impl Hosts {
             let add = ["address", "add", address, "dev", "wire", "nodad"];
             netns.run("ip", &add).unwrap();
         }
-        if forward {
-            let all = [
-                "-qw",
-                "net.ipv4.ip_forward=1",
-                "net.ipv6.conf.all.forwarding=1",
-            ];
-            host.run("sysctl", &all).unwrap();
-        }
+        // A new namespace has what the box has, so it is said either way.
+        let value = u8::from(forward);
+        let all = [
+            "-qw",
+            &format!("net.ipv4.ip_forward={value}"),
+            &format!("net.ipv6.conf.all.forwarding={value}"),
+        ];
+        host.run("sysctl", &all).unwrap();
         Some(Self { other, host })
     }
 }
