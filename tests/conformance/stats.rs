@@ -164,6 +164,8 @@ async fn a_pod_with_all_that_is_in_it() {
     let stats = stats.into_inner().stats.unwrap();
     assert_eq!(stats.attributes.unwrap().id, pod.id);
     let linux = stats.linux.unwrap();
+    assert!(value(linux.memory.unwrap().rss_bytes) > 0);
+    assert!(linux.cpu.unwrap().usage_core_nano_seconds.is_some());
     assert_eq!(linux.containers.len(), 1);
     assert_eq!(
         linux.containers[0].attributes.as_ref().unwrap().id,

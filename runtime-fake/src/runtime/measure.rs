@@ -29,7 +29,7 @@ pub(crate) struct MeasuredContainer {
 /// A pod's measurements.
 pub(crate) struct MeasuredPod {
     pub(crate) sandbox: Arc<Sandbox>,
-    /// Of its cgroup; none without one.
+    /// None of one that has ended.
     pub(crate) usage: Option<Usage>,
     pub(crate) nano_cores: Option<u64>,
     /// Its interfaces; none in the host's network.
@@ -98,10 +98,10 @@ impl Runtime {
             .into_iter()
             .map(|container| self.look_at_container(container, processes))
             .collect();
+        // All of a pod's processes descend from its keeper.
         let usage = processes
             .keeper
-            .and(sandbox.cgroup.as_ref())
-            .map(|place| stats::usage(Some(place), processes.keeper));
+            .map(|keeper| stats::usage(sandbox.cgroup.as_ref(), Some(keeper)));
         let network = match processes.keeper {
             Some(keeper) if !sandbox.addresses.is_empty() => stats::traffic(keeper),
             _ => Network::default(),

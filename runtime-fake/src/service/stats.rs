@@ -266,8 +266,8 @@ fn pod_metrics(pod: &MeasuredPod) -> v1::PodSandboxMetrics {
         seen,
         ..Subject::default()
     };
-    // Without a cgroup nobody counts for the pod as a whole but its interfaces do.
-    let told = |d: &&Descriptor| pod.usage.is_some() || d.labels == ["interface"];
+    // Nothing uses anything once it has ended.
+    let told = |_: &&Descriptor| pod.usage.is_some();
     let labels = common(pod, None);
     v1::PodSandboxMetrics {
         pod_sandbox_id: pod.sandbox.id.to_string(),
