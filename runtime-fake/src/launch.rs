@@ -5,6 +5,7 @@ pub(crate) mod devices;
 mod limits;
 mod log;
 mod mounts;
+mod paths;
 mod plan;
 mod ports;
 pub(crate) mod seccomp;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability,
     devices::{self, DevicePlan},
-    log, mounts, ports, seccomp, security, signal, sysctl, userns,
+    log, mounts, paths, ports, seccomp, security, signal, sysctl, userns,
 };
 
 /// What asks a process to end, unless it wishes for another one.
@@ -188,6 +188,7 @@ pub(crate) fn container(
         .and_then(|l| l.security_context.as_ref())
         .unwrap_or(&default_context);
     security::check(context)?;
+    paths::check(config, context)?;
     let pod = namespaces(sandbox);
     if let Some(own) = &context.namespace_options {
         userns::check_container(own, &pod)?;
