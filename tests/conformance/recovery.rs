@@ -39,7 +39,7 @@ pub(crate) fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
 }
 
 /// What runs of a test apart from the daemon.
-fn others(runtime: &Runtime) -> Vec<String> {
+pub(crate) fn others(runtime: &Runtime) -> Vec<String> {
     let daemon = runtime.pid();
     let cgroups = runtime_fake::cgroup::name(&runtime.state_dir());
     let running = runtime.leaks().running().into_iter();
@@ -56,7 +56,7 @@ fn others(runtime: &Runtime) -> Vec<String> {
         .collect()
 }
 
-async fn nothing_runs(runtime: &Runtime) {
+pub(crate) async fn nothing_runs(runtime: &Runtime) {
     eventually(PATIENCE, "everything to be gone", || async {
         let left = others(runtime);
         if left.is_empty() { Ok(()) } else { Err(left) }

@@ -1,0 +1,196 @@
+//! The daemon or a keeper is killed in the middle of a call: after a restart the same call does what it should, and
+//! nothing is left.
+
+use std::time::{Duration, Instant};
+
+use cri::v1::{ContainerState, PodSandboxConfig};
+use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rstest::rstest;
+use tonic::{Code, Status};
+
+use crate::recovery::{again, keepers, nothing_runs};
+
+/// How many instants of each call are tried, and how long a call may take.
+const INSTANTS: u32 = 6;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The calls that are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    RunPod,
+    Create,
+    Start,
+    StopPod,
+    RemovePod,
+}
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Daemon,
+    Keeper,
+}
+
+/// What a call is made of.
+#[derive(Debug, Clone)]
+struct Setting {
+    sandbox: PodSandboxConfig,
+    pod: Option<Pod>,
+    container: String,
+}
+
+impl Call {
+    /// Everything that has to be there before the call.
+    async fn prepare(self, runtime: &Runtime) -> Setting {
+        let sandbox = runtime.sandbox(&fixture::unique("p"));
+        let (mut pod, mut container) = (None, String::new());
+        if self != Self::RunPod {
+            let made = Pod::run(&runtime.client, sandbox.clone()).await.unwrap();
+            if self != Self::Create {
+                container = made.create(fixture::forever("c")).await.unwrap();
+            }
+            if matches!(self, Self::StopPod | Self::RemovePod) {
+                runtime.client.start(&container).await.unwrap();
+            }
+            pod = Some(made);
+        }
+        Setting {
+            sandbox,
+            pod,
+            container,
+        }
+    }
+
+    async fn make(self, runtime: &Runtime, setting: &Setting) -> Result<(), Status> {
+        let client = runtime.client.clone();
+        let pod = setting.pod.as_ref().map(|pod| again(pod, runtime));
+        let call = async {
+            match (self, pod) {
+                (Self::RunPod, _) | (_, None) => {
+                    client.run_pod(setting.sandbox.clone()).await.map(drop)
+                }
+                (Self::Create, Some(pod)) => pod.create(fixture::forever("c")).await.map(drop),
+                (Self::Start, _) => client.start(&setting.container).await,
+                (Self::StopPod, Some(pod)) => client.stop_pod(&pod.id).await,
+                (Self::RemovePod, Some(pod)) => client.remove_pod(&pod.id).await,
+            }
+        };
+        let answer = tokio::time::timeout(LIMIT, call).await;
+        answer.unwrap_or_else(|_| panic!("{self:?} was not answered"))
+    }
+
+    /// Whether the answer to the same call again is what it should be, when the pod is as it was.
+    async fn is_right(
+        self,
+        again: Result<(), Status>,
+        runtime: &Runtime,
+        setting: &Setting,
+    ) -> bool {
+        let done_before = match (self, again) {
+            (_, Ok(())) => return true,
+            // What was made in time is there, and told to be so.
+            (Self::RunPod | Self::Create, Err(error)) => error.code() == Code::AlreadyExists,
+            (Self::Start, Err(error)) => error.code() == Code::FailedPrecondition,
+            (Self::StopPod | Self::RemovePod, Err(_)) => false,
+        };
+        let client = &runtime.client;
+        done_before
+            && match self {
+                Self::RunPod => client.pods(Default::default()).await.unwrap().len() == 1,
+                Self::Create => client.containers(Default::default()).await.unwrap().len() == 1,
+                Self::Start | Self::StopPod | Self::RemovePod => {
+                    let status = client.container(&setting.container).await.unwrap();
+                    status.state() == ContainerState::ContainerRunning
+                }
+            }
+    }
+}
+
+async fn remove_all(runtime: &Runtime) {
+    for pod in runtime.client.pods(Default::default()).await.unwrap() {
+        runtime.client.remove_pod(&pod.id).await.unwrap();
+    }
+    nothing_runs(runtime).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_call_is_cut_short(
+    #[values(
+        Call::RunPod,
+        Call::Create,
+        Call::Start,
+        Call::StopPod,
+        Call::RemovePod
+    )]
+    call: Call,
+    #[values(Victim::Daemon, Victim::Keeper)] victim: Victim,
+) {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let setting = call.prepare(&runtime).await;
+    let began = Instant::now();
+    call.make(&runtime, &setting).await.unwrap();
+    let whole = began.elapsed();
+    remove_all(&runtime).await;
+    for instant in 0..INSTANTS {
+        let setting = call.prepare(&runtime).await;
+        let daemon = runtime.pid().unwrap();
+        // How far the call has come by then is not for the test to know: every instant has to be right.
+        let killing = async {
+            tokio::time::sleep(whole * instant / INSTANTS).await;
+            match victim {
+                Victim::Daemon => kill(Pid::from_raw(daemon), Signal::SIGKILL).unwrap(),
+                Victim::Keeper => {
+                    for (_, keeper) in keepers(&runtime) {
+                        // It may have ended by itself.
+                        let _ = kill(Pid::from_raw(keeper.pid), Signal::SIGKILL);
+                    }
+                }
+            }
+        };
+        let (first, ()) = tokio::join!(call.make(&runtime, &setting), killing);
+        let what = format!("{call:?} at {instant}/{INSTANTS} of {whole:?}, first {first:?}");
+        match victim {
+            Victim::Daemon => {
+                runtime.kill9().await;
+                runtime.restart().await.unwrap();
+                let second = call.make(&runtime, &setting).await;
+                let said = format!("{second:?}");
+                assert!(
+                    call.is_right(second, &runtime, &setting).await,
+                    "{what}, then {said}"
+                );
+            }
+            Victim::Keeper => {
+                // What is left is either a pod that is known to have ended or none, and can be removed like every other.
+                no_pod_is_ready(&runtime, &what).await;
+                let again = match call {
+                    Call::StopPod | Call::RemovePod => true,
+                    Call::RunPod => first.is_err(),
+                    Call::Create | Call::Start => false,
+                };
+                if again {
+                    call.make(&runtime, &setting).await.unwrap();
+                }
+            }
+        }
+        remove_all(&runtime).await;
+    }
+}
+
+/// Pods without a keeper are not ready.
+async fn no_pod_is_ready(runtime: &Runtime, what: &str) {
+    eventually(PATIENCE, what, || async {
+        let pods = runtime.client.pods(Default::default()).await.unwrap();
+        let keepers = keepers(runtime).len();
+        let ready = pods.iter().filter(|pod| pod.state == 0).count();
+        if ready <= keepers {
+            Ok(())
+        } else {
+            Err((ready, keepers))
+        }
+    })
+    .await;
+}

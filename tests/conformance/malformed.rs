@@ -1,0 +1,342 @@
+//! Malformed requests on every call of the contract, made from its descriptors: a call or field that is added is tried too.
+//!
+//! A request that is good but for one field gets past all checks of the other ones, so each field is spoiled alone.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "kinds of fields that a bad value has nothing to do with"
+)]
+
+use std::time::Duration;
+
+use bytes::{Buf as _, BufMut as _};
+use harness::{Pod, Runtime, fixture};
+use prost::Message as _;
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor,
+    MethodDescriptor, ReflectMessage as _, Value,
+};
+use rstest::rstest;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Code, Status};
+
+/// Requests and answers as bytes.
+#[derive(Debug, Clone, Copy)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+    fn encode(&mut self, item: Vec<u8>, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining()).to_vec()))
+    }
+}
+
+fn pool() -> DescriptorPool {
+    DescriptorPool::decode(cri::DESCRIPTORS).unwrap()
+}
+
+fn methods() -> Vec<MethodDescriptor> {
+    let pool = pool();
+    let services: Vec<_> = pool.services().collect();
+    services
+        .iter()
+        .flat_map(|service| service.methods().collect::<Vec<_>>())
+        .collect()
+}
+
+/// The first message of an answer, where there is one at once.
+async fn call(
+    runtime: &Runtime,
+    method: &MethodDescriptor,
+    request: Vec<u8>,
+) -> Result<Vec<u8>, Status> {
+    let socket = runtime.socket();
+    let connector = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move {
+            let stream = tokio::net::UnixStream::connect(socket).await?;
+            Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(stream))
+        }
+    });
+    let endpoint = tonic::transport::Endpoint::from_static("http://localhost");
+    let mut grpc = tonic::client::Grpc::new(endpoint.connect_with_connector_lazy(connector))
+        .max_decoding_message_size(64 << 20);
+    let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+    let path = path.parse().unwrap();
+    let request = tonic::Request::new(request);
+    let answer = async {
+        grpc.ready().await.unwrap();
+        if !method.is_server_streaming() {
+            return Ok(grpc.unary(request, path, Raw).await?.into_inner());
+        }
+        let mut stream = grpc
+            .server_streaming(request, path, Raw)
+            .await?
+            .into_inner();
+        // A subscription may have nothing to tell.
+        let first = tokio::time::timeout(Duration::from_millis(200), stream.message()).await;
+        Ok(first.unwrap_or(Ok(None))?.unwrap_or_default())
+    };
+    tokio::time::timeout(Duration::from_secs(60), answer)
+        .await
+        .unwrap_or_else(|_| panic!("{} did not answer", method.name()))
+}
+
+/// Why a client can do nothing with an answer, if so.
+fn unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
+    let error = answer.as_ref().err()?;
+    let ours = [
+        Code::Unknown,
+        Code::Internal,
+        Code::Unavailable,
+        Code::Cancelled,
+    ];
+    let length = error.message().len();
+    let told = !ours.contains(&error.code()) && (10..4096).contains(&length);
+    let start: String = error.message().chars().take(300).collect();
+    (!told).then(|| format!("{:?}, {length} bytes: {start}", error.code()))
+}
+
+/// Everything in a message that can be set alone, as the fields that lead there.
+fn leaves(
+    message: &MessageDescriptor,
+    above: &[FieldDescriptor],
+    into: &mut Vec<Vec<FieldDescriptor>>,
+) {
+    for field in message.fields() {
+        let path = [above, std::slice::from_ref(&field)].concat();
+        match field.kind() {
+            Kind::Message(inner) if !field.is_map() => leaves(&inner, &path, into),
+            _ => into.push(path),
+        }
+    }
+}
+
+/// A bad value for a field, if there is one of the sort.
+#[derive(Debug, Clone, Copy)]
+enum Bad {
+    Text(&'static str),
+    Long,
+    Number(i64),
+}
+
+impl Bad {
+    fn one(self, kind: &Kind) -> Option<Value> {
+        let text = match self {
+            Self::Text(text) => text.to_owned(),
+            Self::Long => "x".repeat(1 << 20),
+            Self::Number(number) => {
+                return match kind {
+                    Kind::Int64 | Kind::Sint64 => Some(Value::I64(number)),
+                    Kind::Int32 => Some(Value::I32(i32::try_from(number).unwrap_or(i32::MIN))),
+                    Kind::Enum(_) => {
+                        Some(Value::EnumNumber(i32::try_from(number).unwrap_or(i32::MIN)))
+                    }
+                    Kind::Uint64 => Some(Value::U64(u64::MAX)),
+                    Kind::Uint32 => Some(Value::U32(u32::MAX)),
+                    _ => None,
+                };
+            }
+        };
+        match kind {
+            Kind::String => Some(Value::String(text)),
+            Kind::Bytes => Some(Value::Bytes(text.into())),
+            _ => None,
+        }
+    }
+
+    fn of(self, field: &FieldDescriptor) -> Option<Value> {
+        if field.is_map() {
+            let Kind::Message(entry) = field.kind() else {
+                return None;
+            };
+            let (key, value) = (entry.map_entry_key_field(), entry.map_entry_value_field());
+            let (Some(Value::String(key)), Some(value)) =
+                (self.one(&key.kind()), self.one(&value.kind()))
+            else {
+                return None;
+            };
+            return Some(Value::Map([(MapKey::String(key), value)].into()));
+        }
+        let one = self.one(&field.kind())?;
+        Some(if field.is_list() {
+            Value::List(vec![one])
+        } else {
+            one
+        })
+    }
+}
+
+/// Sets what the path leads to, with what is missing on the way.
+fn spoil(message: &mut DynamicMessage, path: &[FieldDescriptor], value: Value) {
+    let [field, rest @ ..] = path else { return };
+    if rest.is_empty() {
+        message.set_field(field, value);
+        return;
+    }
+    let inner = match message.get_field_mut(field) {
+        Value::List(list) => {
+            if list.is_empty() {
+                let Kind::Message(kind) = field.kind() else {
+                    return;
+                };
+                list.push(Value::Message(DynamicMessage::new(kind)));
+            }
+            list.first_mut()
+        }
+        one => Some(one),
+    };
+    if let Some(Value::Message(inner)) = inner {
+        spoil(inner, rest, value);
+    }
+}
+
+/// What a call is made with when nothing is wrong with it; empty for those that want nothing.
+fn good(
+    runtime: &Runtime,
+    pod: &Pod,
+    container: &str,
+    method: &MethodDescriptor,
+) -> DynamicMessage {
+    let mut request = DynamicMessage::new(method.input());
+    let merged = match method.name() {
+        "RunPodSandbox" => cri::v1::RunPodSandboxRequest {
+            config: Some(runtime.sandbox(&fixture::unique("p"))),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "CreateContainer" => cri::v1::CreateContainerRequest {
+            pod_sandbox_id: pod.id.clone(),
+            config: Some(fixture::script(&fixture::unique("c"), "true")),
+            sandbox_config: Some(pod.config.clone()),
+        }
+        .encode_to_vec(),
+        "ExecSync" => cri::v1::ExecSyncRequest {
+            container_id: container.to_owned(),
+            cmd: vec!["true".to_owned()],
+            timeout: 10,
+        }
+        .encode_to_vec(),
+        _ => Vec::new(),
+    };
+    request.merge(merged.as_slice()).unwrap();
+    for (name, id) in [
+        ("pod_sandbox_id", pod.id.as_str()),
+        ("container_id", container),
+    ] {
+        if request.descriptor().get_field_by_name(name).is_some() {
+            request.set_field_by_name(name, Value::String(id.to_owned()));
+        }
+    }
+    request
+}
+
+/// Removes what a spoiled request made all the same.
+async fn put_away(runtime: &Runtime, method: &MethodDescriptor, answer: &[u8]) {
+    let made = DynamicMessage::decode(method.output(), answer).unwrap();
+    let id = |name| {
+        made.get_field_by_name(name)
+            .unwrap()
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    match method.name() {
+        "RunPodSandbox" => runtime
+            .client
+            .remove_pod(&id("pod_sandbox_id"))
+            .await
+            .unwrap(),
+        "CreateContainer" => runtime.client.remove(&id("container_id")).await.unwrap(),
+        _ => {}
+    }
+}
+
+async fn running(runtime: &Runtime) -> (Pod, String) {
+    let pod = runtime.pod(&fixture::unique("pod")).await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    (pod, id)
+}
+
+#[tokio::test]
+async fn a_request_with_nothing_in_it() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let (_pod, id) = running(&runtime).await;
+    let methods = methods();
+    assert_eq!(methods.len(), 43);
+    for method in methods {
+        let answer = call(&runtime, &method, Vec::new()).await;
+        assert_eq!(unhelpful(&answer), None, "{}", method.name());
+        // Bytes that are no message of the contract.
+        let answer = call(&runtime, &method, vec![0xff; 64]).await;
+        assert!(answer.is_err(), "{}", method.name());
+    }
+    assert_eq!(runtime.client.sh(&id, "echo fine").await.unwrap(), "fine\n");
+}
+
+#[rstest]
+#[case::slashes(Bad::Text("../../../etc/x"))]
+#[case::nul(Bad::Text("a\0b"))]
+#[case::lines(Bad::Text("a\nb é🦀 %s%n"))]
+#[case::long(Bad::Long)]
+#[case::negative(Bad::Number(-1))]
+#[case::least(Bad::Number(i64::MIN))]
+#[case::most(Bad::Number(i64::MAX))]
+#[tokio::test]
+async fn every_field_of_every_call(#[case] bad: Bad) {
+    let runtime = Runtime::with().start().await.unwrap();
+    let (mut pod, mut container) = running(&runtime).await;
+    let (mut tried, mut unhelpful_ones) = (0, Vec::new());
+    for method in methods() {
+        let mut paths = Vec::new();
+        leaves(&method.input(), &[], &mut paths);
+        for path in paths {
+            let Some(value) = path.last().and_then(|field| bad.of(field)) else {
+                continue;
+            };
+            let mut request = good(&runtime, &pod, &container, &method);
+            spoil(&mut request, &path, value);
+            let names: Vec<_> = path.iter().map(|field| field.name().to_owned()).collect();
+            let what = format!("{} with {bad:?} as {}", method.name(), names.join("."));
+            let answer = call(&runtime, &method, request.encode_to_vec()).await;
+            unhelpful_ones.extend(unhelpful(&answer).map(|why| format!("{what}: {why}")));
+            if let Ok(answer) = answer {
+                put_away(&runtime, &method, &answer).await;
+            }
+            tried += 1;
+            // It may have been stopped or removed, as was asked for.
+            if runtime.client.sh(&container, "true").await.is_err() {
+                (pod, container) = running(&runtime).await;
+            }
+        }
+    }
+    assert!(tried > 30, "{tried} requests");
+    assert!(unhelpful_ones.is_empty(), "{unhelpful_ones:#?}");
+    assert_eq!(
+        runtime.client.sh(&container, "echo fine").await.unwrap(),
+        "fine\n"
+    );
+}

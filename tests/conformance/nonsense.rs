@@ -1,0 +1,359 @@
+//! Calls in any order, with ids that are right, abbreviated and wrong: each answer is what the state machine says.
+//!
+//! The model is what docs/cri.md promises, and nothing else. A failure is shrunk to the few calls that it takes, and
+//! tells the seed, which `CRIB_TEST_SEED` takes; `PROPTEST_CASES` asks for more of them.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use cri::v1::{ContainerState, LinuxContainerResources, UpdateContainerResourcesRequest};
+use harness::{Pod, Runtime, fixture};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tonic::{Code, Status};
+
+/// Which pod or container is meant: one of those made so far, also if it is gone, or none.
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    Whole(usize),
+    Abbreviated(usize),
+    Unknown,
+    Empty,
+}
+
+/// A call. The small numbers are names.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    RunPod(u8),
+    StopPod(Which),
+    RemovePod(Which),
+    PodStatus(Which),
+    ListPods,
+    Create(Which, u8),
+    Start(Which),
+    Stop(Which),
+    Remove(Which),
+    Exec(Which),
+    Status(Which),
+    Update(Which),
+    Reopen(Which),
+    ListContainers,
+}
+
+fn which() -> impl Strategy<Value = Which> {
+    prop_oneof![
+        6 => any::<usize>().prop_map(Which::Whole),
+        2 => any::<usize>().prop_map(Which::Abbreviated),
+        1 => Just(Which::Unknown),
+        1 => Just(Which::Empty),
+    ]
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let call = prop_oneof![
+        3 => (0_u8..3).prop_map(Call::RunPod),
+        1 => which().prop_map(Call::StopPod),
+        1 => which().prop_map(Call::RemovePod),
+        1 => which().prop_map(Call::PodStatus),
+        1 => Just(Call::ListPods),
+        5 => (which(), 0_u8..3).prop_map(|(pod, name)| Call::Create(pod, name)),
+        4 => which().prop_map(Call::Start),
+        2 => which().prop_map(Call::Stop),
+        1 => which().prop_map(Call::Remove),
+        2 => which().prop_map(Call::Exec),
+        2 => which().prop_map(Call::Status),
+        1 => which().prop_map(Call::Update),
+        1 => which().prop_map(Call::Reopen),
+        1 => Just(Call::ListContainers),
+    ];
+    prop::collection::vec(call, 10..60)
+}
+
+#[derive(Debug)]
+struct ModelPod {
+    pod: Pod,
+    name: u8,
+    ready: bool,
+}
+
+#[derive(Debug)]
+struct ModelContainer {
+    id: String,
+    pod: String,
+    name: u8,
+    state: ContainerState,
+}
+
+/// What there should be. Ids of what is gone are still asked for.
+#[derive(Debug, Default)]
+struct Model {
+    pods: Vec<ModelPod>,
+    containers: Vec<ModelContainer>,
+    pod_ids: Vec<String>,
+    container_ids: Vec<String>,
+}
+
+/// The id that a client sends.
+fn sent(which: Which, made: &[String]) -> String {
+    let at = |number: usize| made.get(number.checked_rem(made.len())?);
+    match which {
+        Which::Whole(number) => at(number).cloned(),
+        Which::Abbreviated(number) => at(number).map(|id| id[..13].to_owned()),
+        Which::Unknown => None,
+        Which::Empty => Some(String::new()),
+    }
+    .unwrap_or_else(|| "0".repeat(64))
+}
+
+fn means(sent: &str, id: &str) -> bool {
+    !sent.is_empty() && id.starts_with(sent)
+}
+
+/// The code of an answer; errors say something.
+fn code<T>(answer: &Result<T, Status>) -> Code {
+    answer.as_ref().map_or_else(
+        |error| {
+            assert!(!error.message().is_empty(), "{error:?} says nothing");
+            error.code()
+        },
+        |_| Code::Ok,
+    )
+}
+
+impl Model {
+    fn container(&mut self, sent: &str) -> Option<&mut ModelContainer> {
+        self.containers
+            .iter_mut()
+            .find(|container| means(sent, &container.id))
+    }
+
+    /// Of a container in one of these states Ok, of another FAILED_PRECONDITION, of none NOT_FOUND.
+    fn only(&mut self, sent: &str, states: &[ContainerState]) -> Code {
+        match self.container(sent) {
+            None => Code::NotFound,
+            Some(container) if states.contains(&container.state) => Code::Ok,
+            Some(_) => Code::FailedPrecondition,
+        }
+    }
+
+    /// Makes a call, and says what it should have answered and what it did.
+    async fn make(&mut self, call: Call, runtime: &Runtime) -> (Vec<Code>, Code) {
+        use ContainerState::{
+            ContainerCreated as Created, ContainerExited as Exited, ContainerRunning as Running,
+        };
+        let client = &runtime.client;
+        match call {
+            Call::RunPod(name) => {
+                let mut config = runtime.sandbox("p");
+                config.metadata.as_mut().unwrap().uid = format!("uid-{name}");
+                let taken = self.pods.iter().any(|pod| pod.name == name);
+                let answer = Pod::run(client, config).await;
+                let told = code(&answer);
+                if let Ok(pod) = answer {
+                    self.pod_ids.push(pod.id.clone());
+                    self.pods.push(ModelPod {
+                        pod,
+                        name,
+                        ready: true,
+                    });
+                }
+                (
+                    vec![if taken { Code::AlreadyExists } else { Code::Ok }],
+                    told,
+                )
+            }
+            Call::StopPod(which) => {
+                let id = sent(which, &self.pod_ids);
+                let told = code(&client.stop_pod(&id).await);
+                for pod in self.pods.iter_mut().filter(|pod| means(&id, &pod.pod.id)) {
+                    pod.ready = false;
+                }
+                for container in self
+                    .containers
+                    .iter_mut()
+                    .filter(|one| means(&id, &one.pod))
+                {
+                    container.state = Exited;
+                }
+                (vec![Code::Ok], told)
+            }
+            Call::RemovePod(which) => {
+                let id = sent(which, &self.pod_ids);
+                let told = code(&client.remove_pod(&id).await);
+                self.pods.retain(|pod| !means(&id, &pod.pod.id));
+                self.containers
+                    .retain(|container| !means(&id, &container.pod));
+                (vec![Code::Ok], told)
+            }
+            Call::PodStatus(which) => {
+                let id = sent(which, &self.pod_ids);
+                let answer = client.pod_is_ready(&id).await;
+                let Some(pod) = self.pods.iter().find(|pod| means(&id, &pod.pod.id)) else {
+                    return (vec![Code::NotFound], code(&answer));
+                };
+                assert_eq!(answer.as_ref().ok(), Some(&pod.ready), "{answer:?}");
+                (vec![Code::Ok], code(&answer))
+            }
+            Call::ListPods => {
+                let answer = client.pods(Default::default()).await.unwrap();
+                let found = answer.into_iter().map(|pod| (pod.id, pod.state == 0));
+                let expected = self.pods.iter().map(|pod| (pod.pod.id.clone(), pod.ready));
+                assert_eq!(sorted(found), sorted(expected));
+                (vec![Code::Ok], Code::Ok)
+            }
+            Call::Create(which, name) => {
+                let id = sent(which, &self.pod_ids);
+                let pod = self.pods.iter().find(|pod| means(&id, &pod.pod.id));
+                let whole = pod.map_or(String::new(), |pod| pod.pod.id.clone());
+                let taken = self
+                    .containers
+                    .iter()
+                    .any(|one| one.pod == whole && one.name == name);
+                let legal = match pod.map(|pod| (pod.ready, taken)) {
+                    None => vec![Code::NotFound],
+                    Some((true, false)) => vec![Code::Ok],
+                    Some((true, true)) => vec![Code::AlreadyExists],
+                    Some((false, false)) => vec![Code::FailedPrecondition],
+                    // Both are wrong, and either may be told.
+                    Some((false, true)) => vec![Code::FailedPrecondition, Code::AlreadyExists],
+                };
+                let sandbox =
+                    pod.map_or_else(|| runtime.sandbox("p"), |pod| pod.pod.config.clone());
+                let config = fixture::forever(&format!("c{name}"));
+                let answer = client.create(&id, config, sandbox).await;
+                let told = code(&answer);
+                if let Ok(id) = answer {
+                    self.container_ids.push(id.clone());
+                    self.containers.push(ModelContainer {
+                        id,
+                        pod: whole,
+                        name,
+                        state: Created,
+                    });
+                }
+                (legal, told)
+            }
+            Call::Start(which) => {
+                let id = sent(which, &self.container_ids);
+                let legal = self.only(&id, &[Created]);
+                let told = code(&client.start(&id).await);
+                if let Some(container) = self.container(&id).filter(|_| told == Code::Ok) {
+                    container.state = Running;
+                }
+                (vec![legal], told)
+            }
+            Call::Stop(which) => {
+                let id = sent(which, &self.container_ids);
+                let told = code(&client.stop(&id, 0).await);
+                if let Some(container) = self.container(&id) {
+                    container.state = Exited;
+                }
+                (vec![Code::Ok], told)
+            }
+            Call::Remove(which) => {
+                let id = sent(which, &self.container_ids);
+                let told = code(&client.remove(&id).await);
+                self.containers
+                    .retain(|container| !means(&id, &container.id));
+                (vec![Code::Ok], told)
+            }
+            Call::Exec(which) => {
+                let id = sent(which, &self.container_ids);
+                let told = code(&client.exec(&id, ["true"], 30).await);
+                (vec![self.only(&id, &[Running])], told)
+            }
+            Call::Status(which) => {
+                let id = sent(which, &self.container_ids);
+                let answer = client.container(&id).await;
+                if let (Ok(status), Some(container)) = (&answer, self.container(&id)) {
+                    assert_eq!(
+                        (&status.id, status.state()),
+                        (&container.id, container.state)
+                    );
+                }
+                (
+                    vec![self.only(&id, &[Created, Running, Exited])],
+                    code(&answer),
+                )
+            }
+            Call::Update(which) => {
+                let id = sent(which, &self.container_ids);
+                let request = UpdateContainerResourcesRequest {
+                    container_id: id.clone(),
+                    linux: Some(LinuxContainerResources {
+                        cpu_shares: 512,
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                };
+                let told = code(
+                    &client
+                        .runtime
+                        .clone()
+                        .update_container_resources(request)
+                        .await,
+                );
+                (vec![self.only(&id, &[Created, Running])], told)
+            }
+            Call::Reopen(which) => {
+                let id = sent(which, &self.container_ids);
+                let told = code(&client.reopen_log(&id).await);
+                (vec![self.only(&id, &[Running])], told)
+            }
+            Call::ListContainers => {
+                let answer = client.containers(Default::default()).await.unwrap();
+                let found = answer.into_iter().map(|one| (one.id.clone(), one.state()));
+                let expected = self
+                    .containers
+                    .iter()
+                    .map(|one| (one.id.clone(), one.state));
+                assert_eq!(sorted(found), sorted(expected));
+                (vec![Code::Ok], Code::Ok)
+            }
+        }
+    }
+}
+
+fn sorted<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut all: Vec<T> = all.collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn any_calls_in_any_order() {
+    let mut config = Config::default();
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 12;
+    }
+    // A case takes a second: shrinking has to come to an end. The seed is told, not written into the tree.
+    let given = std::env::var("CRIB_TEST_SEED").ok();
+    let seed: u64 = given.map_or_else(
+        || RandomState::new().hash_one(0),
+        |seed| seed.parse().unwrap(),
+    );
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed.to_le_bytes().repeat(4));
+    config.max_shrink_iters = 100;
+    config.failure_persistence = None;
+    let tokio = tokio::runtime::Runtime::new().unwrap();
+    let ran = TestRunner::new_with_rng(config, rng).run(&calls(), |calls| {
+        tokio.block_on(async {
+            // Dropping it looks for what is left.
+            let runtime = Runtime::with().start().await.unwrap();
+            let mut model = Model::default();
+            for (number, call) in calls.into_iter().enumerate() {
+                let (legal, told) = model.make(call, &runtime).await;
+                prop_assert!(
+                    legal.contains(&told),
+                    "call {number}, {call:?}: {told:?}, not {legal:?}"
+                );
+            }
+            for call in [Call::ListPods, Call::ListContainers] {
+                model.make(call, &runtime).await;
+            }
+            Ok(())
+        })
+    });
+    if let Err(failure) = ran {
+        panic!("CRIB_TEST_SEED={seed}: {failure}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Who may use the socket: its owner, root, and a group that the owner names.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use harness::{Runtime, fixture};
+
+/// Users and groups that have no power over anything of the test's.
+const STRANGER: u32 = 65533;
+const GROUP: u32 = 65532;
+
+/// Whether `crib ps` of somebody else reaches the runtime, and what it says.
+fn ps(runtime: &Runtime, uid: u32, gid: u32) -> (bool, String) {
+    let mut command = Command::new(harness::binary::crib().unwrap());
+    command
+        .arg("ps")
+        .arg("--runtime-endpoint")
+        .arg(format!("unix://{}", runtime.socket().display()));
+    // The test's other groups go too, since it is root's (`CommandExt::uid`).
+    command.uid(uid).gid(gid);
+    let output = command.current_dir("/").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), said)
+}
+
+fn mode(runtime: &Runtime) -> u32 {
+    let metadata = fs::metadata(runtime.socket()).unwrap();
+    metadata.permissions().mode() & 0o7777
+}
+
+#[tokio::test]
+async fn nobody_but_the_owner_may_use_the_socket() {
+    let runtime = Runtime::with().start().await.unwrap();
+    assert_eq!(mode(&runtime), 0o600);
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(
+            "nobody_but_the_owner",
+            "only root can be somebody else; the socket's mode was checked"
+        );
+    }
+    let (reached, said) = ps(&runtime, STRANGER, GROUP);
+    assert!(!reached && said.contains("Permission denied"), "{said}");
+    assert!(said.contains("only its owner"), "{said}");
+    // A mode that somebody opened by mistake lets nobody in.
+    fs::set_permissions(runtime.socket(), fs::Permissions::from_mode(0o666)).unwrap();
+    let (reached, said) = ps(&runtime, STRANGER, GROUP);
+    assert!(!reached, "{said}");
+    let (reached, said) = ps(&runtime, 0, 0);
+    assert!(reached, "{said}");
+}
+
+#[tokio::test]
+async fn a_group_that_the_owner_names_may_use_it() {
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(
+            "a_group_that_the_owner_names",
+            "only root can be somebody else"
+        );
+    }
+    let options = Runtime::with().argument(format!("--socket-group={GROUP}"));
+    let runtime = options.start().await.unwrap();
+    assert_eq!(mode(&runtime), 0o660);
+    assert_eq!(fs::metadata(runtime.socket()).unwrap().gid(), GROUP);
+    let (reached, said) = ps(&runtime, STRANGER, GROUP);
+    assert!(reached, "{said}");
+    let (reached, said) = ps(&runtime, STRANGER, GROUP - 1);
+    assert!(!reached && said.contains("Permission denied"), "{said}");
+    let pod = runtime.pod(&fixture::unique("p")).await.unwrap();
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_group_that_there_is_not() {
+    let refused = Runtime::with()
+        .argument("--socket-group=no-such-group")
+        .start()
+        .await;
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("there is no group no-such-group"), "{said}");
+}
