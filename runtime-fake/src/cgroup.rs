@@ -1,8 +1,8 @@
 //! Control groups: what limits a container, counts what it uses, and ends all of it.
 //!
-//! [`hierarchy`] says what a box has, [`limits`] what a client may ask for, [`place`] where a cgroup is and [`plan`] which
-//! files are to be written: all pure. [`observe`] looks at the box, [`directory`] makes cgroups and writes their files,
-//! [`ending`] tells what the kernel killed for want of memory, kills, and takes away.
+//! `hierarchy` says what a box has, `limits` what a client may ask for, `place` where a cgroup is and `plan` which
+//! files are to be written: all pure. `observe` looks at the box, `directory` makes cgroups and writes their files,
+//! `ending` tells what the kernel killed for want of memory, kills, and takes away.
 //!
 //! A pod's cgroup is the client's (`cgroup_parent`) or `/cribXXXXXXXX/SANDBOX`, by the state directory; a container's is one
 //! below. Keepers make those of containers, since they fork them: a process enters on v1 by itself, through descriptors that

@@ -72,6 +72,16 @@ async fn a_group_that_the_owner_names_may_use_it() {
 }
 
 #[tokio::test]
+async fn the_owners_own_group() {
+    let group = nix::unistd::getegid().as_raw();
+    let options = Runtime::with().argument(format!("--socket-group={group}"));
+    let runtime = options.start().await.unwrap();
+    assert_eq!(mode(&runtime), 0o660);
+    // Seen from here, whatever number it has in the daemon's user namespace.
+    assert_eq!(fs::metadata(runtime.socket()).unwrap().gid(), group);
+}
+
+#[tokio::test]
 async fn a_group_that_there_is_not() {
     let refused = Runtime::with()
         .argument("--socket-group=no-such-group")

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nix::unistd::Gid;
-use runtime_fake::{Config, IsolationWish};
+use runtime_fake::{Config, Isolation, IsolationWish};
 use tokio_util::sync::CancellationToken;
 
 use super::args::UnixEndpoint;
@@ -117,7 +117,12 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
-    let group = match args.socket_group.as_deref().map(group_of).transpose() {
+    let group = match args
+        .socket_group
+        .as_deref()
+        .map(|name| group_here(group_of(name)?, isolation))
+        .transpose()
+    {
         Ok(group) => group,
         Err(problem) => {
             say(&problem);
@@ -175,6 +180,27 @@ fn group_of(name: &str) -> Result<Gid, String> {
         )),
         Err(error) => Err(format!("failed to look up the group {name}: {error}")),
     }
+}
+
+/// The number that a group of the caller's has where the daemon is now: in its user namespace, if it moved into one.
+fn group_here(group: Gid, isolation: Isolation) -> Result<Gid, String> {
+    if !matches!(isolation, Isolation::Rootless { .. }) {
+        return Ok(group);
+    }
+    let map = std::fs::read_to_string("/proc/self/gid_map")
+        .map_err(|error| format!("failed to read /proc/self/gid_map: {error}"))?;
+    let inside = map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let mut next = || numbers.next()?.ok();
+        let (inside, outside, count) = (next()?, next()?, next()?);
+        let offset = group.as_raw().checked_sub(outside)?;
+        (offset < count).then(|| inside + offset)
+    });
+    inside.map(Gid::from_raw).ok_or_else(|| {
+        format!(
+            "the socket cannot be given to group {group}: without root it can only be your own first group, or a subordinate one"
+        )
+    })
 }
 
 async fn serve(
