@@ -73,7 +73,8 @@ pub(crate) async fn kill_keeper(sandbox_dir: &Path) {
     }
 }
 
-fn kill_and_wait(sandbox_dir: &Path) -> std::io::Result<()> {
+/// The same, for those that may block.
+pub(crate) fn kill_and_wait(sandbox_dir: &Path) -> std::io::Result<()> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
     use std::os::fd::AsFd as _;
@@ -160,6 +161,9 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
         }
         tracing::info!(sandbox = sandbox.id.short(), state = ?sandbox.state, adopted, "found");
     }
+    let (cgroups, state) = (runtime.cgroups.clone(), runtime.store.state());
+    blocking(move || cgroups.sweep(|id| state.sandboxes.keys().any(|known| known.as_str() == id)))
+        .await;
     look_over_network(runtime).await;
     let (images, state) = (runtime.images.clone(), runtime.store.state());
     let released =

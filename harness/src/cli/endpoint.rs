@@ -3,7 +3,9 @@
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
+};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +32,14 @@ pub(crate) enum EndpointError {
     InUse {
         /// The path.
         path: PathBuf,
+    },
+    /// Others could put their own socket in the place of ours.
+    #[error(
+        "the directory {directory} is not yours alone: remove it, or listen somewhere else (--listen)"
+    )]
+    NotOurs {
+        /// The directory.
+        directory: PathBuf,
     },
     /// Something that is no socket has the name.
     #[error("{path} exists and is not a socket: remove it, or listen somewhere else")]
@@ -87,6 +97,7 @@ pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, En
             .create(parent)
             .map_err(|source| io("make the directory of the socket", source))?;
     }
+    check_shared(path)?;
     match probe(path)? {
         Found::Nothing => {}
         Found::Stale => {
@@ -119,6 +130,28 @@ pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, En
         .set_nonblocking(true)
         .map_err(|source| io("listen on", source))?;
     Ok(listener)
+}
+
+/// In a directory for everybody, as /tmp is, somebody else may have been quicker with the directory of the socket.
+fn check_shared(path: &Path) -> Result<(), EndpointError> {
+    let Some(directory) = path.parent() else {
+        return Ok(());
+    };
+    let sticky = directory
+        .parent()
+        .and_then(|above| std::fs::metadata(above).ok())
+        .is_some_and(|above| above.mode() & 0o1002 == 0o1002);
+    let Ok(found) = std::fs::symlink_metadata(directory) else {
+        return Ok(());
+    };
+    let own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
+    // The directory for everybody itself may hold a socket: nobody else can take that away.
+    if !sticky || own && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0 {
+        return Ok(());
+    }
+    Err(EndpointError::NotOurs {
+        directory: directory.to_owned(),
+    })
 }
 
 fn check_length(path: &Path) -> Result<(), EndpointError> {
@@ -223,5 +256,26 @@ mod tests {
                 Err(EndpointError::TooLong { length: 108, .. })
             ));
         }
+    }
+
+    #[rstest]
+    #[case::of_ones_own(0o700, true)]
+    #[case::readable_for_others(0o755, true)]
+    #[case::writable_for_others(0o777, false)]
+    #[case::writable_for_the_group(0o770, false)]
+    fn directories_below_one_for_everybody(#[case] mode: u32, #[case] fine: bool) {
+        let everybody = tempfile::tempdir().unwrap();
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        set(everybody.path(), 0o1777);
+        let directory = everybody.path().join("crib-7");
+        std::fs::create_dir(&directory).unwrap();
+        set(&directory, mode);
+        assert_eq!(check_shared(&directory.join("crib.sock")).is_ok(), fine);
+        let link = everybody.path().join("link");
+        std::os::unix::fs::symlink(&directory, &link).unwrap();
+        assert!(check_shared(&link.join("crib.sock")).is_err());
+        assert!(check_shared(&everybody.path().join("crib.sock")).is_ok());
     }
 }

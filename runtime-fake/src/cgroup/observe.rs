@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -12,12 +13,16 @@ use super::{
     CgroupPlan, DeviceRule, Limits, Place, Wrong,
     device::lines,
     directory::missing,
+    ending,
     hierarchy::{Branch, Controller, Hierarchy, Tree, mounted},
     place::parent,
     plan::{Now, writes},
     program,
 };
 use crate::isolation::Isolation;
+
+/// How long what was killed may take to be gone.
+const LAST: Duration = Duration::from_secs(5);
 
 /// What the runtime does about cgroups on this box.
 #[derive(Debug)]
@@ -189,6 +194,29 @@ impl Cgroups {
             devices: program,
         };
         Ok((Some(plan), done.not_applied))
+    }
+
+    /// Ends and takes away the pods' cgroups that no record is of: `known` has the ids of those that one is of.
+    pub(crate) fn sweep(&self, known: impl Fn(&str) -> bool) {
+        let all = Place {
+            tree: self.tree.clone(),
+            path: self.name.clone().into(),
+            own: vec![0; self.tree.branches.len()],
+        };
+        let entries = all.directories().filter_map(|d| fs::read_dir(d).ok());
+        let strangers: BTreeSet<String> = entries
+            .flat_map(Iterator::flatten)
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| !known(name))
+            .collect();
+        for name in strangers {
+            let pod = all.child(&name);
+            ending::kill(&pod);
+            if !ending::remove_in_time(&pod, LAST) {
+                tracing::error!(cgroup = %pod.path.display(), "failed to take away");
+            }
+        }
     }
 
     /// Takes away the directory of all pods, if none is left in it.

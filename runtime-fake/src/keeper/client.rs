@@ -249,7 +249,10 @@ impl KeeperClient {
         };
         let ending = Arc::new(Ending::default());
         let teller = Teller(ending.clone());
-        let (outcome, mut came) = self.call_with(call, descriptors, Some(teller)).await?;
+        let answer = self.call_with(call, descriptors, Some(teller));
+        let (outcome, mut came) = tokio::time::timeout(ANSWER, answer)
+            .await
+            .unwrap_or_else(|_| Err(silent()))?;
         let Outcome::Exec { pid } = outcome else {
             return Err(unexpected(&outcome));
         };

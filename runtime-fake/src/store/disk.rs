@@ -88,7 +88,11 @@ impl Directory {
         })?;
         for directory in entries.flatten().map(|entry| entry.path()) {
             let Some(sandbox) = load::<Sandbox>(&directory.join("sandbox.json")) else {
-                // A directory without a record is of a sandbox that nobody was told of.
+                // Either nobody was told of it, or its record was spoiled: then its keeper may still run.
+                if let Err(error) = crate::recovery::kill_and_wait(&directory) {
+                    tracing::error!(directory = %directory.display(), %error, "failed to kill a keeper");
+                    continue;
+                }
                 let _ = fs::remove_dir_all(&directory);
                 continue;
             };
@@ -140,7 +144,7 @@ impl Directory {
         };
         if let Err(error) = result {
             // The state in memory goes on; a restart finds the older record.
-            tracing::error!(?record, %error, "failed to keep a record");
+            tracing::error!(record = record.names(), %error, "failed to keep a record");
         }
     }
 }

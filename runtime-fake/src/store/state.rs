@@ -73,6 +73,18 @@ pub(crate) enum Record {
     NoContainer(Arc<Container>),
 }
 
+impl Record {
+    /// What it is of: a configuration holds secrets, which have no place in a log.
+    pub(super) fn names(&self) -> String {
+        match self {
+            Self::Sandbox(sandbox) => format!("sandbox {}", sandbox.id),
+            Self::Container(container) => format!("container {}", container.id),
+            Self::NoSandbox(id) => format!("removal of sandbox {id}"),
+            Self::NoContainer(container) => format!("removal of container {}", container.id),
+        }
+    }
+}
+
 impl State {
     pub(crate) fn apply(&mut self, change: Change) -> Result<Effects, Refused> {
         let mut effects = Effects::default();
