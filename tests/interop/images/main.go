@@ -225,7 +225,7 @@ func applets(busybox string) ([]file, error) {
 	files = append(files, file{name: "bin/busybox", mode: 0o755, body: body})
 	for _, name := range strings.Fields(string(list)) {
 		if name != "busybox" {
-			files = append(files, file{name: "bin/" + name, hard: "bin/busybox"})
+			files = append(files, file{name: "bin/" + name, mode: 0o755, hard: "bin/busybox"})
 		}
 	}
 	return files, nil
