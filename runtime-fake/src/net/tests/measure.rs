@@ -14,10 +14,11 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 #[rstest]
-#[case::of_one_family(Ipv6::Never)]
-#[case::of_both(Ipv6::IfPossible)]
-fn attach_and_detach(#[case] ipv6: Ipv6) {
-    with_namespace("measure::attach_and_detach", |host| {
+#[case::of_one_family("case_1_of_one_family", Ipv6::Never)]
+#[case::of_both("case_2_of_both", Ipv6::IfPossible)]
+fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
+    // The whole name, since an ordinary user's test starts itself again, in a user namespace.
+    with_namespace(&format!("measure::attach_and_detach::{name}"), |host| {
         let opening = Instant::now();
         let config = BridgeConfig {
             ipv6,
