@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use cri::v1::{ContainerEventResponse, ContainerEventType, ContainerState, PodSandboxState};
-use harness::{PATIENCE, Pod, Runtime, fixture};
+use harness::{PATIENCE, Pod, Runtime};
 use tonic::Streaming;
+
+use crate::support::polite;
 
 async fn next(stream: &mut Streaming<ContainerEventResponse>) -> ContainerEventResponse {
     let event = tokio::time::timeout(PATIENCE, stream.message()).await;
@@ -45,7 +47,7 @@ async fn two_listeners_hear_the_same_life() {
     let mut first = client.events().await.unwrap();
     let mut second = client.events().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let id = polite(&pod, "c").await;
     client.stop(&id, 30).await.unwrap();
     client.remove(&id).await.unwrap();
     client.stop_pod(&pod.id).await.unwrap();

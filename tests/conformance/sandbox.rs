@@ -9,7 +9,7 @@ use harness::{Pod, Runtime, fixture};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::code;
+use crate::support::{code, polite};
 
 fn with_id(id: &str) -> PodSandboxFilter {
     PodSandboxFilter {
@@ -356,7 +356,7 @@ async fn twenty_pods(runtime: Runtime) {
                 .await
                 .unwrap();
             assert_eq!(out, format!("pod-{number}\n"));
-            let id = pod.start(fixture::forever("d")).await.unwrap();
+            let id = polite(&pod, "d").await;
             client.stop(&id, 30).await.unwrap();
             assert_eq!(client.container(&id).await.unwrap().exit_code, 143);
             client.stop_pod(&pod.id).await.unwrap();

@@ -73,6 +73,15 @@ macro_rules! skip_if {
 }
 pub(crate) use skip_if;
 
+/// A container that ends with 143 on SIGTERM, once it can: until its shell has a handler, the first process of a process
+/// namespace ignores the signal.
+pub(crate) async fn polite(pod: &Pod, name: &str) -> String {
+    let script = "trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(pod.script(name, script)).await.unwrap();
+    logged(pod, &id, "ready").await;
+    id
+}
+
 /// Waits until a container has logged a line, and returns all its lines then.
 pub(crate) async fn logged(pod: &Pod, id: &str, line: &str) -> Vec<String> {
     eventually(
