@@ -103,6 +103,15 @@ pub(crate) enum Told {
 pub(crate) const LOST_EXIT_CODE: i32 = 255;
 
 impl Container {
+    /// Whether whoever asked for `other` may get this one: it is, or is being made, what that is to be.
+    pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
+        matches!(
+            self.state,
+            ContainerState::Creating | ContainerState::Created
+        ) && self.config == other.config
+            && self.image_id == other.image_id
+    }
+
     /// The container after `event`, and what clients are told, in order. Nothing is told when nothing changes.
     #[must_use]
     pub(crate) fn on(&mut self, event: ContainerEvent) -> Vec<Told> {

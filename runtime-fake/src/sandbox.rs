@@ -65,6 +65,13 @@ pub(crate) enum SandboxEvent {
 }
 
 impl Sandbox {
+    /// Whether whoever asked for `other` may get this one: it is, or is being made, what that is to be.
+    pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
+        self.state != SandboxState::NotReady
+            && self.config == other.config
+            && self.runtime_handler == other.runtime_handler
+    }
+
     /// The sandbox after `event`; `false` when that changes nothing.
     #[must_use]
     pub(crate) fn on(&mut self, event: SandboxEvent) -> bool {

@@ -1,6 +1,7 @@
 //! Containers from their creation to their lists: attributes, names, filters, and what is refused.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use cri::v1::{
     ContainerConfig, ContainerFilter, ContainerState, ContainerStateValue, CreateContainerRequest,
@@ -205,17 +206,35 @@ async fn lists_are_filtered_by_all_that_is_set() {
     assert_eq!(list("nothing", "", None, &[]).await, "");
 }
 
+/// A client whose call was cut short could not know what came of it, and calls again.
+#[tokio::test]
+async fn who_asks_again_for_a_container_that_was_not_started_gets_it() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let asked = || pod.create(fixture::forever("c"));
+    // The first client goes away, in time or not.
+    let gone = tokio::time::timeout(Duration::from_millis(1), asked()).await;
+    let (a, b) = tokio::join!(asked(), asked());
+    let id = a.unwrap();
+    assert_eq!(b.unwrap(), id);
+    if let Ok(first) = gone {
+        assert_eq!(first.unwrap(), id);
+    }
+    let all = runtime.client.containers(Default::default()).await.unwrap();
+    assert_eq!(all.len(), 1);
+    runtime.client.start(&id).await.unwrap();
+    assert_eq!(code(asked().await), Code::AlreadyExists);
+}
+
 #[tokio::test]
 async fn a_container_is_the_only_one_of_its_name_until_it_is_removed() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
     let first = pod.create(fixture::forever("c")).await.unwrap();
-    // Some runtimes answer with the container that is there.
-    match pod.create(fixture::forever("c")).await {
-        Ok(id) => assert_eq!(id, first),
-        Err(error) => assert_eq!(error.code(), Code::AlreadyExists, "{error:?}"),
-    }
+    let mut changed = fixture::forever("c");
+    changed.working_dir = "/usr".to_owned();
+    assert_eq!(code(pod.create(changed).await), Code::AlreadyExists);
     let mut next = fixture::forever("c");
     next.metadata.as_mut().unwrap().attempt += 1;
     assert_ne!(pod.create(next).await.unwrap(), first);

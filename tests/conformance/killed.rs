@@ -90,21 +90,11 @@ impl Call {
     ) -> bool {
         let done_before = match (self, again) {
             (_, Ok(())) => return true,
-            // What was made in time is there, and told to be so.
-            (Self::RunPod | Self::Create, Err(error)) => error.code() == Code::AlreadyExists,
             (Self::Start, Err(error)) => error.code() == Code::FailedPrecondition,
-            (Self::StopPod | Self::RemovePod, Err(_)) => false,
+            (Self::RunPod | Self::Create | Self::StopPod | Self::RemovePod, Err(_)) => false,
         };
-        let client = &runtime.client;
-        done_before
-            && match self {
-                Self::RunPod => client.pods(Default::default()).await.unwrap().len() == 1,
-                Self::Create => client.containers(Default::default()).await.unwrap().len() == 1,
-                Self::Start | Self::StopPod | Self::RemovePod => {
-                    let status = client.container(&setting.container).await.unwrap();
-                    status.state() == ContainerState::ContainerRunning
-                }
-            }
+        let status = runtime.client.container(&setting.container).await;
+        done_before && status.unwrap().state() == ContainerState::ContainerRunning
     }
 }
 

@@ -81,6 +81,8 @@ struct ModelContainer {
     pod: String,
     name: u8,
     state: ContainerState,
+    /// It has other limits than were asked for.
+    changed: bool,
 }
 
 /// What there should be. Ids of what is gone are still asked for.
@@ -135,6 +137,11 @@ impl Model {
         }
     }
 
+    /// Whether a pod has containers.
+    fn is_used(&self, pod: &str) -> bool {
+        self.containers.iter().any(|container| container.pod == pod)
+    }
+
     /// Makes a call, and says what it should have answered and what it did.
     async fn make(&mut self, call: Call, runtime: &Runtime) -> (Vec<Code>, Code) {
         use ContainerState::{
@@ -145,10 +152,21 @@ impl Model {
             Call::RunPod(name) => {
                 let mut config = runtime.sandbox("p");
                 config.metadata.as_mut().unwrap().uid = format!("uid-{name}");
-                let taken = self.pods.iter().any(|pod| pod.name == name);
+                config.log_directory = format!("{}/logs/{name}", runtime.root().display());
+                let first = self.pods.iter().find(|pod| pod.name == name);
+                // Who asks again for what nobody has used gets it.
+                let legal = match first {
+                    Some(first) if !first.ready || self.is_used(&first.pod.id) => {
+                        Code::AlreadyExists
+                    }
+                    _ => Code::Ok,
+                };
+                let first = first.map(|first| first.pod.id.clone());
                 let answer = Pod::run(client, config).await;
                 let told = code(&answer);
-                if let Ok(pod) = answer {
+                if let (Some(first), Ok(pod)) = (&first, &answer) {
+                    assert_eq!(pod.id, *first);
+                } else if let Ok(pod) = answer {
                     self.pod_ids.push(pod.id.clone());
                     self.pods.push(ModelPod {
                         pod,
@@ -156,10 +174,7 @@ impl Model {
                         ready: true,
                     });
                 }
-                (
-                    vec![if taken { Code::AlreadyExists } else { Code::Ok }],
-                    told,
-                )
+                (vec![legal], told)
             }
             Call::StopPod(which) => {
                 let id = sent(which, &self.pod_ids);
@@ -204,30 +219,35 @@ impl Model {
                 let id = sent(which, &self.pod_ids);
                 let pod = self.pods.iter().find(|pod| means(&id, &pod.pod.id));
                 let whole = pod.map_or(String::new(), |pod| pod.pod.id.clone());
-                let taken = self
+                let first = self
                     .containers
                     .iter()
-                    .any(|one| one.pod == whole && one.name == name);
-                let legal = match pod.map(|pod| (pod.ready, taken)) {
+                    .find(|one| one.pod == whole && one.name == name);
+                let unused = first.is_none_or(|first| first.state == Created && !first.changed);
+                let first = first.map(|first| first.id.clone());
+                let legal = match pod.map(|pod| pod.ready) {
                     None => vec![Code::NotFound],
-                    Some((true, false)) => vec![Code::Ok],
-                    Some((true, true)) => vec![Code::AlreadyExists],
-                    Some((false, false)) => vec![Code::FailedPrecondition],
+                    Some(true) if unused => vec![Code::Ok],
+                    Some(true) => vec![Code::AlreadyExists],
+                    Some(false) if first.is_none() => vec![Code::FailedPrecondition],
                     // Both are wrong, and either may be told.
-                    Some((false, true)) => vec![Code::FailedPrecondition, Code::AlreadyExists],
+                    Some(false) => vec![Code::FailedPrecondition, Code::AlreadyExists],
                 };
                 let sandbox =
                     pod.map_or_else(|| runtime.sandbox("p"), |pod| pod.pod.config.clone());
                 let config = fixture::forever(&format!("c{name}"));
                 let answer = client.create(&id, config, sandbox).await;
                 let told = code(&answer);
-                if let Ok(id) = answer {
+                if let (Some(first), Ok(id)) = (&first, &answer) {
+                    assert_eq!(id, first);
+                } else if let Ok(id) = answer {
                     self.container_ids.push(id.clone());
                     self.containers.push(ModelContainer {
                         id,
                         pod: whole,
                         name,
                         state: Created,
+                        changed: false,
                     });
                 }
                 (legal, told)
@@ -292,6 +312,9 @@ impl Model {
                         .update_container_resources(request)
                         .await,
                 );
+                if let Some(container) = self.container(&id).filter(|_| told == Code::Ok) {
+                    container.changed = true;
+                }
                 (vec![self.only(&id, &[Created, Running])], told)
             }
             Call::Reopen(which) => {

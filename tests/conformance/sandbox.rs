@@ -184,17 +184,43 @@ async fn lists_are_filtered_by_all_that_is_set() {
     assert_eq!(list("nothing", None, &[]).await, "");
 }
 
+/// A client whose call was cut short could not know what came of it, and calls again.
+#[tokio::test]
+async fn who_asks_again_for_an_unused_pod_gets_it() {
+    let runtime = Runtime::start().await.unwrap();
+    let client = &runtime.client;
+    let config = runtime.sandbox("p");
+    let (a, b) = tokio::join!(
+        client.run_pod(config.clone()),
+        client.run_pod(config.clone())
+    );
+    let id = a.unwrap();
+    assert_eq!(b.unwrap(), id);
+    assert_eq!(client.run_pod(config.clone()).await.unwrap(), id);
+
+    let container = client
+        .create(&id, fixture::forever("c"), config.clone())
+        .await
+        .unwrap();
+    assert_eq!(
+        code(client.run_pod(config.clone()).await),
+        Code::AlreadyExists
+    );
+    client.remove(&container).await.unwrap();
+    client.stop_pod(&id).await.unwrap();
+    assert_eq!(code(client.run_pod(config).await), Code::AlreadyExists);
+    client.remove_pod(&id).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_pod_is_the_only_one_of_its_name_until_it_is_removed() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let config = runtime.sandbox("p");
     let first = client.run_pod(config.clone()).await.unwrap();
-    // Some runtimes answer with the sandbox that is there.
-    match client.run_pod(config.clone()).await {
-        Ok(id) => assert_eq!(id, first),
-        Err(error) => assert_eq!(error.code(), Code::AlreadyExists, "{error:?}"),
-    }
+    let mut other = config.clone();
+    other.hostname = "another".to_owned();
+    assert_eq!(code(client.run_pod(other).await), Code::AlreadyExists);
     let mut next = config.clone();
     next.metadata.as_mut().unwrap().attempt += 1;
     let second = client.run_pod(next).await.unwrap();

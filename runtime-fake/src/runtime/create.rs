@@ -20,11 +20,13 @@ use crate::{
     },
     launch::{self, Given, ImageDefaults, Invalid, LaunchPlan, RootPlan},
     sandbox::Sandbox,
-    store::{Change, Refused},
+    store::{Change, Refused, State},
 };
 
 impl Runtime {
     /// Sets a container up to its barrier; on failure nothing of it is left.
+    ///
+    /// Who asks again for one that nobody has started yet gets that one: the answer may not have reached anybody.
     pub(crate) async fn create_container(
         &self,
         sandbox: &str,
@@ -40,11 +42,30 @@ impl Runtime {
         };
         let id = ContainerId::random();
         let image = self.hold_image(&id, &config).await?;
-        let created = self.create_from(&id, &sandbox, &pod, config, image).await;
-        if created.is_err() {
-            self.release_image(&id).await;
+        match self.create_from(&id, &sandbox, &pod, config, image).await {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.release_image(&id).await;
+                self.same_container(error).await
+            }
         }
-        created.map(|()| id)
+    }
+
+    /// The container that stands in the way of one that was asked for in the same words, once it is created.
+    async fn same_container(&self, error: Error) -> Result<ContainerId, Error> {
+        if let Error::Refused(Refused::NameTaken { id, same: true, .. }) = &error {
+            let made = |state: &State| {
+                let found = state.containers.values().find(|c| c.id.as_str() == id)?;
+                Some((found.id.clone(), found.state))
+            };
+            self.store
+                .wait(|state| !matches!(made(state), Some((_, ContainerState::Creating))))
+                .await?;
+            if let Some((id, ContainerState::Created)) = made(&self.store.state()) {
+                return Ok(id);
+            }
+        }
+        Err(error)
     }
 
     async fn create_from(

@@ -20,7 +20,7 @@ use crate::{
     launch::{self, IdMaps, PodPlan, Rung, of_network},
     recovery, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState},
-    store::{Change, Refused},
+    store::{Change, Refused, State},
 };
 
 /// How long a keeper may take to kill what it keeps.
@@ -28,6 +28,8 @@ const ENDING: Duration = Duration::from_secs(10);
 
 impl Runtime {
     /// Makes a sandbox and everything it needs; on failure nothing of it is left.
+    ///
+    /// Who asks again for one that nobody has used yet gets that one: the answer may not have reached anybody.
     pub(crate) async fn run_sandbox(
         &self,
         config: PodSandboxConfig,
@@ -65,7 +67,7 @@ impl Runtime {
             .await
         {
             let _ = fs::remove_dir_all(&directory);
-            return Err(refused.into());
+            return self.same_sandbox(refused).await;
         }
         match self.set_up(&sandbox, plan).await {
             Ok(addresses) => {
@@ -91,6 +93,23 @@ impl Runtime {
                 Err(error)
             }
         }
+    }
+
+    /// The sandbox that stands in the way of one that was asked for in the same words, once it is ready.
+    async fn same_sandbox(&self, refused: Refused) -> Result<SandboxId, Error> {
+        if let Refused::NameTaken { id, same: true, .. } = &refused {
+            let made = |state: &State| {
+                let found = state.sandboxes.values().find(|s| s.id.as_str() == id)?;
+                Some((found.id.clone(), found.state))
+            };
+            self.store
+                .wait(|state| !matches!(made(state), Some((_, SandboxState::Creating))))
+                .await?;
+            if let Some((id, SandboxState::Ready)) = made(&self.store.state()) {
+                return Ok(id);
+            }
+        }
+        Err(refused.into())
     }
 
     async fn set_up(&self, sandbox: &Sandbox, plan: PodPlan) -> Result<Vec<IpAddr>, Error> {

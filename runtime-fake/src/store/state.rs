@@ -43,6 +43,8 @@ pub(crate) enum Refused {
         name: String,
         attempt: u32,
         id: String,
+        /// It was asked for in the same words, and nobody has used it: the answer may have been lost.
+        same: bool,
     },
     #[error("pod sandbox {id} is not ready: {wanted} needs a running one")]
     SandboxNotReady { id: SandboxId, wanted: &'static str },
@@ -96,6 +98,8 @@ impl State {
                         name: format!("{namespace}/{name}"),
                         attempt,
                         id: other.id.to_string(),
+                        same: other.is_asked_for_by(&sandbox)
+                            && self.containers_of(&other.id).next().is_none(),
                     });
                 }
                 let sandbox = Arc::new(*sandbox);
@@ -155,6 +159,7 @@ impl State {
                         name: name.to_owned(),
                         attempt,
                         id: other.id.to_string(),
+                        same: other.is_asked_for_by(&container),
                     });
                 }
                 let container = Arc::new(*container);
