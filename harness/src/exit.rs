@@ -37,7 +37,7 @@ pub(crate) const CALLS: &str = "Exit codes:
     0  done
     1  the runtime refused, or something could not be done
     2  bad usage
-    3  no runtime answers
+    3  no runtime answers, or it went away
   124  --timeout was over
   130  interrupted: a signal, or nobody reads the output any more";
 

@@ -26,7 +26,7 @@ mod command;
 mod dial;
 mod forward;
 
-pub use command::{Command, CommandError, Streams, command, text};
+pub use command::{Command, CommandError, Sizes, Streams, command, text};
 pub use dial::{DialError, Transport};
 pub use forward::{ForwardError, Ports, port_forward};
 pub use runtime_fake::mux::{Gone, Inlet, Outlet};

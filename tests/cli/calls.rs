@@ -442,6 +442,10 @@ async fn nonsense_is_2_with_a_sentence() {
         ),
         (&["stats", "--seconds", "0"], "must be more than nothing"),
         (&["exec", "x"], "<COMMAND>"),
+        (
+            &["exec", "-r", "http", "x", "y"],
+            "possible values: spdy, websocket",
+        ),
         (&["exec", "--sync", "-t", "x", "y"], "cannot be used with"),
         (
             &["port-forward", "x", "0"],

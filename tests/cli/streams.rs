@@ -1,9 +1,11 @@
 //! `crib exec`, `attach` and `port-forward` against a real runtime, through pipes and at a terminal.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use harness::{Runtime, fixture};
 use nix::sys::signal::Signal;
+use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -32,30 +34,154 @@ async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, V
     (output.status.code(), output.stdout, err)
 }
 
+#[rstest]
+#[case("spdy")]
+#[case("websocket")]
 #[tokio::test]
-async fn a_command_has_its_streams_and_its_code() {
+async fn a_command_has_its_streams_and_its_code(#[case] transport: &str) {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     pod.start(fixture::forever("main")).await.unwrap();
     let script = "echo out; echo err >&2; exit 9";
-    let (code, out, err) = crib(&runtime, &["exec", "main", "sh", "-c", script], b"unread").await;
+    let args = ["exec", "-r", transport, "main", "sh", "-c", script];
+    let (code, out, err) = crib(&runtime, &args, b"unread").await;
     assert_eq!(
         (code, &out[..], err.as_str()),
         (Some(9), &b"out\n"[..], "err\n")
     );
     // Bytes of all kinds, more than any buffer holds, both ways.
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
-    let (code, out, err) = crib(&runtime, &["exec", "-i", "main", "cat"], &bytes).await;
+    let args = ["exec", "--transport", transport, "-i", "main", "cat"];
+    let (code, out, err) = crib(&runtime, &args, &bytes).await;
     assert!(
         code == Some(0) && out == bytes,
         "{code:?} {} {err}",
         out.len()
     );
-    let (code, _, err) = crib(&runtime, &["exec", "main", "/no/such/program"], b"").await;
-    assert!(
-        code != Some(0) && err.contains("/no/such/program"),
-        "{code:?} {err}"
-    );
+}
+
+/// As with shells and `podman exec`.
+#[rstest]
+#[case::not_in_path("no-such-program", 127, "executable file not found in $PATH")]
+#[case::not_there("/no/such/program", 127, "no such file or directory")]
+#[case::no_program("/etc/passwd", 126, "permission denied")]
+#[case::a_directory("/etc", 126, "permission denied")]
+#[tokio::test]
+async fn a_command_that_cannot_be_run(
+    #[case] program: &str,
+    #[case] exit_code: i32,
+    #[case] reason: &str,
+) {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    pod.start(fixture::forever("main")).await.unwrap();
+    let mut told = Vec::new();
+    for how in [
+        &["exec"][..],
+        &["exec", "-r", "websocket"],
+        &["exec", "--sync"],
+    ] {
+        let args = [how, &["main", program]].concat();
+        let (code, out, err) = crib(&runtime, &args, b"").await;
+        assert_eq!(code, Some(exit_code), "{args:?} {err}");
+        assert!(out.is_empty(), "{args:?}");
+        let begins = format!("crib: exec: {program:?}: ");
+        assert!(
+            err.starts_with(&begins) && err.contains(reason) && err.lines().count() == 1,
+            "{args:?} {err}"
+        );
+        told.push(err);
+    }
+    assert!(told.iter().all(|err| *err == told[0]), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_command_without_a_terminal_is_left_by_ctrl_c() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("main")).await.unwrap();
+    let (place, socket) = (Place::new(), runtime.socket().display().to_string());
+    let script = "trap 'echo at its end > /tmp/end' EXIT; echo begun; cat; exit";
+    let mut running = place.start(&[
+        "exec",
+        "--runtime-endpoint",
+        &socket,
+        "-i",
+        "main",
+        "sh",
+        "-c",
+        script,
+    ]);
+    running.line_with("begun").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_eq!((ended.code, ended.err.as_str()), (Some(130), ""));
+    // What it reads has an end then.
+    harness::eventually(PATIENCE, "the end of what it reads", async || {
+        let argv = ["cat", "/tmp/end"].map(str::to_owned).to_vec();
+        let cat = runtime.client.exec(&id, argv, 10).await.unwrap();
+        match cat.stdout.as_slice() {
+            b"at its end\n" => Ok(()),
+            _ => Err(String::from_utf8_lossy(&cat.stderr).into_owned()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_goes_away_is_3_with_a_sentence() {
+    let mut runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("web").await.unwrap();
+    pod.start(pod.script("main", "echo begun; exec sleep 1000"))
+        .await
+        .unwrap();
+    let (place, socket) = (Place::new(), runtime.socket().display().to_string());
+    let start = |args: &[&str]| {
+        let (command, rest) = args.split_first().unwrap();
+        place.start(&[&[*command, "--runtime-endpoint", &socket], rest].concat())
+    };
+    const SCRIPT: &str = "echo begun; exec sleep 1000";
+    let commands: [&[&str]; 5] = [
+        &["exec", "main", "sh", "-c", SCRIPT],
+        &["exec", "-r", "websocket", "main", "sh", "-c", SCRIPT],
+        &["logs", "-f", "main"],
+        &["port-forward", "web", ":80"],
+        &["port-forward", "-r", "websocket", "web", ":80"],
+    ];
+    let mut all = Vec::new();
+    for args in commands {
+        let mut running = start(args);
+        let first = match args[0] {
+            "port-forward" => "Forwarding",
+            _ => "begun",
+        };
+        running.line_with(first).await;
+        all.push((args, running));
+    }
+    let mut events = start(&["events"]);
+    // The first pod may be there before the subscription is: pods until one is told.
+    for n in 0.. {
+        let pod = runtime.pod(&format!("p{n}")).await.unwrap();
+        let told = events.line_with(&pod.id[..13]);
+        if tokio::time::timeout(Duration::from_secs(1), told)
+            .await
+            .is_ok()
+        {
+            break;
+        }
+    }
+    all.push((&["events"], events));
+    runtime.kill9().await;
+    for (args, running) in all {
+        let ended = running.end().await;
+        assert_eq!(ended.code, Some(3), "{args:?}: {ended:?}");
+        let sentence = match args[0] {
+            "logs" => "crib: ContainerStatus: ",
+            _ => "crib: the connection to the runtime was lost\n",
+        };
+        assert!(ended.err.starts_with(sentence), "{args:?}: {}", ended.err);
+        assert_eq!(ended.err.lines().count(), 1, "{args:?}: {}", ended.err);
+    }
 }
 
 #[tokio::test]
@@ -92,7 +218,8 @@ async fn a_container_is_attached_to() {
     let mut config = fixture::container("main", ["cat"]);
     (config.stdin, config.stdin_once) = (true, true);
     pod.start(config).await.unwrap();
-    let (code, out, err) = crib(&runtime, &["attach", "-i", "main"], b"hello\n").await;
+    let args = ["attach", "-r", "websocket", "-i", "main"];
+    let (code, out, err) = crib(&runtime, &args, b"hello\n").await;
     assert_eq!(
         (code, &out[..], err.as_str()),
         (Some(0), &b"hello\n"[..], "")
@@ -102,8 +229,11 @@ async fn a_container_is_attached_to() {
     assert!(err.starts_with("crib: Attach: "), "{err}");
 }
 
+#[rstest]
+#[case("spdy")]
+#[case("websocket")]
 #[tokio::test]
-async fn ports_lead_into_a_pod() {
+async fn ports_lead_into_a_pod(#[case] transport: &str) {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("web").await.unwrap();
     let server = "use IO::Socket::INET; $| = 1; $SIG{CHLD} = 'IGNORE';
@@ -135,6 +265,8 @@ async fn ports_lead_into_a_pod() {
         "port-forward",
         "--runtime-endpoint",
         &socket,
+        "-r",
+        transport,
         "web",
         ":8080",
         ":8081",

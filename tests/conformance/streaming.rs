@@ -180,7 +180,9 @@ const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
     $| = 1; print "port=", $server->sockport, "\n"; $SIG{CHLD} = "IGNORE";
     while ($client = $server->accept) {
         if (fork) { close $client; next }
-        while (sysread $client, $text, 4096) { syswrite $client, $text } print $client "bye"; exit }'"#;
+        while (sysread $client, $text, 4096) {
+            syswrite $client, $text; while ($text eq "for ever") { syswrite $client, $text } }
+        print $client "bye"; exit }'"#;
 
 #[rstest]
 #[case(Transport::Spdy)]
@@ -230,6 +232,17 @@ async fn ports_of_a_pod(#[case] over: Transport) {
         carried => panic!("{carried:?}"),
     }
     many(7).await;
+    // A client that leaves keeps nobody waiting, whatever is still on the way to it.
+    let (mut ours, theirs) = tokio::io::duplex(64);
+    let leave = async {
+        ours.write_all(b"for ever").await.unwrap();
+        ours.read_exact(&mut [0; 4000]).await.unwrap();
+        drop(ours);
+    };
+    let both = async { tokio::join!(leave, ports.carry(port, theirs)) };
+    let ((), carried) = tokio::time::timeout(PATIENCE, both).await.unwrap();
+    carried.unwrap();
+    many(8).await;
 }
 
 #[tokio::test]

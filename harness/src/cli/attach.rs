@@ -4,8 +4,7 @@ use clap::Args;
 use cri::v1;
 
 use super::call::{Connection, find, finish, with_codes};
-use super::exec::exit;
-use super::stream::{Streams, join};
+use super::stream::{Over, join, standard};
 use crate::exit::Exit;
 
 /// Show what a running container writes from now on, and give it input
@@ -26,6 +25,8 @@ pub(crate) struct AttachArgs {
     #[arg(short, long)]
     tty: bool,
     #[command(flatten)]
+    over: Over,
+    #[command(flatten)]
     connection: Connection,
 }
 
@@ -34,19 +35,17 @@ pub(crate) fn run(args: &AttachArgs) -> Exit {
     finish(async {
         let cri = args.connection.open()?;
         let container = find::container(&cri, &args.container).await?;
+        let streams = standard(args.interactive, args.tty);
         let request = v1::AttachRequest {
             container_id: container.id,
-            stdin: args.interactive,
-            tty: args.tty,
-            stdout: true,
-            stderr: !args.tty,
+            stdin: streams.stdin,
+            tty: streams.tty,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
         };
         let mut client = cri.runtime.runtime.clone();
         let answer = cri.call("Attach", client.attach(request)).await?;
-        let streams = Streams {
-            stdin: args.interactive,
-            tty: args.tty,
-        };
-        exit(join(&answer.into_inner().url, streams).await?)
+        let url = answer.into_inner().url;
+        join(&url, streams, args.over.transport()).await
     })
 }

@@ -1,7 +1,6 @@
 //! What the commands that speak to a runtime share: where it is, how long a call may take, and how a refusal is told.
 
 use std::future::Future;
-use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +12,16 @@ use harness::client::Answer;
 use super::args::{UnixEndpoint, duration};
 use super::endpoint::default_listen;
 use super::report::complain;
+use super::signals::Signals;
 use crate::exit::{CALLS, Exit};
 
+mod error;
 pub(crate) mod find;
 pub(crate) mod human;
 pub(crate) mod output;
 pub(crate) mod select;
+
+pub(crate) use error::{CallError, never_ran};
 
 /// Where the runtime is. The names are crictl's.
 #[derive(Debug, Args)]
@@ -37,124 +40,6 @@ pub(crate) struct Connection {
 
 /// How long a call may take when nobody says.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Why a command failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CallError {
-    /// No socket is where runtimes have theirs.
-    #[error(
-        "there is no runtime at {}: start one with `crib runtime`, or say where it is with --runtime-endpoint",
-        list(tried)
-    )]
-    NoRuntime {
-        /// Where it was looked for.
-        tried: Vec<PathBuf>,
-    },
-    /// Nobody answers there.
-    #[error("no runtime answers at {endpoint}; {}", hint(source))]
-    Unreachable {
-        /// Where.
-        endpoint: UnixEndpoint,
-        /// Why.
-        source: io::Error,
-    },
-    /// The runtime said no.
-    #[error("{call}: {} ({:?})", status.message(), status.code())]
-    Refused {
-        /// The call's name in the contract.
-        call: &'static str,
-        /// What it answered.
-        status: Box<tonic::Status>,
-    },
-    /// The runtime said nothing.
-    #[error("{call}: no answer within {} s; wait longer with --timeout", patience.as_secs_f64())]
-    Late {
-        /// The call's name in the contract.
-        call: &'static str,
-        /// How long it was waited for.
-        patience: Duration,
-    },
-    /// Nothing has the id or name.
-    #[error("there is no {what} {name}")]
-    NotFound {
-        /// What was looked for.
-        what: &'static str,
-        /// Its id or name.
-        name: String,
-    },
-    /// Several things have it.
-    #[error("{name} means more than one {what}: give more of an id")]
-    Ambiguous {
-        /// What was looked for.
-        what: &'static str,
-        /// Its id or name.
-        name: String,
-    },
-    /// What was typed cannot be done.
-    #[error("{0}")]
-    Usage(String),
-    /// Something on this machine failed.
-    #[error("cannot {doing}")]
-    Io {
-        /// What was being done, to what.
-        doing: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// Nobody reads the output.
-    #[error("nobody reads the output")]
-    Output(#[source] io::Error),
-    /// Some of several things failed, and each was told.
-    #[error("not everything could be done")]
-    Told,
-}
-
-fn list(paths: &[PathBuf]) -> String {
-    let paths: Vec<String> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    paths.join(", ")
-}
-
-fn hint(source: &io::Error) -> &'static str {
-    let known = [
-        (
-            io::ErrorKind::NotFound,
-            "is it started, and is this its socket?",
-        ),
-        (
-            io::ErrorKind::PermissionDenied,
-            "only its owner, root and its group may speak to it",
-        ),
-        (
-            io::ErrorKind::ConnectionRefused,
-            "it has ended and left its socket: start it again",
-        ),
-    ];
-    let hint = known.into_iter().find(|(kind, _)| *kind == source.kind());
-    hint.map_or("is this the socket of a runtime?", |(_, hint)| hint)
-}
-
-impl CallError {
-    /// How the command ends with it.
-    pub(crate) fn exit(&self) -> Exit {
-        match self {
-            Self::NoRuntime { .. } | Self::Unreachable { .. } => Exit::NoRuntime,
-            Self::Refused { status, .. } if status.code() == tonic::Code::Unavailable => {
-                Exit::NoRuntime
-            }
-            Self::Refused { .. }
-            | Self::NotFound { .. }
-            | Self::Ambiguous { .. }
-            | Self::Io { .. }
-            | Self::Told => Exit::Failed,
-            Self::Late { .. } => Exit::TimedOut,
-            Self::Usage(_) => Exit::BadInput,
-            Self::Output(_) => Exit::Interrupted,
-        }
-    }
-}
 
 /// A connection to a runtime, and to the service for its images.
 pub(crate) struct Cri {
@@ -262,10 +147,7 @@ impl Cri {
                 .await
                 .map_err(|_| CallError::Late { call, patience })?,
         };
-        answer.map_err(|status| CallError::Refused {
-            call,
-            status: Box::new(status),
-        })
+        answer.map_err(|status| CallError::refused(call, status))
     }
 }
 
@@ -298,6 +180,20 @@ pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> 
         }
         exit
     })
+}
+
+/// What a command comes to, unless a signal comes first. The command is dropped then.
+pub(crate) async fn until_signal(
+    command: impl Future<Output = Result<Exit, CallError>>,
+) -> Result<Exit, CallError> {
+    let mut signals = Signals::listen().map_err(|source| CallError::Io {
+        doing: "listen for signals".to_owned(),
+        source,
+    })?;
+    tokio::select! {
+        result = command => result,
+        _ = signals.next() => Ok(Exit::Interrupted),
+    }
 }
 
 /// Does one thing after the other; one that fails is told and does not keep the rest from being done.

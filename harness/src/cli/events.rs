@@ -4,8 +4,7 @@ use clap::Args;
 use cri::v1;
 
 use super::call::output::{Document, Form, harmless, json, print, print_value};
-use super::call::{CallError, Connection, finish, human, with_codes};
-use super::signals::Signals;
+use super::call::{CallError, Connection, finish, human, until_signal, with_codes};
 use crate::exit::Exit;
 
 /// Show what happens to containers and pods, until Ctrl-C
@@ -27,25 +26,13 @@ pub(crate) struct EventsArgs {
 
 /// Shows them.
 pub(crate) fn run(args: &EventsArgs) -> Exit {
-    finish(async {
-        let mut signals = Signals::listen().map_err(|source| CallError::Io {
-            doing: "listen for signals".to_owned(),
-            source,
-        })?;
-        tokio::select! {
-            result = follow(args) => result,
-            _ = signals.next() => Ok(Exit::Interrupted),
-        }
-    })
+    finish(until_signal(follow(args)))
 }
 
 async fn follow(args: &EventsArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     // Not under the patience of a call: some runtimes answer with the first event.
-    let refused = |status| CallError::Refused {
-        call: "GetContainerEvents",
-        status: Box::new(status),
-    };
+    let refused = |status| CallError::refused("GetContainerEvents", status);
     let mut events = cri.runtime.events().await.map_err(refused)?;
     while let Some(event) = events.message().await.map_err(refused)? {
         match args.output {
@@ -57,9 +44,7 @@ async fn follow(args: &EventsArgs) -> Result<Exit, CallError> {
             }
         }
     }
-    Err(refused(tonic::Status::unavailable(
-        "the runtime ended the stream",
-    )))
+    Err(CallError::Lost)
 }
 
 fn line(event: &v1::ContainerEventResponse) -> String {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use cri::v1;
 
-use super::call::{CallError, Connection, Cri, find, finish, with_codes};
-use super::stream::{Ending, Streams, join};
+use super::call::{CallError, Connection, Cri, find, finish, never_ran, with_codes};
+use super::stream::{Over, join, standard};
 use crate::exit::Exit;
 
 /// Run a command in a container
@@ -19,7 +19,9 @@ Examples:
   tar -c . | crib exec -i web tar -xC /srv
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
 
-The exit code is the command's own where it ran."))]
+The exit code is the command's own where it ran, 127 where there is no such program, 126 where it is none. With --tty \
+the command gets Ctrl-C; without, Ctrl-C ends crib exec alone, and the command when it next reads or writes, as with \
+kubectl and crictl."))]
 pub(crate) struct ExecArgs {
     /// The container: its id, the beginning of one, or its name
     container: String,
@@ -41,6 +43,8 @@ pub(crate) struct ExecArgs {
     #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
     sync: bool,
     #[command(flatten)]
+    over: Over,
+    #[command(flatten)]
     connection: Connection,
 }
 
@@ -57,29 +61,18 @@ pub(crate) fn run(args: &ExecArgs) -> Exit {
 }
 
 async fn stream(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
+    let streams = standard(args.interactive, args.tty);
     let request = v1::ExecRequest {
         container_id: id.to_owned(),
         cmd: args.command.clone(),
-        tty: args.tty,
-        stdin: args.interactive,
-        stdout: true,
-        stderr: !args.tty,
+        tty: streams.tty,
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
     };
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("Exec", client.exec(request)).await?;
-    let streams = Streams {
-        stdin: args.interactive,
-        tty: args.tty,
-    };
-    exit(join(&answer.into_inner().url, streams).await?)
-}
-
-/// What a joined process ended with, as the exit code of this one.
-pub(crate) fn exit(ending: Ending) -> Result<Exit, CallError> {
-    match ending {
-        Ending::Code(code) => Ok(Exit::Remote(u8::try_from(code).unwrap_or(255))),
-        Ending::Interrupted => Ok(Exit::Interrupted),
-    }
+    join(&answer.into_inner().url, streams, args.over.transport()).await
 }
 
 async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
@@ -90,12 +83,17 @@ async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
     let timeout = args.connection.timeout.map_or(0, whole_seconds);
     // The runtime ends the command, and says so: that is not cut short here.
     let answer = cri.runtime.exec(id, args.command.clone(), timeout);
-    let answer = cri.patient_call("ExecSync", answer).await?;
+    let answer = match cri.patient_call("ExecSync", answer).await {
+        Err(CallError::Refused { status, .. }) if never_ran(status.message()).is_some() => {
+            return Err(CallError::NotRun(status.message().to_owned()));
+        }
+        answer => answer?,
+    };
     let write = || -> io::Result<()> {
         io::stdout().write_all(&answer.stdout)?;
         io::stdout().flush()?;
         io::stderr().write_all(&answer.stderr)
     };
     write().map_err(CallError::Output)?;
-    exit(Ending::Code(answer.exit_code))
+    Ok(Exit::Remote(u8::try_from(answer.exit_code).unwrap_or(255)))
 }

@@ -10,10 +10,9 @@ use tonic::Request;
 use tonic::metadata::AsciiMetadataValue;
 
 use super::call::output::print;
-use super::call::{CallError, Connection, Cri, each, finish, with_codes};
+use super::call::{CallError, Connection, Cri, each, finish, until_signal, with_codes};
 use super::registry::path_and_name;
 use super::report::chain;
-use super::signals::Signals;
 use crate::exit::Exit;
 
 /// Bring images from archives into the runtime
@@ -41,18 +40,11 @@ const FROM: &str = "crib-pull-from";
 /// Loads them.
 pub(crate) fn run(args: &LoadArgs) -> Exit {
     finish(async {
-        let mut signals = Signals::listen().map_err(|source| CallError::Io {
-            doing: "listen for signals".to_owned(),
-            source,
-        })?;
         let registry = Registry::start().await.map_err(|error| CallError::Io {
             doing: "serve the images".to_owned(),
             source: std::io::Error::other(error),
         })?;
-        let exit = tokio::select! {
-            result = load_all(args, &registry) => result,
-            _ = signals.next() => Ok(Exit::Interrupted),
-        };
+        let exit = until_signal(load_all(args, &registry)).await;
         registry.stop().await;
         exit
     })

@@ -5,8 +5,7 @@ use cri::v1;
 use jiff::Timestamp;
 
 use super::args::duration;
-use super::call::{CallError, Connection, Cri, find, finish, with_codes};
-use super::signals::Signals;
+use super::call::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
 use crate::exit::Exit;
 
 mod file;
@@ -64,16 +63,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
 
 /// Prints them.
 pub(crate) fn run(args: &LogsArgs) -> Exit {
-    finish(async {
-        let mut signals = Signals::listen().map_err(|source| CallError::Io {
-            doing: "listen for signals".to_owned(),
-            source,
-        })?;
-        tokio::select! {
-            result = show(args) => result,
-            _ = signals.next() => Ok(Exit::Interrupted),
-        }
-    })
+    finish(until_signal(show(args)))
 }
 
 async fn show(args: &LogsArgs) -> Result<Exit, CallError> {

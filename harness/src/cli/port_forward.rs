@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use clap::Args;
 use cri::v1;
+use harness::streaming::{self, ForwardError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::call::output::print;
-use super::call::{CallError, Connection, Cri, find, finish, with_codes};
+use super::call::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
 use super::report::say;
-use super::signals::Signals;
-use super::stream::Forwarding;
+use super::stream::Over;
 use crate::exit::Exit;
 
 /// Lead local ports to ports of a pod, until Ctrl-C
@@ -33,6 +33,8 @@ pub(crate) struct PortForwardArgs {
     /// Where to listen
     #[arg(long, default_value = "127.0.0.1")]
     address: IpAddr,
+    #[command(flatten)]
+    over: Over,
     #[command(flatten)]
     connection: Connection,
 }
@@ -73,22 +75,14 @@ impl FromStr for Pair {
 
 /// Forwards them.
 pub(crate) fn run(args: &PortForwardArgs) -> Exit {
-    finish(async {
-        let mut signals = Signals::listen().map_err(|source| CallError::Io {
-            doing: "listen for signals".to_owned(),
-            source,
-        })?;
-        tokio::select! {
-            result = forward(args) => result,
-            _ = signals.next() => Ok(Exit::Interrupted),
-        }
-    })
+    finish(until_signal(forward(args)))
 }
 
 async fn forward(args: &PortForwardArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let pod = find::pod(&cri, &args.pod).await?;
-    let mut forwarding = Forwarding::open(&url(&cri, &pod.id, args).await?).await?;
+    let url = url(&cri, &pod.id, args).await?;
+    let mut ports = streaming::port_forward(&url, args.over.transport()).await?;
     // Dropping it ends the listeners.
     let mut listeners = JoinSet::new();
     let (accepted, mut connections) = mpsc::channel(16);
@@ -108,19 +102,16 @@ async fn forward(args: &PortForwardArgs) -> Result<Exit, CallError> {
         // All arms are cancel-safe.
         tokio::select! {
             Some((socket, port)) = connections.recv() => {
-                let one = forwarding.forward(socket, port);
+                let carried = ports.carry(port, socket);
                 running.spawn(async move {
-                    if let Some(complaint) = one.await {
+                    // That all is lost is told once, below.
+                    if let Err(ForwardError::Refused(complaint)) = carried.await {
                         say(&format!("port {port}: {complaint}"));
                     }
                 });
             }
             Some(_) = running.join_next() => {}
-            () = forwarding.ended() => {
-                let doing = "go on: the runtime ended the connection".to_owned();
-                let source = std::io::ErrorKind::ConnectionAborted.into();
-                return Err(CallError::Io { doing, source });
-            }
+            () = ports.ended() => return Err(CallError::Lost),
         }
     }
 }

@@ -7,8 +7,7 @@ use cri::v1;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::call::output::print;
-use super::call::{CallError, Connection, Cri, each, finish, with_codes};
-use super::signals::Signals;
+use super::call::{CallError, Connection, Cri, each, finish, until_signal, with_codes};
 use crate::exit::Exit;
 
 /// Let the runtime pull images from their registries
@@ -35,25 +34,18 @@ pub(crate) struct PullArgs {
 
 /// Pulls them.
 pub(crate) fn run(args: &PullArgs) -> Exit {
-    finish(pull_all(args))
+    // The call is dropped at a signal, which ends the pull.
+    finish(until_signal(pull_all(args)))
 }
 
 async fn pull_all(args: &PullArgs) -> Result<Exit, CallError> {
     let auth = auth(args)?;
     let cri = args.connection.open()?;
-    let mut signals = Signals::listen().map_err(|source| CallError::Io {
-        doing: "listen for signals".to_owned(),
-        source,
-    })?;
-    let all = each(&args.images, async |image: &String| {
+    each(&args.images, async |image: &String| {
         let id = pull(&cri, image, auth.clone()).await?;
         print(&id)
-    });
-    tokio::select! {
-        result = all => result,
-        // The call is dropped, which ends the pull.
-        _ = signals.next() => Ok(Exit::Interrupted),
-    }
+    })
+    .await
 }
 
 /// Pulls one, showing that on a terminal, and returns its id.

@@ -9,8 +9,7 @@ use cri::v1;
 use super::args::duration;
 use super::call::output::{Columns, Document, Form, clear, print_message};
 use super::call::select::{label, labels};
-use super::call::{CallError, Connection, Cri, finish, human, with_codes};
-use super::signals::Signals;
+use super::call::{CallError, Connection, Cri, finish, human, until_signal, with_codes};
 use crate::exit::Exit;
 
 /// Show what containers use of the processor, memory and disk
@@ -55,16 +54,7 @@ pub(crate) struct StatsArgs {
 
 /// Shows them.
 pub(crate) fn run(args: &StatsArgs) -> Exit {
-    finish(async {
-        let mut signals = Signals::listen().map_err(|source| CallError::Io {
-            doing: "listen for signals".to_owned(),
-            source,
-        })?;
-        tokio::select! {
-            result = show(args) => result,
-            _ = signals.next() => Ok(Exit::Interrupted),
-        }
-    })
+    finish(until_signal(show(args)))
 }
 
 async fn show(args: &StatsArgs) -> Result<Exit, CallError> {

@@ -35,12 +35,12 @@ impl Drop for Raw {
 
 /// Tells the size of the terminal of standard output: at first, and when it changes.
 #[derive(Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct TerminalSize {
     changes: Signal,
     told: bool,
 }
 
-impl Sizes {
+impl TerminalSize {
     /// Changes are heard from now on.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {

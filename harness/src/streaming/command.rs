@@ -40,12 +40,26 @@ pub struct Command {
     pub stdout: Option<Inlet>,
     /// What it complains of.
     pub stderr: Option<Inlet>,
-    /// Where sizes of the terminal go, as lines of JSON; see [`Command::resize`].
-    pub sizes: Option<Outlet>,
+    /// Where sizes of its terminal go.
+    pub sizes: Option<Sizes>,
     error: Inlet,
     /// Outcomes are told in JSON, and of success too.
     json: bool,
     driving: JoinSet<()>,
+}
+
+/// Where sizes of a terminal go.
+pub struct Sizes(Outlet);
+
+impl Sizes {
+    /// Tells the size: how many columns and rows.
+    ///
+    /// # Errors
+    /// When nobody wants to know any more.
+    pub async fn tell(&self, width: u16, height: u16) -> Result<(), Gone> {
+        let size = format!("{{\"Width\":{width},\"Height\":{height}}}\n");
+        self.0.send(size.into()).await
+    }
 }
 
 const SPDY: [&str; 4] = [
@@ -75,7 +89,7 @@ pub async fn command(
             let stdout = wanted.stdout.then(|| channels.inlet(1));
             let stderr = wanted.stderr.then(|| channels.inlet(2));
             let error = channels.inlet(3);
-            let sizes = wanted.tty.then(|| channels.outlet(4));
+            let sizes = wanted.tty.then(|| Sizes(channels.outlet(4)));
             // Held to the end: the server closes the connection.
             let held = channels.outlet(0);
             let mut driving = JoinSet::new();
@@ -107,7 +121,7 @@ fn over_spdy(dialled: Dialled<tokio::net::TcpStream>, wanted: Streams) -> Comman
     let stdout = wanted.stdout.then(|| inlet(open("stdout")));
     let stderr = wanted.stderr.then(|| inlet(open("stderr")));
     let resizes = protocol == SPDY[0] || protocol == SPDY[1];
-    let sizes = (wanted.tty && resizes).then(|| outlet(open("resize")));
+    let sizes = (wanted.tty && resizes).then(|| Sizes(outlet(open("resize"))));
     let mut driving = JoinSet::new();
     driving.spawn(async move {
         // Held to the end: the server closes the connection.
@@ -148,8 +162,7 @@ impl Command {
     /// When nobody wants to know.
     pub async fn resize(&self, width: u16, height: u16) -> Result<(), Gone> {
         let sizes = self.sizes.as_ref().ok_or(Gone)?;
-        let size = format!("{{\"Width\":{width},\"Height\":{height}}}\n");
-        sizes.send(size.into()).await
+        sizes.tell(width, height).await
     }
 
     /// Waits for its end, and returns the exit code. What it writes has to be taken meanwhile, or was dropped.

@@ -28,8 +28,10 @@ pub enum Transport {
 /// Why a URL led nowhere.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// It is of another kind.
-    #[error("{0:?} is no URL of a stream server: http://HOST:PORT/PATH is")]
+    /// It is of another kind. What is told of it is not its secret.
+    #[error(
+        "the stream URL that begins with {0:?} cannot be used: only http://HOST:PORT/PATH is spoken here"
+    )]
     Url(String),
     /// Nobody answers, or not to the end.
     #[error("failed to speak to the stream server at {host}")]
@@ -95,7 +97,7 @@ pub(super) async fn websocket(
 
 /// Host and path.
 fn parts(url: &str) -> Result<(&str, &str), DialError> {
-    let problem = || DialError::Url(url.to_owned());
+    let problem = || DialError::Url(origin(url).to_owned());
     let rest = url.strip_prefix("http://").ok_or_else(problem)?;
     let slash = rest.find('/').ok_or_else(problem)?;
     let (host, path) = rest.split_at(slash);
@@ -103,6 +105,14 @@ fn parts(url: &str) -> Result<(&str, &str), DialError> {
         return Err(problem());
     }
     Ok((host, path))
+}
+
+/// A URL without its path, in which there is a secret.
+fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let rest = url.get(host..).unwrap_or_default();
+    let end = rest.find(['/', '?', '#']).map_or(url.len(), |at| host + at);
+    url.get(..end).unwrap_or(url)
 }
 
 async fn upgrade(url: &str, method: &str, headers: &str) -> Result<(TcpStream, String), DialError> {
@@ -163,4 +173,24 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
         let (have, value) = line.split_once(':')?;
         have.eq_ignore_ascii_case(name).then(|| value.trim())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::not_spoken("https://127.0.0.1:1/exec/secret", "https://127.0.0.1:1")]
+    #[case::no_host("http:///exec/secret", "http://")]
+    #[case::no_path("http://[::1]:1?secret", "http://[::1]:1")]
+    #[case::two_lines("http://127.0.0.1:1/exec/secret\r\nX-Other: x", "http://127.0.0.1:1")]
+    #[case::no_url("/exec/secret", "")]
+    fn a_url_that_cannot_be_used_is_told_without_its_token(#[case] url: &str, #[case] told: &str) {
+        let error = parts(url).err().map(|error| error.to_string());
+        let error = error.unwrap_or_default();
+        assert!(error.contains(&format!("with {told:?} cannot")), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
 }

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runtime_fake::mux::{
-    Connection, Headers, Inlet, Outlet, Role, Tunnel, connect, pump_in, pump_out,
-};
+use runtime_fake::mux::{Connection, Headers, Role, Stream, Tunnel, connect, pump_in, pump_out};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
@@ -29,13 +27,11 @@ pub struct Ports {
 }
 
 /// A connection to a port.
-pub struct Port {
-    /// What comes from it.
-    pub inlet: Inlet,
-    /// What goes to it.
-    pub outlet: Outlet,
+struct Port {
     /// What goes wrong with it; at its end, nothing did.
-    pub error: Inlet,
+    error: Stream,
+    /// What goes to it and comes from it.
+    data: Stream,
 }
 
 const PROTOCOL: &str = "portforward.k8s.io";
@@ -69,13 +65,12 @@ impl Ports {
         }
     }
 
-    /// Whether the runtime has closed the way.
-    pub fn lost(&mut self) -> bool {
-        self.driving.try_join_next().is_some() || self.driving.is_empty()
+    /// Waits until the runtime has closed the way. Cancel-safe.
+    pub async fn ended(&mut self) {
+        self.driving.join_next().await;
     }
 
-    /// Opens a connection to a port. Whether anybody answers there is seen by what comes of it.
-    pub async fn open(&self, port: u16) -> Port {
+    fn open(&self, port: u16) -> Port {
         let request = self.requests.fetch_add(1, Ordering::Relaxed).to_string();
         let port = port.to_string();
         let stream = |kind| {
@@ -86,64 +81,70 @@ impl Ports {
             ];
             self.connection.open(Headers::of(&headers))
         };
-        let error = stream("error");
-        let data = stream("data");
-        // Nothing is said on it from here.
-        error.outlet.end().await;
         Port {
-            inlet: data.inlet,
-            outlet: data.outlet,
-            error: error.inlet,
+            error: stream("error"),
+            data: stream("data"),
         }
     }
 
-    /// Carries what a client of this side says to a port, and back, until both have ended or either has gone.
+    /// Carries what a client of this side says to a port, and back, until both have ended or either has gone. The future
+    /// does not borrow: many can be driven while [`Self::ended`] is waited for.
     ///
     /// # Errors
     /// When the port cannot be reached or is lost.
-    pub async fn carry(
+    pub fn carry<C: AsyncRead + AsyncWrite>(
         &self,
         port: u16,
-        client: impl AsyncRead + AsyncWrite,
-    ) -> Result<(), ForwardError> {
-        let Port {
-            mut inlet,
-            outlet,
-            mut error,
-        } = self.open(port).await;
-        let (mut read, mut write) = tokio::io::split(client);
-        let upward = async {
-            match pump_out(&mut read, &outlet).await {
-                Ok(()) => outlet.end().await,
-                Err(_) => outlet.abort().await,
-            }
-            std::future::pending::<()>().await;
-        };
-        let downward = async {
-            if pump_in(&mut inlet, &mut write).await.is_ok() {
-                let _ = write.shutdown().await;
-            }
-            let mut text = Vec::new();
-            while let Some(bytes) = error.next().await {
-                text.extend_from_slice(&bytes);
-            }
-            text
-        };
-        // Once the port has said its last word, the client's are of no use.
-        let text = tokio::select! {
-            text = downward => text,
-            () = upward => return Ok(()),
-        };
-        let lost = outlet.is_cut();
-        outlet.abort().await;
-        if !text.is_empty() {
-            let text = String::from_utf8_lossy(&text).into_owned();
-            return Err(ForwardError::Refused(text));
+        client: C,
+    ) -> impl Future<Output = Result<(), ForwardError>> + use<C> {
+        let Port { error, data } = self.open(port);
+        carry(error, data, client)
+    }
+}
+
+async fn carry(
+    mut error: Stream,
+    mut data: Stream,
+    client: impl AsyncRead + AsyncWrite,
+) -> Result<(), ForwardError> {
+    // Nothing is said on it from here.
+    error.outlet.end().await;
+    let outlet = data.outlet;
+    let (mut read, mut write) = tokio::io::split(client);
+    let upward = async {
+        match pump_out(&mut read, &outlet).await {
+            Ok(()) => outlet.end().await,
+            Err(_) => outlet.abort().await,
         }
-        if lost {
-            Err(ForwardError::Lost)
-        } else {
-            Ok(())
+        std::future::pending::<()>().await;
+    };
+    let downward = async {
+        // A client that takes no more has gone. What still comes for it is not waited for: the streams beside it would be
+        // kept waiting too.
+        if pump_in(&mut data.inlet, &mut write).await.is_err() {
+            return Vec::new();
         }
+        let _ = write.shutdown().await;
+        let mut text = Vec::new();
+        while let Some(bytes) = error.inlet.next().await {
+            text.extend_from_slice(&bytes);
+        }
+        text
+    };
+    // Once the port has said its last word, the client's are of no use.
+    let text = tokio::select! {
+        text = downward => text,
+        () = upward => return Ok(()),
+    };
+    let lost = outlet.is_cut();
+    outlet.abort().await;
+    if !text.is_empty() {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        return Err(ForwardError::Refused(text));
+    }
+    if lost {
+        Err(ForwardError::Lost)
+    } else {
+        Ok(())
     }
 }
