@@ -10,9 +10,10 @@ mod resources;
 mod stats;
 mod status;
 mod streaming;
+mod verbose;
 mod wire;
 
-use std::{pin::Pin, time::Duration};
+use std::{collections::HashMap, pin::Pin, time::Duration};
 
 use cri::v1::{self, runtime_service_server::RuntimeService};
 use jiff::Timestamp;
@@ -127,13 +128,11 @@ impl RuntimeService for CriService {
         let sandbox = state
             .sandbox(&request.pod_sandbox_id)
             .map_err(crate::runtime::Error::from)?;
-        let mut info = std::collections::HashMap::new();
-        if request.verbose {
-            info.insert(
-                "info".to_owned(),
-                serde_json::to_string(&**sandbox).unwrap_or_default(),
-            );
-        }
+        let info = if request.verbose {
+            verbose::sandbox(&self.runtime, sandbox).await
+        } else {
+            HashMap::new()
+        };
         Ok(Response::new(v1::PodSandboxStatusResponse {
             status: Some(wire::sandbox_status(sandbox)),
             info,
@@ -223,13 +222,12 @@ impl RuntimeService for CriService {
         let container = state
             .container(&request.container_id)
             .map_err(crate::runtime::Error::from)?;
-        let mut info = std::collections::HashMap::new();
-        if request.verbose {
-            info.insert(
-                "info".to_owned(),
-                serde_json::to_string(&**container).unwrap_or_default(),
-            );
-        }
+        let info = if request.verbose {
+            let sandbox = state.sandboxes.get(&container.sandbox);
+            verbose::container(&self.runtime, sandbox.map(|s| &**s), container).await
+        } else {
+            HashMap::new()
+        };
         Ok(Response::new(v1::ContainerStatusResponse {
             status: Some(wire::container_status(container)),
             info,

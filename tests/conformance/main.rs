@@ -44,4 +44,5 @@ mod support;
 mod survivors;
 mod terminal;
 mod userns;
+mod verbose;
 mod volumes;

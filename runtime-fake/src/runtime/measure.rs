@@ -40,9 +40,11 @@ pub(crate) struct MeasuredPod {
 
 /// The processes that a keeper knows: its own, and the first ones of containers.
 #[derive(Default)]
-struct Processes {
-    keeper: Option<i32>,
-    first: HashMap<String, i32>,
+pub(crate) struct Processes {
+    /// Unknown when it does not answer.
+    pub(crate) keeper: Option<i32>,
+    /// By container.
+    pub(crate) first: HashMap<String, i32>,
 }
 
 impl Runtime {
@@ -71,7 +73,8 @@ impl Runtime {
         measured
     }
 
-    async fn processes(&self, sandbox: &Sandbox) -> Processes {
+    /// The processes of a pod, as its keeper knows them now.
+    pub(crate) async fn processes(&self, sandbox: &Sandbox) -> Processes {
         let Some(pod) = self.pods.get(&sandbox.id) else {
             return Processes::default();
         };
