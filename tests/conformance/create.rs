@@ -351,6 +351,11 @@ async fn words_environment_and_directory_of_the_process() {
         Err(error) => error,
     };
     assert!(failed.message().contains("/etc/passwd"), "{failed:?}");
+    let mut config = fixture::script("e", "true");
+    config.working_dir = "srv".to_owned();
+    let failed = pod.create(config).await.unwrap_err();
+    assert_eq!(failed.code(), Code::InvalidArgument, "{failed:?}");
+    assert!(failed.message().contains("\"srv\""), "{failed:?}");
 }
 
 #[tokio::test]

@@ -197,6 +197,35 @@ async fn values_that_mean_nothing(#[case] set: fn(&mut PodSandboxConfig, &mut Co
     assert_alive(&runtime).await;
 }
 
+/// Whatever the kernel says to them, they are the client's mistake, which a kubelet does not repeat for ever.
+#[rstest]
+#[case::log_directory(|p: &mut PodSandboxConfig, _: &mut ContainerConfig, s| p.log_directory = s)]
+#[case::log_path(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s: String| c.log_path = s[1..].into())]
+#[case::directory(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.working_dir = s)]
+#[case::masked_path(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| fixture::security(c).masked_paths = vec![s])]
+#[case::mount_source(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.mounts.push(cri::v1::Mount { host_path: s, container_path: "/mnt".into(), ..Default::default() }))]
+#[case::mount_target(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: s, ..Default::default() }))]
+#[case::device(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: s, ..Default::default() }))]
+#[case::device_elsewhere(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: "/dev/null".into(), container_path: s, ..Default::default() }))]
+#[tokio::test]
+async fn paths_of_a_megabyte(#[case] set: fn(&mut PodSandboxConfig, &mut ContainerConfig, String)) {
+    let runtime = Runtime::with().start().await.unwrap();
+    for path in ["/abc".repeat(1 << 18), format!("/{}", "x".repeat(1 << 20))] {
+        let (mut sandbox, mut container) = (runtime.sandbox("p"), fixture::script("c", "true"));
+        set(&mut sandbox, &mut container, path);
+        let refused = async {
+            let pod = Pod::run(&runtime.client, sandbox).await?;
+            let created = pod.create(container).await;
+            runtime.client.remove_pod(&pod.id).await?;
+            created
+        };
+        let error = refused.await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+        assert!(error.message().len() < 4096, "{error:?}");
+    }
+    assert_alive(&runtime).await;
+}
+
 /// A message may be 16 MiB long; a record of ten has to be kept, listed and told of.
 #[tokio::test]
 async fn ten_megabytes_of_labels() {

@@ -189,6 +189,20 @@ async fn it_is_refused(#[case] host_path: &str, #[case] container_path: &str) {
     );
 }
 
+/// Its `..` are taken away before links are followed, as runc does.
+#[tokio::test]
+async fn a_target_by_way_of_another_place() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "a_target_by_way_of_another_place",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let mount = of(Path::new("/usr"), "/proc/./../place/");
+    let text = output(&pod, [mount], "test -d /place/bin && echo there").await;
+    assert_eq!(text, "there\n");
+}
+
 #[tokio::test]
 async fn mounts_are_echoed() {
     let runtime = Runtime::start().await.unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cri::v1::Device;
 use serde::{Deserialize, Serialize};
 
-use super::{Invalid, Rung, plan::invalid};
+use super::{Invalid, Rung, paths, plan::invalid};
 
 /// A device in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +84,8 @@ pub(crate) fn check(device: &Device) -> Result<(), Invalid> {
             device.container_path, device.host_path
         ));
     }
+    paths::path("devices: host_path", &device.host_path)?;
+    paths::path("devices: container_path", &device.container_path)?;
     access(&device.permissions, &device.host_path).map(drop)
 }
 

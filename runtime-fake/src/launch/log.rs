@@ -4,7 +4,10 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Invalid, invalid};
+use super::{
+    paths,
+    plan::{Invalid, invalid},
+};
 
 /// A log file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +20,7 @@ pub(crate) struct LogPlan {
 
 /// `path` in `directory`, where it may not lead out.
 pub(super) fn log(directory: &str, path: &str) -> Result<Option<LogPlan>, Invalid> {
+    paths::path("log_path", path)?;
     if directory.is_empty() || path.is_empty() {
         return Ok(None);
     }
@@ -34,6 +38,10 @@ pub(super) fn log(directory: &str, path: &str) -> Result<Option<LogPlan>, Invali
             "log_path {path:?} leads out of the sandbox's log directory"
         ));
     }
+    paths::path(
+        "log_path (below log_directory)",
+        &format!("{directory}/{path}"),
+    )?;
     Ok(Some(LogPlan {
         directory: directory.into(),
         path: path.into(),

@@ -8,7 +8,7 @@ use std::{
 use cri::v1::{ContainerConfig, Mount, MountPropagation};
 use serde::{Deserialize, Serialize};
 
-use super::{Given, IdMaps, Invalid, RootPlan, Rung, plan::invalid, userns};
+use super::{Given, IdMaps, Invalid, RootPlan, Rung, paths, plan::invalid, userns};
 
 /// Something to be seen in a container besides its root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ pub(super) fn with_namespace(
     let volumes = given.image.volumes.iter().map(Path::new);
     let volumes = volumes
         .filter(|target| target.is_absolute() && !is_root(target) && !brought(target))
-        .map(|target| plain(MountSource::Own, target));
+        .map(|target| plain(MountSource::Own, &Path::new("/").join(normal(target))));
     let mut wished = config
         .mounts
         .iter()
@@ -143,6 +143,7 @@ fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, In
             "mounts: container_path {target:?} is not an absolute path"
         ));
     }
+    paths::path("mounts: container_path", target)?;
     if is_root(Path::new(target)) {
         return invalid("mounts: container_path / would hide the image");
     }
@@ -158,7 +159,7 @@ fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, In
     }
     Ok(MountPlan {
         source,
-        target: PathBuf::from(target),
+        target: Path::new("/").join(normal(Path::new(target))),
         read_only: mount.readonly,
         recursive_read_only: mount.recursive_read_only,
         propagation,
@@ -179,6 +180,7 @@ fn host_source(mount: &Mount) -> Result<MountSource, Invalid> {
             "mounts: host_path {path:?} (for {target}) is not an absolute path"
         ));
     }
+    paths::path("mounts: host_path", path)?;
     Ok(MountSource::Host(PathBuf::from(path)))
 }
 
@@ -207,6 +209,7 @@ fn image_source(
             mount.image_sub_path
         ));
     }
+    paths::path("mounts: image_sub_path", &mount.image_sub_path)?;
     match given.volumes.get(image) {
         Some(RootPlan::Layers(layers)) => Ok(MountSource::Image {
             layers: layers.clone(),
@@ -265,7 +268,7 @@ fn forbidden(mount: &Mount) -> Result<Vec<Forbidden>, Invalid> {
     mount.mount_options.iter().map(one).collect()
 }
 
-/// `path` without `.`, `..` and doubled slashes, whatever links there are.
+/// `path` without `.`, `..` and doubled slashes, whatever links there are (runc cleans targets in the same way).
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {

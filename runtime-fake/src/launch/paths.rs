@@ -8,13 +8,19 @@ use super::plan::{Invalid, invalid};
 const LONGEST_PATH: usize = 4095;
 const LONGEST_NAME: usize = 255;
 
-/// Every path of a container that is looked up as it is. Those of mounts and devices have checks of their own.
+/// Every path of a container that is looked up as it is. Those of mounts, devices and logs have checks of their own.
 pub(super) fn check(
     config: &ContainerConfig,
     context: &LinuxContainerSecurityContext,
 ) -> Result<(), Invalid> {
     path("working_dir", &config.working_dir)?;
-    path("log_path", &config.log_path)?;
+    // As with runc. An empty one is the image's.
+    if !config.working_dir.is_empty() && !config.working_dir.starts_with('/') {
+        return invalid(format!(
+            "working_dir {:?} is not an absolute path",
+            config.working_dir
+        ));
+    }
     for masked in &context.masked_paths {
         path("masked_paths", masked)?;
     }
@@ -24,7 +30,8 @@ pub(super) fn check(
     Ok(())
 }
 
-fn path(field: &str, path: &str) -> Result<(), Invalid> {
+/// Whether there can be such a path at all.
+pub(super) fn path(field: &str, path: &str) -> Result<(), Invalid> {
     if path.contains('\0') {
         return invalid(format!(
             "{field} {path:?} has a NUL byte, which no path can hold"
@@ -63,7 +70,7 @@ mod tests {
 
     #[rstest]
     #[case::directory(|c: &mut ContainerConfig, _: &mut LinuxContainerSecurityContext| c.working_dir = "\0".into())]
-    #[case::log(|c: &mut ContainerConfig, _: &mut LinuxContainerSecurityContext| c.log_path = "\0".into())]
+    #[case::relative_directory(|c: &mut ContainerConfig, _: &mut LinuxContainerSecurityContext| c.working_dir = "srv".into())]
     #[case::masked(|_: &mut ContainerConfig, s: &mut LinuxContainerSecurityContext| s.masked_paths = vec!["\0".into()])]
     #[case::read_only(|_: &mut ContainerConfig, s: &mut LinuxContainerSecurityContext| s.readonly_paths = vec!["\0".into()])]
     fn fields(#[case] set: fn(&mut ContainerConfig, &mut LinuxContainerSecurityContext)) {

@@ -94,6 +94,7 @@ pub(crate) fn pod(
             return invalid(format!("metadata.{field} of the sandbox is empty"));
         }
     }
+    paths::path("log_directory", &config.log_directory)?;
     let wished = namespaces(config);
     let own = |mode: i32| mode != NamespaceMode::Node as i32 && rung != Rung::Process;
     for (field, mode) in [("network", wished.network), ("ipc", wished.ipc)] {

@@ -66,10 +66,11 @@ fn targets(plans: &[MountPlan]) -> String {
 #[rstest]
 #[case::nothing(vec![], &[], "/etc/hostname /etc/resolv.conf /etc/hosts")]
 #[case::brought(vec![of("/h", "/etc/hosts")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts")]
-#[case::brought_in_other_words(vec![of("/h", "/etc//./hosts/")], &[], "/etc/hostname /etc/resolv.conf /etc//./hosts/")]
-#[case::by_depth(vec![of("/h", "/a/b/c"), of("/h", "/a"), of("/h", "//a/./b")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts /a //a/./b /a/b/c")]
+#[case::brought_in_other_words(vec![of("/h", "/etc//./hosts/")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts")]
+#[case::by_depth(vec![of("/h", "/a/b/c"), of("/h", "/a"), of("/h", "//a/./b")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts /a /a/b /a/b/c")]
 #[case::as_given_within_a_depth(vec![of("/h", "/b"), of("/h", "/a")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts /b /a")]
 #[case::volumes(vec![of("/h", "/v/w")], &["/v/x", "/v", "relative", "/", "/v/w"], "/v /v/x /etc/hostname /etc/resolv.conf /etc/hosts /v/w")]
+#[case::by_way_of_others(vec![of("/h", "/proc/../x/./y/")], &["/sys/../v/"], "/v /etc/hostname /etc/resolv.conf /etc/hosts /x/y")]
 fn order(#[case] mounts: Vec<Mount>, #[case] volumes: &[&str], #[case] expected: &str) {
     assert_eq!(
         targets(&plan_on(Rung::Root, mounts, volumes).unwrap()),
@@ -137,6 +138,9 @@ fn with(mut mount: Mount, change: impl FnOnce(&mut Mount)) -> Mount {
 #[case::recursive_but_writable(with(of("/h", "/mnt"), |m| m.recursive_read_only = true), "needs readonly")]
 #[case::unknown_option(with(of("/h", "/mnt"), |m| m.mount_options = vec!["noexecute".into()]), "unknown mount_options \"noexecute\"")]
 #[case::id_mappings(with(of("/h", "/mnt"), |m| m.uid_mappings = vec![cri::v1::IdMapping::default()]), "needs both")]
+#[case::long_target(of("/h", &"/x".repeat(2048)), "container_path is too long")]
+#[case::long_source(of(&"/x".repeat(2048), "/mnt"), "host_path is too long")]
+#[case::long_sub_path(of_image("data", &"x/".repeat(2048)), "image_sub_path is too long")]
 fn refused(#[case] mount: Mount, #[case] expected: &str) {
     let error = plan_on(Rung::Rootless, vec![mount], &[]).unwrap_err();
     assert!(error.0.contains(expected), "{error}");

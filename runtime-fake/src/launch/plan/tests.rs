@@ -245,6 +245,9 @@ fn process_namespaces(
 #[case::out("../c.log", Err("leads out"))]
 #[case::out_of_below("a/../../c.log", Err("leads out"))]
 #[case::elsewhere("/etc/passwd", Err("leads out"))]
+#[case::nul("c\0.log", Err("NUL byte"))]
+#[case::too_long(&"x/".repeat(2048), Err("too long"))]
+#[case::too_long_below_its_directory(&"abc/".repeat(1023), Err("(below log_directory) is too long"))]
 fn logs(#[case] path: &str, #[case] expected: Result<Option<&str>, &str>) {
     let config = ContainerConfig {
         log_path: path.into(),
