@@ -339,11 +339,17 @@ impl Registry {
         self.server.faults.clear();
     }
 
-    /// The requests that were answered so far.
+    /// The requests that were answered so far, or since [`Registry::forget`].
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         let seen = self.server.seen.lock();
         seen.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets the requests that were answered so far.
+    pub fn forget(&self) {
+        let seen = self.server.seen.lock();
+        seen.unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

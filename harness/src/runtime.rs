@@ -20,6 +20,8 @@ use crate::leak::{Leak, Leaks};
 use crate::pod::Pod;
 use crate::process::Process;
 
+mod disk;
+
 /// How long a runtime may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -72,6 +74,7 @@ pub struct Options {
     config: Option<String>,
     arguments: Vec<String>,
     netns: Option<PathBuf>,
+    disk: Option<u64>,
     environment: Vec<(String, String)>,
 }
 
@@ -308,7 +311,7 @@ impl Runtime {
     }
 
     async fn launch(&mut self) -> Result<(), StartError> {
-        let mut command = self.command("r.sock")?;
+        let mut command = self.command("r.sock", self.options.disk)?;
         command.stdout(Stdio::piped());
         command.stdin(if self.options.durable {
             Stdio::null()
@@ -353,16 +356,23 @@ impl Runtime {
         Ok(())
     }
 
-    fn command(&self, socket: &str) -> Result<Command, StartError> {
+    fn command(&self, socket: &str, disk: Option<u64>) -> Result<Command, StartError> {
         let root = self.root();
         let log = File::options()
             .create(true)
             .append(true)
             .open(root.join("runtime.log"))
             .map_err(io("open the runtime's log"))?;
-        let mut command = match &self.options.netns {
-            None => Command::new(binary::crib()?),
-            Some(path) => {
+        let mut command = match (&self.options.netns, disk) {
+            (None, None) => Command::new(binary::crib()?),
+            (None, Some(bytes)) => {
+                let directory = self.state_dir();
+                fs::create_dir_all(&directory).map_err(io("make the state directory"))?;
+                let mut command = disk::with(bytes, &directory);
+                command.arg(binary::crib()?);
+                command
+            }
+            (Some(path), _) => {
                 let mut command = Command::new("nsenter");
                 command.arg(format!("--net={}", path.display()));
                 command.arg(binary::crib()?);
@@ -431,7 +441,10 @@ impl Runtime {
 
     /// Lets a last runtime take over what there is and remove it: only it can, where files belong to subordinate ids.
     fn sweep(&self, root: &Path) -> Result<(), String> {
-        let mut command = self.command("s.sock").map_err(|error| error.to_string())?;
+        // It is not on the small disk, which is gone by then.
+        let mut command = self
+            .command("s.sock", None)
+            .map_err(|error| error.to_string())?;
         command
             .arg("--until-stdin-closes")
             .arg("--remove-at-end")

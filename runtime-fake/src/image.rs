@@ -162,8 +162,13 @@ impl ImageStore {
     ///
     /// # Errors
     /// [`ImageError::Reference`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
-    /// [`ImageError::Archive`] (then nothing of the image is kept) or [`ImageError::Store`].
+    /// [`ImageError::Archive`] (then nothing of the image is kept), [`ImageError::Full`] or [`ImageError::Store`].
     pub fn pull(&self, reference: &str) -> Result<ImageId, ImageError> {
+        self.find(reference)
+            .map_err(|error| error.or_full(&self.places.root))
+    }
+
+    fn find(&self, reference: &str) -> Result<ImageId, ImageError> {
         let wanted: Reference = reference.parse().map_err(|source| ImageError::Reference {
             text: reference.to_owned(),
             source,

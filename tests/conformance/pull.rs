@@ -4,8 +4,12 @@ mod auth;
 mod docker;
 mod faults;
 mod forms;
+mod full;
 mod interrupted;
+mod killed;
 mod mirrors;
+
+use std::path::Path;
 
 use cri::v1::{AuthConfig, ImageSpec, PullImageRequest};
 use harness::fixture_image::{ImageBuilder, Layer};
@@ -53,15 +57,9 @@ impl Bench {
     /// Nothing of any pull is in the store, apart from the image that every test has.
     async fn assert_nothing_left(&self) {
         let store = self.runtime.state_dir().join("images");
-        let count = |name: &str| std::fs::read_dir(store.join(name)).unwrap().count();
         eventually(PATIENCE, "the store to be as it was", || async {
-            let left = (
-                count("tmp"),
-                count("layers"),
-                count("blobs/sha256"),
-                count("images"),
-            );
-            if left == (0, 0, 1, 1) {
+            let left = kept(&store);
+            if left == [0, 0, 1, 1] {
                 Ok(())
             } else {
                 Err(left)
@@ -69,6 +67,12 @@ impl Bench {
         })
         .await;
     }
+}
+
+/// How many unfinished things, layers, documents and records are in a store.
+fn kept(store: &Path) -> [usize; 4] {
+    ["tmp", "layers", "blobs/sha256", "images"]
+        .map(|name| std::fs::read_dir(store.join(name)).unwrap().count())
 }
 
 fn blobs_sent(registry: &Registry) -> usize {

@@ -1,7 +1,7 @@
 //! How an image whose documents are verified becomes one of the store: its layers, its record, its names.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::digest::Digest;
@@ -40,6 +40,11 @@ impl ImageStore {
     /// What an image may cost.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The store's own directory.
+    pub(crate) fn root(&self) -> &Path {
+        &self.places.root
     }
 
     /// Where unfinished things lie, on the store's file system. Emptied when the store is opened.

@@ -1,7 +1,7 @@
 //! ◆ What can be wrong with an image: one enum for what an archive holds, one for what a caller sees.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::digest::{Digest, DigestError};
 use super::reference::ReferenceError;
@@ -271,6 +271,19 @@ pub enum ImageError {
         /// What went wrong.
         source: Problem,
     },
+    /// There is no room for it.
+    #[error(
+        "the disk of {} is full (could not {doing}): remove images or other files there and pull again",
+        .directory.display()
+    )]
+    Full {
+        /// The store's directory.
+        directory: PathBuf,
+        /// What was being done.
+        doing: String,
+        /// The system's word.
+        source: io::Error,
+    },
     /// No such image in the store.
     #[error("image {name} is not present: pull it first")]
     Absent {
@@ -287,4 +300,67 @@ pub enum ImageError {
         /// The system's word.
         source: io::Error,
     },
+}
+
+impl ImageError {
+    /// Calls it [`ImageError::Full`] when it comes of a full disk, which is the fault of no image, archive or registry.
+    pub(crate) fn or_full(self, directory: &Path) -> Self {
+        let full = self.cause().filter(|(_, source)| is_full(source));
+        match full.map(|(doing, source)| (doing, again(source))) {
+            Some((doing, source)) => Self::Full {
+                directory: directory.to_owned(),
+                doing,
+                source,
+            },
+            None => self,
+        }
+    }
+
+    /// What could not be done, and the system's word, where there is one.
+    fn cause(&self) -> Option<(String, &io::Error)> {
+        match self {
+            Self::Archive {
+                source: Problem::Io { doing, source },
+                ..
+            }
+            | Self::Unpack {
+                source: Problem::Io { doing, source },
+            } => Some((doing.clone(), source)),
+            Self::Store {
+                doing,
+                path,
+                source,
+            } => Some((format!("{doing} {}", path.display()), source)),
+            Self::Registry(failure) => {
+                if let PullError::Io { doing, source } = &failure.source {
+                    Some(((*doing).to_owned(), source))
+                } else {
+                    None
+                }
+            }
+            Self::NotFoundUnreadable { source, .. } => source.cause(),
+            Self::Reference { .. }
+            | Self::NotFound { .. }
+            | Self::Archive { .. }
+            | Self::Unpack { .. }
+            | Self::Full { .. }
+            | Self::Absent { .. } => None,
+        }
+    }
+}
+
+/// Whether there is no room: of the whole file system, or of its user's share.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// The same error for somebody else.
+fn again(error: &io::Error) -> io::Error {
+    let told = || io::Error::new(error.kind(), error.to_string());
+    error
+        .raw_os_error()
+        .map_or_else(told, io::Error::from_raw_os_error)
 }

@@ -100,7 +100,7 @@ impl Puller {
                 .await
         };
         tokio::select! {
-            pulled = pulling => pulled,
+            pulled = pulling => pulled.map_err(|error| error.or_full(self.store.root())),
             () = self.stopping.cancelled() => Err(failure(reference, Vec::new(), PullError::Cancelled)),
         }
     }

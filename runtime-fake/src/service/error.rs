@@ -105,6 +105,7 @@ fn image(error: &ImageError) -> Code {
             ..
         }
         | ImageError::Store { source, .. } => system(source),
+        ImageError::Full { .. } => Code::ResourceExhausted,
         ImageError::Unpack {
             source: Problem::Io { source, .. },
         } => system(source),

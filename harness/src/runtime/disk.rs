@@ -1,0 +1,64 @@
+//! A small disk for a runtime, to be filled.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Options, Runtime};
+
+/// What fills the disk.
+const FILLER: &str = "filler";
+
+impl Options {
+    /// The state directory is a file system of its own, of so many bytes, which only the runtime sees: see
+    /// [`Runtime::disk`]. For an ordinary user that takes user namespaces, and there is a single id then. Not together
+    /// with [`Options::netns`].
+    #[must_use]
+    pub fn small_disk(mut self, bytes: u64) -> Self {
+        self.disk = Some(bytes);
+        self
+    }
+}
+
+impl Runtime {
+    /// The state directory as the runtime sees it, while it runs: another one than [`Runtime::state_dir`] with
+    /// [`Options::small_disk`].
+    #[must_use]
+    pub fn disk(&self) -> Option<PathBuf> {
+        let inside = Path::new("/proc")
+            .join(self.pid()?.to_string())
+            .join("root");
+        Some(inside.join(self.state_dir().strip_prefix("/").ok()?))
+    }
+
+    /// Leaves so many bytes free on the small disk.
+    ///
+    /// # Errors
+    /// The runtime does not run, or its disk cannot be written to.
+    pub fn leave_free(&self, bytes: u64) -> io::Result<()> {
+        let disk = self.disk().ok_or(io::ErrorKind::NotFound)?;
+        match fs::remove_file(disk.join(FILLER)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let free = nix::sys::statvfs::statvfs(&disk)?;
+        let free = free.blocks_free() * free.fragment_size();
+        let filler = free.saturating_sub(bytes);
+        let mut file = File::create(disk.join(FILLER))?;
+        file.write_all(&vec![0; usize::try_from(filler).unwrap_or(0)])
+    }
+}
+
+/// The beginning of a command line, which a program and its words are to follow: what that program finds in `directory` is
+/// an empty file system, which nobody else sees.
+pub(super) fn with(bytes: u64, directory: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    if !nix::unistd::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let script = "mount -t tmpfs -o size=\"$0\",mode=0755 none \"$1\" && shift && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script]);
+    command.arg(bytes.to_string()).arg(directory);
+    command
+}

@@ -1,0 +1,105 @@
+//! A disk that is full: said in so many words, nothing is left of the pull, and the same pull succeeds once there is room.
+
+use std::fs;
+use std::path::Path;
+
+use harness::Runtime;
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::registry::Registry;
+use tonic::{Code, Status};
+
+use super::{image, kept, noise, pull};
+
+const DISK: u64 = 8 << 20;
+/// The free space grows by so much from pull to pull.
+const STEP: u64 = 48 << 10;
+
+/// A runtime on a small disk, or why there is none.
+async fn small(archive: Option<&Path>) -> Result<Runtime, String> {
+    // An ordinary user may not be allowed to make the namespace in which it could mount something.
+    let mut probe = std::process::Command::new("unshare");
+    let probe = probe.args(["--user", "--map-root-user", "--mount", "true"]);
+    if !nix::unistd::geteuid().is_root() && !probe.status().is_ok_and(|status| status.success()) {
+        return Err("this user can mount nothing: user namespaces are not allowed".to_owned());
+    }
+    let options = Runtime::with().small_disk(DISK);
+    let options = match archive {
+        Some(path) => options.archive(path),
+        None => options,
+    };
+    Ok(options.start().await.unwrap())
+}
+
+fn assert_says_full(error: &Status, runtime: &Runtime) {
+    let store = runtime.state_dir().join("images");
+    let says = error.message();
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
+    let beginning = format!("the disk of {} is full (could not ", store.display());
+    assert!(says.starts_with(&beginning), "{error:?}");
+    assert!(
+        says.contains("No space left on device (os error 28)"),
+        "{error:?}"
+    );
+}
+
+/// Pulls with more and more free space, until it is enough; says how often it was not.
+async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
+    let store = runtime.disk().unwrap().join("images");
+    let before = kept(&store);
+    let mut refused = 0;
+    for free in (0..DISK).step_by(usize::try_from(STEP).unwrap()) {
+        runtime.leave_free(free).unwrap();
+        match pull(runtime, name, None).await {
+            Ok(id) => {
+                let listed = runtime.client.list_images().await.unwrap();
+                assert!(listed.iter().any(|image| image.id == id));
+                break;
+            }
+            Err(error) => assert_says_full(&error, runtime),
+        }
+        refused += 1;
+        assert_eq!(kept(&store), before, "with {free} bytes free");
+        assert_eq!(runtime.client.image(name).await.unwrap(), None);
+    }
+    refused
+}
+
+#[tokio::test]
+async fn a_full_disk_and_a_registry() {
+    let runtime = match small(None).await {
+        Ok(runtime) => runtime,
+        Err(reason) => harness::skip!("a_full_disk_and_a_registry", "{reason}"),
+    };
+    let registry = Registry::start().await.unwrap();
+    registry.add(&image("app:1", 1)).unwrap();
+    let name = format!("{}/app:1", registry.host());
+    let refused = until_there_is_room(&runtime, &name).await;
+    // Half a megabyte to fetch, and as much to unpack while what was fetched is still there.
+    assert!((10..24).contains(&refused), "{refused}");
+    // Where there is no room at all, what is there can be removed.
+    runtime.leave_free(0).unwrap();
+    runtime.client.remove_image(&name).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_and_an_archive() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("it.tar.gz");
+    let layer = Layer::new().file("etc/own", 0o644, noise(3, 400_000));
+    let image = ImageBuilder::new("example.com/it:1").layer(layer);
+    image.write_oci(&place.path().join("it")).unwrap();
+    // Compressed as a whole it is spooled before it is read.
+    let plain = fs::read(place.path().join("it")).unwrap();
+    let packed = fs::File::create(&archive).unwrap();
+    let mut packer = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
+    std::io::Write::write_all(&mut packer, &plain).unwrap();
+    packer.finish().unwrap();
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let runtime = match small(Some(&archive)).await {
+        Ok(runtime) => runtime,
+        Err(reason) => harness::skip!("a_full_disk_and_an_archive", "{reason}"),
+    };
+    let refused = until_there_is_room(&runtime, "example.com/it:1").await;
+    assert!((10..24).contains(&refused), "{refused}");
+}
