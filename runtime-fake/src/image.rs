@@ -2,13 +2,14 @@
 //!
 //! The walk of a pull: [`reference`](Reference) → `host` or `catalogue` (which archives) →
 //! `archive` (named blobs) → `offer` (names, then documents, each verified) → `import` (each layer
-//! once, `intake` for all of them) → `stream` and `tar_stream` (one pass: decompress, count, hash) → `layer` (files) →
-//! `shelf` (records). Owner of all state is [`ImageStore`]; its calls block.
+//! once, `intake` for all of them) → `stream` and `tar_stream` (one pass: decompress, `ahead` of the rest, count, hash) →
+//! `layer` (files) → `shelf` (records). Owner of all state is [`ImageStore`]; its calls block.
 //!
 //! What survives: a SIGKILL at any instant leaves whole images and garbage, which the next
 //! [`ImageStore::open`] removes. Records are synced to disk, the files of layers are not: after a
 //! crash of the whole machine an image may have to be removed and pulled again.
 
+mod ahead;
 mod archive;
 mod catalogue;
 mod digest;

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::ahead;
 use super::archive::Archive;
 use super::digest::Digest;
 use super::disk;
@@ -26,11 +27,13 @@ pub(crate) trait Source {
 
 /// A layer's bytes, compressed or not.
 pub(crate) struct Opened<'a> {
-    pub(crate) reader: Box<dyn Read + 'a>,
+    pub(crate) reader: Box<dyn Read + Send + 'a>,
     /// How many there are.
     pub(crate) size: u64,
     /// The reader comes to its end only if the bytes have the promised digest: they need not be hashed once more.
     pub(crate) verified: bool,
+    /// Ends a read that waits for bytes, from another thread: nobody wants them any more.
+    pub(crate) abandon: Box<dyn FnOnce() + 'a>,
 }
 
 impl Source for Archive {
@@ -40,6 +43,8 @@ impl Source for Archive {
             size: blob.size(),
             reader: Box::new(blob),
             verified: false,
+            // A file keeps nobody waiting.
+            abandon: Box::new(|| {}),
         })
     }
 }
@@ -151,6 +156,7 @@ impl Importer<'_> {
             reader,
             size,
             verified,
+            abandon,
         } = source.open(layer)?;
         if let Some(expected) = layer.size
             && expected != size
@@ -163,7 +169,7 @@ impl Importer<'_> {
         }
         let (counted, counter) = Counting::new(reader);
         // What is verified on its way here is hashed once less.
-        let (packed, packed_tally): (Box<dyn Read + '_>, _) = if verified {
+        let (packed, packed_tally): (Box<dyn Read + Send + '_>, _) = if verified {
             (Box::new(counted), None)
         } else {
             let (hashing, tally) = Hashing::new(counted);
@@ -172,17 +178,21 @@ impl Importer<'_> {
         let decoder = Decoder::new(packed, &what)?;
         let plain = decoder.is_plain();
         let compressed = (!plain).then(|| counter.clone());
-        let metered = Metered::new(decoder, budget, compressed, &what);
         // What is not compressed is hashed once: blob and stream are the same bytes.
-        let (unpacked, tally): (Box<dyn Read + '_>, _) = match &packed_tally {
-            Some(tally) if plain => (Box::new(metered), tally.clone()),
-            Some(_) | None => {
-                let (hashing, tally) = Hashing::new(metered);
-                (Box::new(hashing), tally)
-            }
-        };
-        let tar = TarReader::new(Sequential(unpacked), &what, self.limits.extension_bytes);
-        let usage = layer::unpack(tar, into, lowers, self.style, budget);
+        let (usage, tally) = ahead::reading(decoder, abandon, |unpacked| {
+            let metered = Metered::new(unpacked, budget, compressed, &what);
+            let (unpacked, tally): (Box<dyn Read + '_>, _) = match &packed_tally {
+                Some(tally) if plain => (Box::new(metered), tally.clone()),
+                Some(_) | None => {
+                    let (hashing, tally) = Hashing::new(metered);
+                    (Box::new(hashing), tally)
+                }
+            };
+            let tar = TarReader::new(Sequential(unpacked), &what, self.limits.extension_bytes);
+            let usage = layer::unpack(tar, into, lowers, self.style, budget);
+            (usage, tally)
+        })
+        .map_err(Problem::io("start a thread that decompresses"))?;
         let usage = match (usage, layer.digest) {
             (
                 Err(

@@ -9,7 +9,7 @@ pub(crate) mod style;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -35,6 +35,9 @@ pub(crate) struct Usage {
     pub(crate) inodes: u64,
 }
 
+/// Bytes that are written to a file at once.
+const WRITTEN: usize = 128 << 10;
+
 /// Unpacks `tar` into the empty directory `into`, above the unpacked layers `lowers` (topmost first).
 pub(crate) fn unpack<R: Skip>(
     mut tar: TarReader<R>,
@@ -58,6 +61,7 @@ pub(crate) fn unpack<R: Skip>(
         budget,
         directories: BTreeMap::from([(Parts::new(), root)]),
         usage: Usage::default(),
+        buffer: vec![0; WRITTEN],
     };
     while let Some(member) = tar.next()? {
         unpacker.entry(&member, &mut tar)?;
@@ -74,6 +78,7 @@ struct Unpacker<'a> {
     /// changes its time.
     directories: BTreeMap<Parts, Directory>,
     usage: Usage,
+    buffer: Vec<u8>,
 }
 
 struct Directory {
@@ -235,13 +240,18 @@ impl Unpacker<'_> {
                 let file = rustix::fs::openat(&*directory, name, flags, Mode::RUSR | Mode::WUSR)
                     .map_err(failed())?;
                 let mut file = File::from(file);
-                io::copy(body, &mut file).map_err(Problem::io(format!("unpack {:?}", path())))?;
-                self.own(&*directory, name, member)?;
-                self.attributes(&file, member)?;
-                rustix::fs::fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(failed())?;
+                copy(body, &mut file, &mut self.buffer)
+                    .map_err(Problem::io(format!("unpack {:?}", path())))?;
                 let stat = rustix::fs::fstat(&file).map_err(failed())?;
                 self.usage.file_bytes += member.size;
                 self.usage.disk_bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+                // It mostly is: images belong to root, as do the files that root makes.
+                if self.style.owner(member.uid, member.gid) != Some((stat.st_uid, stat.st_gid)) {
+                    self.own(&*directory, name, member)?;
+                }
+                self.attributes(&file, member)?;
+                rustix::fs::fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(failed())?;
+                return rustix::fs::futimens(&file, &times(member.mtime)).map_err(failed());
             }
             Kind::Symlink => {
                 self.check_symlink(member, at.len())?;
@@ -444,20 +454,31 @@ fn chown(parent: impl AsFd, name: &[u8], (uid, gid): (u32, u32)) -> Result<(), r
     rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-fn set_time(
-    parent: impl AsFd,
-    name: &[u8],
-    (seconds, nanos): (i64, u32),
-) -> Result<(), rustix::io::Errno> {
+fn set_time(parent: impl AsFd, name: &[u8], mtime: (i64, u32)) -> Result<(), rustix::io::Errno> {
+    rustix::fs::utimensat(parent, name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn times((seconds, nanos): (i64, u32)) -> Timestamps {
     let time = Timespec {
         tv_sec: seconds,
         tv_nsec: i64::from(nanos),
     };
-    let times = Timestamps {
+    Timestamps {
         last_access: time,
         last_modification: time,
-    };
-    rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+    }
+}
+
+/// [`io::copy`] with the caller's buffer: its own is small.
+fn copy(from: &mut impl Read, to: &mut File, buffer: &mut [u8]) -> io::Result<()> {
+    loop {
+        match from.read(buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => to.write_all(&buffer[..n])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Readers that hash, count and decompress on the way, so that one pass over a layer verifies it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io::{self, BufReader, Read};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::Digest as _;
 
@@ -64,21 +65,26 @@ impl Budget {
 
 /// The digest of everything that passed a [`Hashing`] reader so far.
 #[derive(Clone, Default)]
-pub(crate) struct Tally(Rc<RefCell<sha2::Sha256>>);
+pub(crate) struct Tally(Arc<Mutex<sha2::Sha256>>);
 
 impl Tally {
     pub(crate) fn digest(&self) -> Digest {
-        Digest::finish(self.0.borrow().clone())
+        self.with(|hash| Digest::finish(hash.clone()))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut sha2::Sha256) -> T) -> T {
+        // Hashing does not panic.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// How many bytes passed a [`Counting`] reader so far.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counter(Rc<Cell<u64>>);
+pub(crate) struct Counter(Arc<AtomicU64>);
 
 impl Counter {
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.get()
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -105,7 +111,7 @@ impl<R: Read> Counting<R> {
 impl<R: Read> Read for Counting<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
-        self.counter.0.set(self.counter.bytes() + n as u64);
+        self.counter.0.fetch_add(n as u64, Ordering::Relaxed);
         Ok(n)
     }
 }
@@ -132,7 +138,7 @@ impl<R: Read> Hashing<R> {
 impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
-        self.tally.0.borrow_mut().update(&buffer[..n]);
+        self.tally.with(|hash| hash.update(&buffer[..n]));
         Ok(n)
     }
 }
@@ -143,16 +149,18 @@ pub(crate) struct Decoder<'a> {
     what: String,
 }
 
+type Packed<'a> = BufReader<Box<dyn Read + Send + 'a>>;
+
 enum Inner<'a> {
-    Plain(Box<dyn Read + 'a>),
-    Gzip(Box<flate2::read::MultiGzDecoder<Box<dyn Read + 'a>>>),
-    Zstd(Box<zstd::Decoder<'static, BufReader<Box<dyn Read + 'a>>>>),
+    Plain(Packed<'a>),
+    Gzip(Box<flate2::bufread::MultiGzDecoder<Packed<'a>>>),
+    Zstd(Box<zstd::Decoder<'static, Packed<'a>>>),
 }
 
 /// zstd's own bound on the window of a frame (128 MiB) stays in force.
 impl<'a> Decoder<'a> {
     /// `what` names the stream in errors.
-    pub(crate) fn new(mut from: impl Read + 'a, what: &str) -> Result<Self, Problem> {
+    pub(crate) fn new(mut from: impl Read + Send + 'a, what: &str) -> Result<Self, Problem> {
         let mut magic = [0u8; 4];
         let mut have = 0;
         while have < magic.len() {
@@ -165,12 +173,12 @@ impl<'a> Decoder<'a> {
             }
         }
         let start = io::Cursor::new(magic[..have].to_vec());
-        let whole: Box<dyn Read + 'a> =
-            Box::new(BufReader::with_capacity(64 << 10, start.chain(from)));
+        let whole: Packed<'a> = BufReader::with_capacity(128 << 10, Box::new(start.chain(from)));
         let inner = match magic {
-            [0x1f, 0x8b, ..] => Inner::Gzip(Box::new(flate2::read::MultiGzDecoder::new(whole))),
+            [0x1f, 0x8b, ..] => Inner::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(whole))),
             [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Inner::Zstd(Box::new(
-                zstd::Decoder::new(whole).map_err(Problem::io("set up a zstd decompressor"))?,
+                zstd::Decoder::with_buffer(whole)
+                    .map_err(Problem::io("set up a zstd decompressor"))?,
             )),
             _ => Inner::Plain(whole),
         };

@@ -311,10 +311,12 @@ impl Source for Arrivals<'_> {
         let Arriving {
             cancelled, handle, ..
         } = self.arriving;
+        let ended = cancelled.child_token();
         Ok(Opened {
-            reader: Box::new(Tail::new(download, cancelled.clone(), handle.clone())),
+            reader: Box::new(Tail::new(download, ended.clone(), handle.clone())),
             size: layer.size.unwrap_or(0),
             verified: true,
+            abandon: Box::new(move || ended.cancel()),
         })
     }
 }

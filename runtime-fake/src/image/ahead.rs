@@ -1,0 +1,144 @@
+//! Reads on a thread of its own: one processor decompresses a layer while another unpacks it.
+
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+/// Large enough that passing one on costs nothing, small enough to stay in a processor's cache.
+const PIECE: usize = 128 << 10;
+/// So many pieces may be ahead of whoever reads them.
+const AHEAD: usize = 4;
+
+/// Gives `work` a reader of the same bytes and errors as `from`, which is read by another thread at the same time. That
+/// thread has ended when this returns: `abandon` has to end a read of `from` that waits.
+///
+/// # Errors
+/// There is no thread to be had.
+pub(crate) fn reading<T>(
+    from: impl Read + Send,
+    abandon: impl FnOnce(),
+    work: impl FnOnce(Ahead) -> T,
+) -> io::Result<T> {
+    thread::scope(|scope| {
+        let (to, pieces) = sync_channel(AHEAD);
+        thread::Builder::new()
+            .name("unpack".to_owned())
+            .spawn_scoped(scope, move || pass_on(from, &to))?;
+        let done = work(Ahead {
+            pieces,
+            piece: Vec::new(),
+            at: 0,
+        });
+        // The reader is gone with `work`, so the thread ends with the next piece, if it does not wait for one.
+        abandon();
+        Ok(done)
+    })
+}
+
+/// Ends at the end of `from`, at its first error, or when nobody reads any more.
+fn pass_on(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut piece = Vec::with_capacity(PIECE);
+        let read = (&mut from).take(PIECE as u64).read_to_end(&mut piece);
+        // What came before an error is passed on before it.
+        if !piece.is_empty() && to.send(Ok(piece)).is_err() {
+            return;
+        }
+        match read {
+            Ok(PIECE) => {}
+            Ok(_) => return,
+            Err(error) => {
+                // Nobody is left to be told.
+                let _ = to.send(Err(error));
+                return;
+            }
+        }
+    }
+}
+
+/// What the other thread has read.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    pieces: Receiver<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl Read for Ahead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.piece.len() {
+            match self.pieces.recv() {
+                Ok(piece) => (self.piece, self.at) = (piece?, 0),
+                // The other thread has come to the end.
+                Err(_) => return Ok(0),
+            }
+        }
+        let n = (&self.piece[self.at..]).read(buffer)?;
+        self.at += n;
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    /// So many bytes, and then an error.
+    struct Breaks(u64);
+
+    impl Read for Breaks {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match io::repeat(7).take(self.0).read(buffer)? {
+                0 => Err(io::Error::other("it broke")),
+                n => {
+                    self.0 -= n as u64;
+                    Ok(n)
+                }
+            }
+        }
+    }
+
+    #[rstest]
+    fn bytes_and_errors_keep_their_order(
+        #[values(0, 1, PIECE - 1, PIECE, PIECE + 1, 20 * PIECE + 5)] size: usize,
+    ) {
+        let bytes: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+        let all = |mut ahead: Ahead| {
+            let mut all = Vec::new();
+            (ahead.read_to_end(&mut all), all)
+        };
+        let (read, copied) = reading(&bytes[..], || {}, all).unwrap();
+        assert_eq!((read.unwrap(), copied), (size, bytes));
+        let (read, before) = reading(Breaks(size as u64), || {}, all).unwrap();
+        assert_eq!(read.unwrap_err().to_string(), "it broke");
+        assert_eq!(before.len(), size);
+    }
+
+    #[test]
+    fn one_who_stops_reading_ends_it() {
+        let some = |mut ahead: Ahead| ahead.read(&mut [0; 10]);
+        assert_eq!(reading(io::repeat(7), || {}, some).unwrap().unwrap(), 10);
+    }
+
+    /// Waits until it is told to end.
+    struct Waits(mpsc::Receiver<()>);
+
+    impl Read for Waits {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            self.0.recv().unwrap();
+            Err(io::Error::other("nobody wants it"))
+        }
+    }
+
+    #[test]
+    fn a_read_that_waits_is_ended() {
+        let (end, ended) = mpsc::channel();
+        let done = reading(Waits(ended), || end.send(()).unwrap(), |_| "done");
+        assert_eq!(done.unwrap(), "done");
+    }
+}
