@@ -1,6 +1,7 @@
 //! What the runtime is told when it is started.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,6 +38,9 @@ pub struct Config {
     pub socket_group: bool,
     /// Where clients of Exec, Attach and PortForward are sent.
     pub streams: Streams,
+    /// How many bytes a container's log may have; a log that would have more begins anew. Without, whoever reads them
+    /// rotates them.
+    pub log_max: Option<NonZeroU64>,
 }
 
 /// How the stream server is set up.
@@ -77,6 +81,7 @@ impl Config {
             registries: Registries::default(),
             socket_group: false,
             streams: Streams::default(),
+            log_max: None,
         }
     }
 }

@@ -353,3 +353,28 @@ async fn a_container_that_cannot_be_created_has_no_log() {
     code(pod.create(config).await);
     assert!(!pod.log_directory().join("c.log").exists());
 }
+
+/// A box without anybody who rotates logs may give them a size.
+#[tokio::test]
+async fn a_log_has_the_size_that_it_may_have() {
+    let runtime = Runtime::with()
+        .config("logs: {max_size: 1048576}\n")
+        .start()
+        .await
+        .unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script =
+        "i=0; while [ $i -lt 30000 ]; do echo $i 0123456789012345678901234567890; i=$((i+1)); done";
+    let id = pod.start(pod.script("c", script)).await.unwrap();
+    assert_eq!(pod.ended(&id).await.unwrap().exit_code, 0);
+    let path = runtime.client.container(&id).await.unwrap().log_path;
+    let log = std::fs::read_to_string(path).unwrap();
+    assert!(log.len() <= 1 << 20, "{}", log.len());
+    let numbers: Vec<u32> = log
+        .lines()
+        .map(|line| line.split(' ').nth(3).unwrap().parse().unwrap())
+        .collect();
+    // All from some line on.
+    assert!(numbers[0] > 0 && numbers.last() == Some(&29_999));
+    assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1));
+}

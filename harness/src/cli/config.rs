@@ -11,12 +11,14 @@ use serde::Deserialize;
 
 mod cdi;
 mod handlers;
+mod logs;
 mod network;
 mod registries;
 mod streams;
 
 use cdi::CdiSection;
 use handlers::HandlersSection;
+use logs::LogsSection;
 use network::NetworkSection;
 use registries::{Pull, RegistriesSection};
 use streams::StreamsSection;
@@ -33,6 +35,7 @@ pub(crate) struct File {
     registries: RegistriesSection,
     pull: Pull,
     streams: StreamsSection,
+    logs: LogsSection,
     cdi: CdiSection,
 }
 
@@ -109,6 +112,7 @@ impl File {
         self.registries.apply(&mut config.registries);
         self.pull.apply(&mut config.registries);
         self.streams.apply(&mut config.streams);
+        self.logs.apply(config);
         self.cdi.apply(config);
     }
 }
@@ -123,7 +127,7 @@ mod tests {
     #[rstest]
     #[case::unknown_section(
         "registry:\n",
-        "c.yaml:1:1: registry: unknown field `registry`, expected one of handlers, network, registries, pull, streams, cdi"
+        "c.yaml:1:1: registry: unknown field `registry`, expected one of handlers, network, registries, pull, streams, logs, cdi"
     )]
     #[case::unknown_field(
         "registries:\n  docker.io:\n    mirror: x\n",
@@ -180,6 +184,10 @@ mod tests {
         "handlers: \"Strict\" is not a handler's name"
     )]
     #[case::no_option("handlers:\n  strict:\n    fast: true\n", "unknown field `fast`")]
+    #[case::a_log_of_nothing(
+        "logs:\n  max_size: 100\n",
+        "c.yaml:2:13: logs.max_size: a log of 100 bytes is none: give at least 1048576"
+    )]
     #[case::no_layers(
         "pull:\n  parallel_layers: 0\n",
         "pull.parallel_layers: must be at least 1"

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     launch::LogPlan,
-    log::{self, Encoder, Stream},
+    log::{self, Encoder, Stream, file::LogFile},
 };
 
 /// A quarter of what a pipe holds: it is on the stack of every keeper.
@@ -52,7 +52,7 @@ pub(super) struct Output {
     /// Who looks on.
     pub(super) watchers: Watchers,
     log: Option<LogPlan>,
-    file: Option<File>,
+    file: Option<LogFile>,
     /// Bytes that could not be written: said once, in the log itself, as soon as it can be written again.
     lost: u64,
 }
@@ -179,7 +179,7 @@ impl Output {
 }
 
 /// Writes `lines`, or drops them where no log is kept.
-fn put(file: &mut Option<File>, lines: &mut Vec<u8>, lost: &mut u64) {
+fn put(file: &mut Option<LogFile>, lines: &mut Vec<u8>, lost: &mut u64) {
     if let Some(file) = file {
         write(file, lines, lost);
     }
@@ -187,7 +187,7 @@ fn put(file: &mut Option<File>, lines: &mut Vec<u8>, lost: &mut u64) {
 }
 
 /// Writes `lines`. A full disk costs lines, never the container.
-fn write(file: &mut File, lines: &[u8], lost: &mut u64) {
+fn write(file: &mut LogFile, lines: &[u8], lost: &mut u64) {
     if lines.is_empty() {
         return;
     }

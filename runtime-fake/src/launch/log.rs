@@ -1,6 +1,9 @@
 //! Where a container's log goes: pure. ◆
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    num::NonZeroU64,
+    path::{Component, Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +19,17 @@ pub(crate) struct LogPlan {
     pub directory: PathBuf,
     /// The path below that.
     pub path: PathBuf,
+    /// How many bytes it may have; a log that would have more begins anew.
+    #[serde(default)]
+    pub max: Option<NonZeroU64>,
 }
 
 /// `path` in `directory`, where it may not lead out.
-pub(super) fn log(directory: &str, path: &str) -> Result<Option<LogPlan>, Invalid> {
+pub(super) fn log(
+    directory: &str,
+    path: &str,
+    max: Option<NonZeroU64>,
+) -> Result<Option<LogPlan>, Invalid> {
     paths::path("log_path", path)?;
     if directory.is_empty() || path.is_empty() {
         return Ok(None);
@@ -45,6 +55,7 @@ pub(super) fn log(directory: &str, path: &str) -> Result<Option<LogPlan>, Invali
     Ok(Some(LogPlan {
         directory: directory.into(),
         path: path.into(),
+        max,
     }))
 }
 

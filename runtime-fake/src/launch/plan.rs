@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroU64,
     path::{Path, PathBuf},
 };
 
@@ -62,6 +63,8 @@ pub(crate) struct Given<'a> {
     /// The devices that were found for it, and the mounts that come with them.
     pub(crate) devices: Vec<DevicePlan>,
     pub(crate) mounts: Vec<Mount>,
+    /// How many bytes its log may have.
+    pub(crate) log_max: Option<NonZeroU64>,
 }
 
 /// The namespaces of a sandbox; those that are not named are the pod's own.
@@ -241,7 +244,7 @@ pub(crate) fn container(
         host_ipc: !in_pod(pod.ipc),
         host_network: !in_pod(pod.network),
         privileged: context.privileged,
-        log: log::log(&sandbox.log_directory, &config.log_path)?,
+        log: log::log(&sandbox.log_directory, &config.log_path, given.log_max)?,
         tty: config.tty,
         stdin: config.stdin,
         stdin_once: config.stdin_once,

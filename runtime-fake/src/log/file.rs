@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io,
+    num::NonZeroU64,
     os::fd::{AsFd, OwnedFd},
     path::{Component, Path, PathBuf},
 };
@@ -45,14 +46,44 @@ pub(crate) fn prepare(plan: &LogPlan) -> io::Result<()> {
     }
 }
 
+/// An open log file.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    file: File,
+    size: u64,
+    max: u64,
+}
+
+impl io::Write for LogFile {
+    /// Appends; where that would be too much, what was there before goes (CRI-O, `log_size_max`).
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.size.saturating_add(bytes.len() as u64) > self.max {
+            self.file.set_len(0)?;
+            self.size = 0;
+        }
+        let written = self.file.write(bytes)?;
+        self.size = self.size.saturating_add(written as u64);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// Opens a log file to append to it.
-pub(crate) fn open(plan: &LogPlan) -> io::Result<File> {
+pub(crate) fn open(plan: &LogPlan) -> io::Result<LogFile> {
     // Should it be a pipe or a terminal, opening it must not wait for anybody.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = beneath(&base(plan)?, &plan.path, flags)?;
     regular(&file)?;
-    Ok(file.into())
+    let file = File::from(file);
+    Ok(LogFile {
+        size: file.metadata()?.len(),
+        file,
+        max: plan.max.map_or(u64::MAX, NonZeroU64::get),
+    })
 }
 
 fn base(plan: &LogPlan) -> io::Result<OwnedFd> {
@@ -120,12 +151,37 @@ mod tests {
         let plan = LogPlan {
             directory: dir.path().into(),
             path: path.into(),
+            max: None,
         };
         prepare(&plan).unwrap();
         open(&plan).unwrap().write_all(b"one ").unwrap();
         prepare(&plan).unwrap();
         open(&plan).unwrap().write_all(b"two").unwrap();
         assert_eq!(fs::read(dir.path().join(path)).unwrap(), b"one two");
+    }
+
+    #[test]
+    fn a_log_that_would_be_too_long_begins_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let plan = LogPlan {
+            directory: dir.path().into(),
+            path: "c.log".into(),
+            max: NonZeroU64::new(10),
+        };
+        let path = plan.whole();
+        let mut log = open(&plan).unwrap();
+        for (line, whole) in [
+            ("12345\n", "12345\n"),
+            ("789\n", "12345\n789\n"),
+            ("b\n", "b\n"),
+        ] {
+            log.write_all(line.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        }
+        // What was there when it is opened counts.
+        let mut again = open(&plan).unwrap();
+        again.write_all(b"123456789\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "123456789\n");
     }
 
     #[rstest]
@@ -157,6 +213,7 @@ mod tests {
         let plan = LogPlan {
             directory: logs,
             path: path.into(),
+            max: None,
         };
         assert_eq!(
             prepare(&plan).unwrap_err().kind(),

@@ -91,6 +91,7 @@ impl Runtime {
             target: self.target(sandbox, &config)?,
             devices: given.devices,
             mounts: given.mounts,
+            log_max: self.config.log_max,
         };
         let mut plan = launch::container(&config, &sandbox.config, given)?;
         let resources = config.linux.as_ref().and_then(|l| l.resources.as_ref());

@@ -51,6 +51,7 @@ fn plan_on(rung: Rung, mounts: Vec<Mount>, volumes: &[&str]) -> Result<Vec<Mount
         target: None,
         devices: Vec::new(),
         mounts: Vec::new(),
+        log_max: None,
     };
     with_namespace(&config, &given)
 }

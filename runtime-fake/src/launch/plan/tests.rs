@@ -76,6 +76,7 @@ fn plan_on(
         target: None,
         devices: Vec::new(),
         mounts: Vec::new(),
+        log_max: None,
     };
     container(config, sandbox, given)
 }
