@@ -383,6 +383,13 @@ fn every_call_has_its_state_in_the_documents() {
 }
 
 #[test]
+fn every_field_has_its_state_in_the_documents() {
+    let tree = tree();
+    let unlisted = docs::unlisted_fields(&tree["proto/cri-v1.tsv"], &tree["docs/cri.md"]);
+    must_be_none("not in docs/cri.md", &unlisted);
+}
+
+#[test]
 fn dependencies_have_permissive_licences() {
     must_be_none(
         "not allowed by deny.toml",
