@@ -41,6 +41,10 @@ pub struct Config {
     /// How many bytes a container's log may have; a log that would have more begins anew. Without, whoever reads them
     /// rotates them.
     pub log_max: Option<NonZeroU64>,
+    /// Every pod gets an SELinux label, not only those that ask for one.
+    pub selinux: bool,
+    /// Below which directory the files of the kernel's security modules are: `/`, but in tests.
+    pub kernel_files: PathBuf,
 }
 
 /// How the stream server is set up.
@@ -82,6 +86,8 @@ impl Config {
             socket_group: false,
             streams: Streams::default(),
             log_max: None,
+            selinux: false,
+            kernel_files: PathBuf::from("/"),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     cgroup::Place,
     id::{ContainerId, SandboxId},
     keeper::protocol::{Exit, UserIds},
-    launch::ImageDefaults,
+    launch::{Confinement, ImageDefaults},
 };
 
 /// A container's record.
@@ -53,6 +53,9 @@ pub(crate) struct Container {
     /// Limits that were asked for and that this box cannot apply, with reasons.
     #[serde(default)]
     pub not_applied: Vec<String>,
+    /// How the kernel's security modules confine its processes.
+    #[serde(default)]
+    pub confinement: Confinement,
 }
 
 /// Where a container is in its life.
@@ -242,6 +245,7 @@ mod tests {
             exit: None,
             cgroup: None,
             not_applied: Vec::new(),
+            confinement: Confinement::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a keeper is told to do: plain data, complete, with no choices left in it.
 
+pub(crate) mod apparmor;
 mod capability;
 pub(crate) mod devices;
 mod limits;
@@ -10,11 +11,12 @@ mod plan;
 mod ports;
 pub(crate) mod seccomp;
 mod security;
+pub(crate) mod selinux;
 mod signal;
 mod sysctl;
 mod userns;
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +69,9 @@ pub(crate) struct PodPlan {
     /// Its cgroup, where there can be one.
     #[serde(default)]
     pub cgroup: Option<CgroupPlan>,
+    /// The SELinux label of its shared memory, where the box has labels.
+    #[serde(default)]
+    pub label: Option<String>,
 }
 
 /// A container, from its root file system to the arguments of its first process.
@@ -166,6 +171,34 @@ pub(crate) struct ProcessPlan {
     /// The file of the filter for its system calls, as [`seccomp::Filter`] writes it.
     #[serde(default)]
     pub seccomp: Option<PathBuf>,
+    /// What the kernel's security modules are told.
+    #[serde(default)]
+    pub confinement: Confinement,
+}
+
+/// How the kernel's security modules confine a container: decided when it is created, for all of its processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Confinement {
+    /// The AppArmor profile.
+    pub apparmor: Option<String>,
+    /// The SELinux label of the processes.
+    pub selinux: Option<String>,
+    /// The SELinux label of the files.
+    pub files: Option<String>,
+    /// Where the kernel's files are, if not below `/`.
+    #[serde(default)]
+    pub kernel: Option<PathBuf>,
+}
+
+impl fmt::Display for Confinement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let profile = self
+            .apparmor
+            .iter()
+            .map(|p| format!("AppArmor profile {p}"));
+        let label = self.selinux.iter().map(|l| format!("SELinux label {l}"));
+        f.write_str(&profile.chain(label).collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// A user, to be looked up in the container's own files.

@@ -26,6 +26,7 @@ mod isolation;
 mod keeper;
 mod launch;
 mod log;
+mod lsm;
 pub mod mux;
 pub mod net;
 mod recovery;

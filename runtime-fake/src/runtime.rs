@@ -40,6 +40,7 @@ use crate::{
     config::Config,
     id::{ContainerId, SandboxId},
     image::ImageStore,
+    lsm::Modules,
     store::{Store, container_dir, sandbox_dir},
 };
 
@@ -51,6 +52,7 @@ pub(crate) struct Runtime {
     pub(crate) images: Arc<ImageStore>,
     pub(crate) network: Arc<Network>,
     pub(crate) cgroups: Arc<Cgroups>,
+    pub(crate) modules: Arc<Modules>,
     pub(crate) pods: Arc<Pods>,
     /// What was measured last.
     pub(crate) rates: Arc<crate::stats::Rates>,

@@ -10,11 +10,11 @@
 
 use std::net::IpAddr;
 
-use cri::v1::{LinuxContainerResources, PodSandboxConfig};
+use cri::v1::{LinuxContainerResources, PodSandboxConfig, SeLinuxOption};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{cgroup::Place, id::SandboxId};
+use crate::{cgroup::Place, id::SandboxId, launch::selinux::Labels};
 
 /// A sandbox's record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +34,16 @@ pub(crate) struct Sandbox {
     /// Its cgroup, where there can be one.
     #[serde(default)]
     pub cgroup: Option<Place>,
+    /// The SELinux labels that its containers begin with, where the box has labels.
+    #[serde(default)]
+    pub labels: Option<Labels>,
+}
+
+/// The SELinux label that a sandbox's client asks for.
+#[must_use]
+pub(crate) fn selinux_options(config: &PodSandboxConfig) -> Option<&SeLinuxOption> {
+    let linux = config.linux.as_ref()?;
+    linux.security_context.as_ref()?.selinux_options.as_ref()
 }
 
 /// Where a sandbox is in its life.

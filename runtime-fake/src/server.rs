@@ -17,6 +17,7 @@ use crate::{
     config::Config,
     image::{ImageError, ImageOptions, ImageStore},
     isolation::Isolation,
+    lsm::Modules,
     recovery,
     registry::Puller,
     runtime::{Network, Pods, Program, Runtime, blocking},
@@ -80,7 +81,13 @@ pub async fn serve(
     };
     let cgroups = Cgroups::open(&config.state_dir, config.isolation);
     tracing::info!(cgroups = cgroups.describe(), "found");
+    let modules = {
+        let config = config.clone();
+        let rung = config.isolation.rung();
+        blocking(move || Modules::open(&config.kernel_files, rung, config.selinux)).await
+    };
     let runtime = Runtime {
+        modules: Arc::new(modules),
         cgroups: Arc::new(cgroups),
         store: Store::start(directory, state),
         images: Arc::new(images),

@@ -36,6 +36,7 @@ mod recovery;
 mod sandbox;
 mod seccomp;
 mod security;
+mod security_modules;
 mod stats;
 mod stop;
 mod storm;

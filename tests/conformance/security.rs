@@ -424,30 +424,3 @@ async fn the_score_for_the_out_of_memory_killer() {
     let (_, process) = witnessed(&pod, config).await;
     assert_eq!(process.text("oom_score_adj"), "700\n");
 }
-
-/// What cannot be given yet is refused, so that nothing runs with less protection than it asked for.
-#[tokio::test]
-async fn protection_that_is_not_there_is_refused() {
-    use cri::v1::security_profile::ProfileType;
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let localhost = cri::v1::SecurityProfile {
-        profile_type: ProfileType::Localhost.into(),
-        localhost_ref: "localhost/profile".to_owned(),
-    };
-    let mut old_apparmor = fixture::forever("a");
-    #[allow(deprecated)]
-    {
-        fixture::security(&mut old_apparmor).apparmor_profile = localhost.localhost_ref.clone();
-    }
-    let mut apparmor = fixture::forever("b");
-    fixture::security(&mut apparmor).apparmor = Some(localhost);
-    let mut selinux = fixture::forever("c");
-    fixture::security(&mut selinux).selinux_options = Some(cri::v1::SeLinuxOption {
-        level: "s0:c1,c2".to_owned(),
-        ..Default::default()
-    });
-    for config in [old_apparmor, apparmor, selinux] {
-        assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
-    }
-}

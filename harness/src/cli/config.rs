@@ -14,6 +14,7 @@ mod handlers;
 mod logs;
 mod network;
 mod registries;
+mod security;
 mod streams;
 
 use cdi::CdiSection;
@@ -21,6 +22,7 @@ use handlers::HandlersSection;
 use logs::LogsSection;
 use network::NetworkSection;
 use registries::{Pull, RegistriesSection};
+use security::SecuritySection;
 use streams::StreamsSection;
 
 pub(crate) use registries::MirrorFlag;
@@ -37,6 +39,7 @@ pub(crate) struct File {
     streams: StreamsSection,
     logs: LogsSection,
     cdi: CdiSection,
+    security: SecuritySection,
 }
 
 /// Why there is no configuration.
@@ -114,6 +117,7 @@ impl File {
         self.streams.apply(&mut config.streams);
         self.logs.apply(config);
         self.cdi.apply(config);
+        self.security.apply(config);
     }
 }
 
@@ -127,7 +131,7 @@ mod tests {
     #[rstest]
     #[case::unknown_section(
         "registry:\n",
-        "c.yaml:1:1: registry: unknown field `registry`, expected one of handlers, network, registries, pull, streams, logs, cdi"
+        "c.yaml:1:1: registry: unknown field `registry`, expected one of handlers, network, registries, pull, streams, logs, cdi, security"
     )]
     #[case::unknown_field(
         "registries:\n  docker.io:\n    mirror: x\n",

@@ -69,6 +69,9 @@ pub(crate) struct RuntimeArgs {
     /// A directory that is removed after everything else
     #[arg(long, hide = true)]
     remove_at_end: Option<PathBuf>,
+    /// For tests: below which directory the files of the kernel's security modules are
+    #[arg(long, hide = true)]
+    kernel_files: Option<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -154,6 +157,9 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     file.apply(&mut config);
     args.network.apply(&mut config);
     MirrorFlag::apply(&args.registry_mirror, &mut config.registries);
+    if let Some(directory) = &args.kernel_files {
+        config.kernel_files.clone_from(directory);
+    }
     if let Some(address) = args.stream_address {
         config.streams.address = address;
     }

@@ -75,6 +75,7 @@ pub(super) fn container(
     let set_up = || -> Step<process::Ready> {
         entered?;
         sys::die_with_parent().doing("be ended with the keeper")?;
+        process::confine(&plan.process)?;
         rustix::process::setsid().doing("start a session")?;
         if plan.rung != Rung::Process {
             hide()?;
@@ -128,6 +129,7 @@ pub(super) fn exec(
     let set_up = || -> Step<process::Ready> {
         entered?;
         sys::die_with_parent().doing("be ended with the keeper")?;
+        process::confine(&plan.process)?;
         rustix::process::setsid().doing("start a session")?;
         hide()?;
         match mounts {

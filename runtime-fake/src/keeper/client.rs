@@ -377,7 +377,7 @@ fn take(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::launch::{ProcessPlan, UserPlan};
+    use crate::launch::{Confinement, ProcessPlan, UserPlan};
 
     /// A client whose keeper answers its first requests with `messages`, numbers from 1 on.
     fn client(messages: &[Message]) -> (KeeperClient, std_net::UnixStream) {
@@ -401,6 +401,7 @@ mod tests {
             ambient: Vec::new(),
             no_new_privs: false,
             seccomp: None,
+            confinement: Confinement::default(),
         };
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         client

@@ -1,6 +1,7 @@
 //! The pod's own namespaces, which the keeper lives in and so keeps.
 
 use std::{
+    ffi::CString,
     io::{self, Read as _},
     os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -14,6 +15,7 @@ use rustix::{
 use super::{
     child::{hide, join, unshare},
     protocol::{Failure, FailureKind},
+    root::overlay,
     step::{Doing as _, Step},
     sys::{self, Fork},
     userns::UserNamespace,
@@ -100,7 +102,10 @@ pub(super) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
 fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
     let at = plan.directory.join("shm");
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("shm", &at, "tmpfs", flags, Some(c"mode=1777,size=65536k"))
+    let label = overlay::context(plan.label.as_deref());
+    let options = CString::new(format!("mode=1777,size=65536k{label}")).map_err(io::Error::from);
+    let options = options.doing("mount the pod's shared memory")?;
+    mount("shm", &at, "tmpfs", flags, Some(options.as_c_str()))
         .doing("mount the pod's shared memory")?;
     if let Some(maps) = &plan.user_namespace {
         let (uid, gid) = maps.root();

@@ -15,7 +15,10 @@ use super::{
     sys, terminal,
     user::{self, Resolved},
 };
-use crate::launch::{ProcessPlan, seccomp::Filter};
+use crate::{
+    launch::{ProcessPlan, apparmor, seccomp::Filter},
+    lsm,
+};
 
 /// Where programs are looked for when a container has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -46,6 +49,25 @@ pub(super) fn filter(plan: &ProcessPlan) -> Step<Option<Filter>> {
         Some(filter) => Ok(Some(filter)),
         None => Err(io::Error::from(io::ErrorKind::InvalidData)).doing(what),
     }
+}
+
+/// Has the security modules confine the program that this process becomes. To be done while its root is still the host's.
+pub(super) fn confine(plan: &ProcessPlan) -> Step {
+    let confined = lsm::confine(&plan.confinement);
+    confined.map_err(|error| match &plan.confinement.apparmor {
+        // The kernel knows it where the daemon may not look.
+        Some(profile) if error.kind() == io::ErrorKind::NotFound => {
+            Failure::new(FailureKind::Invalid, apparmor::not_found(profile).0)
+        }
+        _ => Failure::new(
+            FailureKind::System,
+            format!(
+                "failed to confine the container with {}: {}",
+                plan.confinement,
+                plain(&error)
+            ),
+        ),
+    })
 }
 
 /// Gives up what the plan does not grant. The process's root is the container's already.

@@ -8,7 +8,7 @@ mod devices;
 mod host;
 mod inside;
 pub(super) mod mapped;
-mod overlay;
+pub(super) mod overlay;
 mod volumes;
 
 use std::{
@@ -34,7 +34,10 @@ use super::{
     sys,
     userns::UserNamespace,
 };
-use crate::launch::{LaunchPlan, RootPlan, Rung};
+use crate::{
+    launch::{LaunchPlan, RootPlan, Rung},
+    lsm,
+};
 
 /// What a root is made of that only somebody outside the container can open.
 struct Outside {
@@ -76,7 +79,7 @@ fn outside(
     host: Option<BorrowedFd<'_>>,
     ids: Option<&Mapped<'_>>,
 ) -> Step<Outside> {
-    let sources = volumes::open(plan.rung, &plan.mounts, host)?;
+    let sources = volumes::open(plan.rung, &plan.mounts, label(plan), host)?;
     for (mount, source) in plan.mounts.iter().zip(&sources) {
         if let (Some(maps), Some(tree)) = (&mount.ids, source.tree()) {
             let namespace = UserNamespace::make(maps)?;
@@ -167,6 +170,17 @@ fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
     )
 }
 
+/// The SELinux label of a container's files, if it has one.
+fn label(plan: &LaunchPlan) -> Option<&str> {
+    plan.process.confinement.files.as_deref()
+}
+
+/// The options of a file system that is all of one label, if there is one.
+fn labelled<'a>(options: &[(&'a str, &'a str)], label: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+    let label = label.map(|label| ("context", label));
+    options.iter().copied().chain(label).collect()
+}
+
 /// A new file system, mounted nowhere yet.
 fn new_mount(
     kind: &str,
@@ -194,19 +208,28 @@ fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
 fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&Mapped<'_>>) -> Step<Vec<PathBuf>> {
     let layer = plan.directory.join("layer");
     match &plan.root {
-        RootPlan::Host => return host::make(plan.rung, &layer, at, ids),
+        RootPlan::Host => return host::make(plan.rung, &layer, at, ids, label(plan)),
         RootPlan::Layers(lower) => {
             let mapped = ids.map(|ids| ids.layers(lower)).transpose()?;
             if let Some(ids) = ids {
                 ids.own(&layer.join("upper"))
                     .doing("make the container's writable layer")?;
             }
-            overlay::writable(plan.rung, mapped.as_ref().unwrap_or(lower), &layer, at)
-                .map_err(|error| overlay::failure(lower.len(), error))
+            overlay::writable(
+                plan.rung,
+                mapped.as_ref().unwrap_or(lower),
+                &layer,
+                at,
+                label(plan),
+            )
+            .map_err(|error| overlay::failure(lower.len(), error))
         }
         RootPlan::Copied => {
             // A root has to be a mount of its own to be entered.
             let what = "mount the copy of the image";
+            if let Some(label) = label(plan) {
+                lsm::relabel(at, label).doing("label the copy of the image")?;
+            }
             let tree = clone_tree(at, false).doing(what)?;
             attach(tree.as_fd(), open_dir(at).doing(what)?.as_fd()).doing(what)
         }
@@ -225,7 +248,7 @@ fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
 
     let dev = new_mount(
         "tmpfs",
-        &[("mode", "0755"), ("size", "65536k")],
+        &labelled(&[("mode", "0755"), ("size", "65536k")], label(plan)),
         MountAttrFlags::MOUNT_ATTR_NOSUID,
     )
     .doing("make the container's /dev")?;
@@ -239,6 +262,7 @@ fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
     }
     // Group 5 is `tty` on every distribution; where only one id is mapped it does not exist, and the owner's will do.
     let pts_options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")];
+    let pts_options = labelled(&pts_options, label(plan));
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let pts = new_mount(
         "devpts",

@@ -28,6 +28,9 @@ pub(crate) struct MountPlan {
     /// How the ids of the files are mapped, if they are.
     #[serde(default)]
     pub ids: Option<IdMaps>,
+    /// The files get the container's SELinux label, if it has one.
+    #[serde(default)]
+    pub relabel: bool,
 }
 
 /// What is mounted.
@@ -99,6 +102,7 @@ pub(super) fn with_namespace(
         propagation: Propagation::Private,
         forbidden: Vec::new(),
         ids: None,
+        relabel: false,
     };
     let context = config
         .linux
@@ -111,6 +115,7 @@ pub(super) fn with_namespace(
         MountPlan {
             // As read-only as the root that they are in (containerd).
             read_only: read_only_root,
+            relabel: true,
             ..plain(
                 MountSource::Host(given.sandbox_directory.join(name)),
                 target,
@@ -165,6 +170,7 @@ fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, In
         propagation,
         forbidden: forbidden(mount)?,
         ids: userns::mount(mount, given.rung)?,
+        relabel: mount.selinux_relabel,
     })
 }
 

@@ -14,7 +14,7 @@ use cri::v1::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability,
+    Confinement, ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability,
     devices::{self, DevicePlan},
     log, mounts, paths, ports, seccomp, security, signal, sysctl, userns,
 };
@@ -155,6 +155,7 @@ pub(crate) fn pod(
                 .collect()
         },
         cgroup: None,
+        label: None,
     })
 }
 
@@ -335,6 +336,7 @@ fn process(
         ambient,
         no_new_privs: context.no_new_privs,
         seccomp: seccomp::kept(context, directory)?,
+        confinement: Confinement::default(),
     })
 }
 
@@ -343,6 +345,7 @@ pub(crate) fn exec(
     config: &ContainerConfig,
     image: &ImageDefaults,
     directory: &Path,
+    confinement: &Confinement,
     argv: Vec<String>,
     tty: bool,
 ) -> Result<ExecPlan, Invalid> {
@@ -361,10 +364,9 @@ pub(crate) fn exec(
         tty,
         ..config.clone()
     };
-    Ok(ExecPlan {
-        process: process(&config, context, image, directory)?,
-        tty,
-    })
+    let mut process = process(&config, context, image, directory)?;
+    process.confinement = confinement.clone();
+    Ok(ExecPlan { process, tty })
 }
 
 /// The number of the signal that asks a container to end: the client's, else the image's, else SIGTERM.

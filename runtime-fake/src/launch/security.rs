@@ -1,9 +1,6 @@
 //! The security context: users, protected paths, and what has to be refused: pure.
 
-use cri::v1::{
-    ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy,
-    security_profile::ProfileType,
-};
+use cri::v1::{ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 
 use super::{
     Invalid, UserPlan,
@@ -36,18 +33,6 @@ pub(super) const READ_ONLY: [&str; 5] = [
 
 /// What was asked for and is not there is refused, so that nothing runs with less protection than it was given.
 pub(super) fn check(context: &LinuxContainerSecurityContext) -> Result<(), Invalid> {
-    if let Some(name) = apparmor(context)? {
-        return invalid(format!(
-            "the AppArmor profile {name:?} cannot be had: AppArmor is not supported yet, leave the profile out"
-        ));
-    }
-    if let Some(label) = &context.selinux_options
-        && [&label.user, &label.role, &label.r#type, &label.level]
-            .iter()
-            .any(|part| !part.is_empty())
-    {
-        return invalid("SELinux labels are not supported yet: leave them out");
-    }
     if context.run_as_group.is_some()
         && context.run_as_user.is_none()
         && context.run_as_username.is_empty()
@@ -55,41 +40,6 @@ pub(super) fn check(context: &LinuxContainerSecurityContext) -> Result<(), Inval
         return invalid("run_as_group is set without run_as_user or run_as_username");
     }
     Ok(())
-}
-
-/// The name of the AppArmor profile that is asked for, in either form; the newer one wins.
-fn apparmor(context: &LinuxContainerSecurityContext) -> Result<Option<&str>, Invalid> {
-    #[allow(
-        deprecated,
-        reason = "clients from before Kubernetes 1.30 say it this way"
-    )]
-    let old = context.apparmor_profile.as_str();
-    let reference = match &context.apparmor {
-        None => match old {
-            "" | "runtime/default" | "unconfined" => return Ok(None),
-            _ if old.starts_with("localhost/") => old,
-            _ => {
-                return invalid(format!(
-                    "apparmor_profile {old:?} is none of runtime/default, unconfined, localhost/NAME"
-                ));
-            }
-        },
-        Some(profile) => match ProfileType::try_from(profile.profile_type) {
-            Ok(ProfileType::RuntimeDefault | ProfileType::Unconfined) => return Ok(None),
-            Ok(ProfileType::Localhost) => &profile.localhost_ref,
-            Err(_) => {
-                return invalid(format!(
-                    "the AppArmor profile type {} is unknown",
-                    profile.profile_type
-                ));
-            }
-        },
-    };
-    let name = reference.strip_prefix("localhost/").unwrap_or(reference);
-    if name.is_empty() {
-        return invalid("the AppArmor profile has no name");
-    }
-    Ok(Some(name))
 }
 
 /// The paths to be masked and those to be made read-only. A client that describes the security of a container says which:

@@ -18,8 +18,8 @@ use crate::{
         client::unexpected,
         protocol::{Call, FailureKind, Outcome, UserIds},
     },
-    launch::{self, Given, ImageDefaults, Invalid, LaunchPlan, RootPlan},
-    sandbox::Sandbox,
+    launch::{self, Confinement, Given, ImageDefaults, Invalid, LaunchPlan, RootPlan},
+    sandbox::{Sandbox, selinux_options},
     store::{Change, Refused, State},
 };
 
@@ -94,6 +94,7 @@ impl Runtime {
             log_max: self.config.log_max,
         };
         let mut plan = launch::container(&config, &sandbox.config, given)?;
+        plan.process.confinement = self.confinement(sandbox, &config).await?;
         let resources = config.linux.as_ref().and_then(|l| l.resources.as_ref());
         let (cgroup, not_applied) = self.cgroups.container(
             sandbox.cgroup.as_ref(),
@@ -117,6 +118,7 @@ impl Runtime {
             exit: None,
             cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
             not_applied,
+            confinement: plan.process.confinement.clone(),
             image_id: image.id,
             image: image.defaults,
             config,
@@ -184,6 +186,23 @@ impl Runtime {
             tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
         }
         Ok(user)
+    }
+
+    /// What the kernel's security modules are to be told of it. Their files are read: it may take a while.
+    async fn confinement(
+        &self,
+        sandbox: &Sandbox,
+        config: &ContainerConfig,
+    ) -> Result<Confinement, Error> {
+        let modules = self.modules.clone();
+        let context = config.linux.as_ref();
+        let context = context.and_then(|l| l.security_context.clone());
+        let (of_pod, labels) = (
+            selinux_options(&sandbox.config).cloned(),
+            sandbox.labels.clone(),
+        );
+        let decide = move || modules.container(context.as_ref(), of_pod.as_ref(), labels.as_ref());
+        Ok(blocking(decide).await?)
     }
 
     async fn copied(&self, mut plan: LaunchPlan) -> Result<LaunchPlan, Error> {

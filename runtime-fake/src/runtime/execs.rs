@@ -36,7 +36,14 @@ impl Runtime {
             return Err(wrong_state(&container, "a process needs a running one"));
         }
         let directory = self.container_dir(&container.sandbox, &container.id);
-        let plan = launch::exec(&container.config, &container.image, &directory, argv, false)?;
+        let plan = launch::exec(
+            &container.config,
+            &container.image,
+            &directory,
+            &container.confinement,
+            argv,
+            false,
+        )?;
         let (stdout, child_stdout) = pipe_from_process().map_err(io("make a pipe"))?;
         let (stderr, child_stderr) = pipe_from_process().map_err(io("make a pipe"))?;
         let stdin: OwnedFd = File::open("/dev/null")

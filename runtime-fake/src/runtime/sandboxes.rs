@@ -19,7 +19,7 @@ use crate::{
     },
     launch::{self, IdMaps, PodPlan, Rung, of_network},
     recovery, resolv,
-    sandbox::{Sandbox, SandboxEvent, SandboxState},
+    sandbox::{Sandbox, SandboxEvent, SandboxState, selinux_options},
     store::{Change, Refused, State},
 };
 
@@ -49,7 +49,16 @@ impl Runtime {
         plan.cgroup = self
             .cgroups
             .pod_plan(cgroup.as_ref(), &launch::pod_limits(&config)?)?;
+        // Until the record is there nobody else may choose: no two pods have the same level.
+        let turn = self.modules.turn.lock().await;
+        let labels = {
+            let state = self.store.state();
+            let others = state.sandboxes.values().filter_map(|s| s.labels.as_ref());
+            self.modules.pod(selinux_options(&config), others)?
+        };
+        plan.label = labels.as_ref().map(|labels| labels.files.clone());
         let sandbox = Sandbox {
+            labels,
             cgroup,
             id: id.clone(),
             config,
@@ -61,11 +70,10 @@ impl Runtime {
         // Made before the record, which is written into it.
         fs::create_dir_all(directory.join("containers"))
             .map_err(io("make the sandbox's directory"))?;
-        if let Err(refused) = self
-            .store
-            .apply(Change::AddSandbox(Box::new(sandbox.clone())))
-            .await
-        {
+        let change = Change::AddSandbox(Box::new(sandbox.clone()));
+        let added = self.store.apply(change).await;
+        drop(turn);
+        if let Err(refused) = added {
             let _ = fs::remove_dir_all(&directory);
             return self.same_sandbox(refused).await;
         }

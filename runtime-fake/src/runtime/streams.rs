@@ -52,6 +52,7 @@ impl Target for Runtime {
             &container.config,
             &container.image,
             &directory,
+            &container.confinement,
             request.argv,
             request.tty,
         )?;

@@ -28,6 +28,8 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
     if verbose {
         info.insert("isolation".to_owned(), isolation.to_string());
         info.insert("cgroups".to_owned(), runtime.cgroups.describe());
+        let modules = runtime.modules.describe();
+        info.extend(modules.map(|(name, what)| (name.to_owned(), what)));
         info.insert(
             "stateDirectory".to_owned(),
             runtime.config.state_dir.display().to_string(),

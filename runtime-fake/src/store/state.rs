@@ -289,6 +289,7 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             addresses: Vec::new(),
             cgroup: None,
+            labels: None,
         }
     }
 

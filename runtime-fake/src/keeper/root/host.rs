@@ -11,7 +11,7 @@ use std::{
 
 use rustix::{fs::Mode, io::Errno, mount::MountAttrFlags};
 
-use super::{attach, clone_tree, mapped::Mapped, new_mount, open_dir, overlay};
+use super::{attach, clone_tree, labelled, mapped::Mapped, new_mount, open_dir, overlay};
 use crate::{
     keeper::{
         step::{Doing as _, Step},
@@ -32,17 +32,18 @@ pub(super) fn make(
     layer: &Path,
     at: &Path,
     ids: Option<&Mapped<'_>>,
+    label: Option<&str>,
 ) -> Step<Vec<PathBuf>> {
     let what = "make the container's writable layer";
     let tmpfs = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
     attach(tmpfs.as_fd(), open_dir(layer).doing(what)?.as_fd()).doing(what)?;
     let whole = make_layer(layer, ids)
-        .and_then(|()| overlay::writable(rung, &[lower(Path::new("/"), ids)], layer, at));
+        .and_then(|()| overlay::writable(rung, &[lower(Path::new("/"), ids)], layer, at, label));
     let mut parts = match whole {
-        Ok(()) => graft_mounts(rung, layer, at, ids)?,
+        Ok(()) => graft_mounts(rung, layer, at, ids, label)?,
         // Inside a user namespace the host's mounts are locked below its root, which overlayfs then does not take: one
         // overlay for each directory.
-        Err(_) => by_directory(rung, layer, at, ids)?,
+        Err(_) => by_directory(rung, layer, at, ids, label)?,
     };
     for (name, mode) in EMPTY {
         let options = format!("{mode:o}");
@@ -53,7 +54,7 @@ pub(super) fn make(
         let what = format!("mount an empty /{name}");
         let empty = new_mount(
             "tmpfs",
-            &[("mode", &options)],
+            &labelled(&[("mode", &options)], label),
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
         );
         attach(empty.doing(&what)?.as_fd(), target.as_fd()).doing(&what)?;
@@ -82,6 +83,7 @@ fn graft_mounts(
     layer: &Path,
     at: &Path,
     ids: Option<&Mapped<'_>>,
+    label: Option<&str>,
 ) -> Step<Vec<PathBuf>> {
     use std::os::unix::fs::MetadataExt as _;
     let mut parts = Vec::new();
@@ -90,7 +92,7 @@ fn graft_mounts(
         let name = entry.file_name();
         let Ok(meta) = entry.metadata() else { continue };
         if meta.is_dir() && meta.dev() != root && !not_shown(&name.to_string_lossy()) {
-            parts.push(graft(rung, &name.to_string_lossy(), layer, at, ids)?);
+            parts.push(graft(rung, &name.to_string_lossy(), layer, at, ids, label)?);
         }
     }
     Ok(parts)
@@ -101,10 +103,12 @@ fn by_directory(
     layer: &Path,
     at: &Path,
     ids: Option<&Mapped<'_>>,
+    label: Option<&str>,
 ) -> Step<Vec<PathBuf>> {
     let mut parts = Vec::new();
     let what = "make the container's root";
-    let skeleton = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
+    let options = labelled(&[("mode", "0755")], label);
+    let skeleton = new_mount("tmpfs", &options, MountAttrFlags::empty()).doing(what)?;
     attach(skeleton.as_fd(), open_dir(at).doing(what)?.as_fd()).doing(what)?;
     for entry in fs::read_dir("/").doing("list the host's root")?.flatten() {
         let file_name = entry.file_name();
@@ -121,7 +125,7 @@ fn by_directory(
             ids.map_or(Ok(()), |ids| ids.own(&target)).doing(what)?;
             // What this user may not read is an empty directory of the container's own.
             if !not_shown(&name) && fs::read_dir(&path).is_ok() {
-                parts.push(graft(rung, &name, layer, at, ids)?);
+                parts.push(graft(rung, &name, layer, at, ids, label)?);
             }
         }
     }
@@ -139,6 +143,7 @@ fn graft(
     layer: &Path,
     at: &Path,
     ids: Option<&Mapped<'_>>,
+    label: Option<&str>,
 ) -> Step<PathBuf> {
     let what = format!("show the host's /{name}");
     let (own_layer, target) = (layer.join(format!("of-{name}")), at.join(name));
@@ -146,7 +151,15 @@ fn graft(
     make_layer(&own_layer, ids).doing(&what)?;
     let path = Path::new("/").join(name);
     let lower = lower(&path, ids);
-    if overlay::writable(rung, std::slice::from_ref(&lower), &own_layer, &target).is_ok() {
+    if overlay::writable(
+        rung,
+        std::slice::from_ref(&lower),
+        &own_layer,
+        &target,
+        label,
+    )
+    .is_ok()
+    {
         return Ok(PathBuf::from(name));
     }
     let tree = clone_tree(&path, true).doing(&what)?;

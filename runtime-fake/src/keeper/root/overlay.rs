@@ -24,18 +24,30 @@ pub(super) fn writable(
     lower: &[PathBuf],
     layer: &Path,
     at: &Path,
+    label: Option<&str>,
 ) -> Result<(), Errno> {
     let upper = format!(
         ",upperdir={},workdir={}",
         layer.join("upper").display(),
         layer.join("work").display()
     );
-    mount_overlay(rung, lower, &upper, at)
+    mount_overlay(rung, lower, &upper, at, label)
 }
 
 /// Mounts `lower`, two layers at least, topmost first, at `at`, which is made. Nothing can be written.
-pub(super) fn read_only(rung: Rung, lower: &[PathBuf], at: &Path) -> Result<(), Errno> {
-    mount_overlay(rung, lower, "", at)
+pub(super) fn read_only(
+    rung: Rung,
+    lower: &[PathBuf],
+    at: &Path,
+    label: Option<&str>,
+) -> Result<(), Errno> {
+    mount_overlay(rung, lower, "", at, label)
+}
+
+/// The mount option that gives all files of a file system one SELinux label; nothing without a label. In quotes: a label
+/// has commas.
+pub(in crate::keeper) fn context(label: Option<&str>) -> String {
+    label.map_or_else(String::new, |label| format!(",context=\"{label}\""))
 }
 
 /// The daemon copies images where overlayfs does not work.
@@ -46,7 +58,13 @@ pub(super) fn failure(count: usize, error: Errno) -> Failure {
     Failure::new(FailureKind::NoOverlay, message)
 }
 
-fn mount_overlay(rung: Rung, lower: &[PathBuf], upper: &str, at: &Path) -> Result<(), Errno> {
+fn mount_overlay(
+    rung: Rung,
+    lower: &[PathBuf],
+    upper: &str,
+    at: &Path,
+    label: Option<&str>,
+) -> Result<(), Errno> {
     // mount(2) takes one page of options: names relative to the directory that all layers share keep them short.
     let shared = lower.first().and_then(|first| {
         first
@@ -67,7 +85,8 @@ fn mount_overlay(rung: Rung, lower: &[PathBuf], upper: &str, at: &Path) -> Resul
         ""
     };
     let names: Vec<String> = lower.iter().map(relative).collect();
-    let options = format!("lowerdir={}{upper}{user}", names.join(":"));
+    let context = context(label);
+    let options = format!("lowerdir={}{upper}{user}{context}", names.join(":"));
     let options = CString::new(options).map_err(|_| Errno::INVAL)?;
     rustix::process::chdir(shared.unwrap_or(Path::new("/")))?;
     let mounted = mount(

@@ -28,6 +28,7 @@ use crate::{
         sys,
     },
     launch::{Forbidden, MountPlan, MountSource, Propagation, Rung},
+    lsm,
 };
 
 /// What of `/proc` may be covered: programs look there for what a container may use (as runc allows it).
@@ -67,10 +68,11 @@ impl Source {
 pub(super) fn open(
     rung: Rung,
     mounts: &[MountPlan],
+    label: Option<&str>,
     host: Option<BorrowedFd<'_>>,
 ) -> Step<Vec<Source>> {
     let of_host = |mount: &MountPlan| match &mount.source {
-        MountSource::Host(path) => open_host(mount, path).map(Some),
+        MountSource::Host(path) => open_host(mount, path, label).map(Some),
         MountSource::Image { .. } | MountSource::Own => Ok(None),
     };
     let all = || mounts.iter().map(of_host).collect::<Step<Vec<_>>>();
@@ -85,7 +87,7 @@ pub(super) fn open(
             at,
         } = &mount.source
         {
-            *source = Some(open_image(rung, mount, layers, sub_path, at)?);
+            *source = Some(open_image(rung, mount, layers, sub_path, at, label)?);
         }
     }
     Ok(sources.into_iter().map(Source).collect())
@@ -106,8 +108,11 @@ fn in_namespace<T>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> Step<T>) ->
     done
 }
 
-fn open_host(mount: &MountPlan, path: &Path) -> Step<OwnedFd> {
+fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedFd> {
     make_missing(mount, path)?;
+    if let Some(label) = label.filter(|_| mount.relabel) {
+        relabel(path, label)?;
+    }
     let what = format!(
         "mount {} of the host at {}",
         path.display(),
@@ -134,6 +139,25 @@ fn open_host(mount: &MountPlan, path: &Path) -> Step<OwnedFd> {
     sys::set_propagation(tree.as_fd(), propagation).doing(&what)?;
     forbid(mount, &tree)?;
     Ok(tree)
+}
+
+fn relabel(path: &Path, label: &str) -> Step {
+    lsm::relabel(path, label).map_err(|error| {
+        let refused = error.kind() == std::io::ErrorKind::InvalidInput;
+        let kind = if refused {
+            FailureKind::Invalid
+        } else {
+            FailureKind::System
+        };
+        let reason = plain(&error);
+        Failure::new(
+            kind,
+            format!(
+                "failed to give {} of the host the SELinux label {label}: {reason}",
+                path.display()
+            ),
+        )
+    })
 }
 
 /// What the client forbids.
@@ -234,12 +258,20 @@ fn open_image(
     layers: &[PathBuf],
     sub_path: &Path,
     at: &Path,
+    label: Option<&str>,
 ) -> Step<OwnedFd> {
     let what = format!("mount an image at {}", mount.target.display());
-    let whole = match layers {
-        [only] => open_dir(only).doing(&what)?,
+    let whole = match (layers, label) {
+        ([only], None) => open_dir(only).doing(&what)?,
         _ => {
-            overlay::read_only(rung, layers, at)
+            let mut layers = layers.to_vec();
+            if let [_] = layers[..] {
+                // An overlay has two layers at least, and only as an overlay do the files have the label.
+                let empty = at.join("empty");
+                rustix::fs::mkdir(&empty, rustix::fs::Mode::from_raw_mode(0o755)).doing(&what)?;
+                layers.push(empty);
+            }
+            overlay::read_only(rung, &layers, at, label)
                 .map_err(|error| overlay::failure(layers.len(), error))?;
             open_dir(at).doing(&what)?
         }

@@ -2,8 +2,8 @@
 
 use cri::v1::{
     Capability, ContainerMetadata, Int64Value, KeyValue, LinuxContainerConfig,
-    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxMetadata, SeLinuxOption,
-    SecurityProfile, UserNamespace, security_profile::ProfileType,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxMetadata, SecurityProfile,
+    UserNamespace, security_profile::ProfileType,
 };
 use rstest::rstest;
 
@@ -57,6 +57,13 @@ fn image() -> ImageDefaults {
         working_dir: "/srv".into(),
         stop_signal: Some("SIGQUIT".into()),
         volumes: Vec::new(),
+    }
+}
+
+fn confined() -> Confinement {
+    Confinement {
+        apparmor: Some("p".into()),
+        ..Confinement::default()
     }
 }
 
@@ -283,10 +290,6 @@ fn a_log_directory_is_absolute() {
 #[case::no_metadata(|c: &mut ContainerConfig| c.metadata = None, "no metadata")]
 #[case::no_name(|c: &mut ContainerConfig| c.metadata.as_mut().unwrap().name.clear(), "metadata.name")]
 #[case::seccomp(|c: &mut ContainerConfig| context(c).seccomp = Some(SecurityProfile { localhost_ref: "p".into(), ..profile() }), "seccomp")]
-#[case::apparmor(|c: &mut ContainerConfig| context(c).apparmor = Some(profile()), "AppArmor")]
-#[case::old_apparmor(|c: &mut ContainerConfig| context(c).apparmor_profile = "localhost/p".into(), "AppArmor")]
-#[case::nonsense_of_apparmor(|c: &mut ContainerConfig| context(c).apparmor_profile = "default".into(), "runtime/default")]
-#[case::selinux(|c: &mut ContainerConfig| context(c).selinux_options = Some(SeLinuxOption { level: "s0".into(), ..Default::default() }), "SELinux")]
 #[case::group_alone(|c: &mut ContainerConfig| context(c).run_as_group = Some(Int64Value { value: 1 }), "run_as_group")]
 #[case::negative_user(|c: &mut ContainerConfig| context(c).run_as_user = Some(Int64Value { value: -1 }), "run_as_user -1")]
 #[case::negative_group(|c: &mut ContainerConfig| context(c).supplemental_groups = vec![-1], "supplemental_groups -1")]
@@ -318,7 +321,14 @@ fn nothing_to_run_is_refused() {
         "no command",
     );
     refused(
-        exec(&config, &empty, Path::new("/c"), Vec::new(), false),
+        exec(
+            &config,
+            &empty,
+            Path::new("/c"),
+            &confined(),
+            Vec::new(),
+            false,
+        ),
         "no command",
     );
 }
@@ -371,12 +381,14 @@ fn an_exec_is_like_its_container() {
         &config,
         &image(),
         Path::new("/state/sandboxes/s/containers/c"),
+        &confined(),
         vec!["ls".into()],
         false,
     )
     .unwrap()
     .process;
     assert_eq!(further.argv, ["ls"]);
+    assert_eq!(further.confinement, confined());
     assert_eq!(
         (
             further.env,
@@ -436,7 +448,15 @@ fn terminals(#[case] tty: bool, #[case] of_image: &[&str], #[case] expected: Opt
         tty: !tty,
         ..config()
     };
-    let exec = exec(&container, &image, Path::new("/c"), vec!["ls".into()], tty).unwrap();
+    let exec = exec(
+        &container,
+        &image,
+        Path::new("/c"),
+        &confined(),
+        vec!["ls".into()],
+        tty,
+    )
+    .unwrap();
     assert_eq!(exec.tty, tty);
     assert_eq!(last(exec.process).as_deref(), expected);
 }

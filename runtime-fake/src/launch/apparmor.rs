@@ -1,0 +1,283 @@
+//! AppArmor: which profile a container's processes get: pure.
+
+use std::collections::BTreeSet;
+
+use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType};
+
+use super::{Invalid, plan::invalid};
+
+/// The name of the runtime's own profile.
+pub(crate) const DEFAULT: &str = "crib-default";
+
+/// The runtime's own profile, as `apparmor_parser` reads it: all that programs in a container do, except what reaches the
+/// host by way of `/proc`, `/sys` and mounts, and processes of other profiles.
+pub(crate) const DEFAULT_RULES: &str = "\
+profile crib-default flags=(attach_disconnected,mediate_deleted) {
+  file,
+  network,
+  capability,
+  umount,
+
+  # The runtime and others outside may end what runs here; in here everybody may signal and trace everybody.
+  signal (receive) peer=unconfined,
+  signal (send, receive) peer=crib-default,
+  ptrace (trace, tracedby, read, readby) peer=crib-default,
+
+  deny mount,
+
+  # What is the kernel's and not a process's: neither files of /proc itself, nor directories that are not numbers. Of
+  # /proc/sys what belongs to the pod's own namespaces, as far as the mounts let it be written: net, fs/mqueue and what
+  # System V keeps in kernel.
+  deny /proc/* w,
+  deny /proc/{[^1-9s]*,s[^ey]*}/** w,
+  deny /proc/sys/{[^fkn]**,f[^s]**} w,
+  deny /proc/sys/fs/{[^m]**,m[^q]**} w,
+  deny /proc/sys/kernel/{[^ms]**,m[^s]**,s[^eh]**,se[^m]**,sh[^m]**} w,
+  deny /proc/{sysrq-trigger,kcore,kmem,mem} rwklx,
+
+  # Control groups aside, which their own mount protects, nobody changes the machine; some of it nobody reads.
+  deny /sys/[^f]*/** wklx,
+  deny /sys/f[^s]*/** wklx,
+  deny /sys/fs/[^c]*/** wklx,
+  deny /sys/fs/c[^g]*/** wklx,
+  deny /sys/firmware/** rwklx,
+  deny /sys/devices/virtual/powercap/** rwklx,
+  deny /sys/kernel/security/** rwklx,
+}
+";
+
+/// What the box has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Profiles {
+    /// No AppArmor.
+    None,
+    /// These are loaded.
+    Loaded(BTreeSet<String>),
+    /// Which are loaded is not for this user to know: the kernel says when one is not.
+    Hidden,
+}
+
+/// Which profile is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wish {
+    Unconfined,
+    Default,
+    Named(String),
+}
+
+/// The profile for a container, if it gets one. `profiles` is asked only where it matters.
+pub(crate) fn profile(
+    context: &LinuxContainerSecurityContext,
+    profiles: impl FnOnce() -> Profiles,
+) -> Result<Option<String>, Invalid> {
+    let wish = wish(context)?;
+    // Nobody confines what is privileged (Kubernetes, "Privileged containers ignore any applied AppArmor profiles").
+    if wish == Wish::Unconfined || context.privileged {
+        return Ok(None);
+    }
+    match (wish, profiles()) {
+        (Wish::Named(name), Profiles::None) => invalid(format!(
+            "the AppArmor profile {name:?} cannot be had: this kernel has no AppArmor, or it is switched off; leave the profile out"
+        )),
+        (Wish::Named(name), Profiles::Loaded(loaded)) if !loaded.contains(&name) => {
+            Err(not_found(&name))
+        }
+        (Wish::Named(name), Profiles::Loaded(_) | Profiles::Hidden) => Ok(Some(name)),
+        // What the runtime has of its own, which may be nothing: Status says so.
+        (Wish::Default, Profiles::Loaded(loaded)) if loaded.contains(DEFAULT) => {
+            Ok(Some(DEFAULT.to_owned()))
+        }
+        (Wish::Default, _) | (Wish::Unconfined, _) => Ok(None),
+    }
+}
+
+/// What a kubelet shows of a pod whose profile is not there (the words are containerd's).
+pub(crate) fn not_found(name: &str) -> Invalid {
+    Invalid(format!(
+        "apparmor profile not found {name}: load it on this node with apparmor_parser first"
+    ))
+}
+
+/// Reads both forms of the wish; the newer one wins. Who says nothing gets the runtime's own profile (Kubernetes, as both
+/// containerd and CRI-O have it).
+fn wish(context: &LinuxContainerSecurityContext) -> Result<Wish, Invalid> {
+    if let Some(profile) = &context.apparmor {
+        return by_type(profile);
+    }
+    #[allow(
+        deprecated,
+        reason = "clients from before Kubernetes 1.30 say it this way"
+    )]
+    match context.apparmor_profile.as_str() {
+        "" | "runtime/default" => Ok(Wish::Default),
+        "unconfined" => Ok(Wish::Unconfined),
+        old if old.starts_with("localhost/") => named(old),
+        old => invalid(format!(
+            "apparmor_profile {old:?} is none of runtime/default, unconfined, localhost/NAME"
+        )),
+    }
+}
+
+fn by_type(profile: &SecurityProfile) -> Result<Wish, Invalid> {
+    match ProfileType::try_from(profile.profile_type) {
+        Ok(ProfileType::RuntimeDefault) => Ok(Wish::Default),
+        Ok(ProfileType::Unconfined) => Ok(Wish::Unconfined),
+        Ok(ProfileType::Localhost) => named(&profile.localhost_ref),
+        Err(_) => invalid(format!(
+            "the AppArmor profile type {} is unknown",
+            profile.profile_type
+        )),
+    }
+}
+
+fn named(reference: &str) -> Result<Wish, Invalid> {
+    let name = reference.strip_prefix("localhost/").unwrap_or(reference);
+    if name.is_empty() {
+        return invalid("the AppArmor profile has no name");
+    }
+    if name.contains(char::is_control) {
+        return invalid(format!(
+            "{name:?} cannot be the name of an AppArmor profile"
+        ));
+    }
+    Ok(Wish::Named(name.to_owned()))
+}
+
+/// The names in the kernel's list: one a line, with the mode behind it.
+pub(crate) fn names(list: &str) -> BTreeSet<String> {
+    let name = |line: &str| line.rsplit_once(" (").map(|(name, _)| name.to_owned());
+    list.lines().filter_map(name).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn loaded() -> Profiles {
+        Profiles::Loaded(names(
+            "crib-default (enforce)\nweb server (complain)\n/usr/sbin/x//hat (enforce)\n",
+        ))
+    }
+
+    fn without_default() -> Profiles {
+        Profiles::Loaded(names("other (enforce)\n"))
+    }
+
+    fn new(kind: ProfileType, reference: &str) -> LinuxContainerSecurityContext {
+        LinuxContainerSecurityContext {
+            apparmor: Some(SecurityProfile {
+                profile_type: kind.into(),
+                localhost_ref: reference.into(),
+            }),
+            ..Default::default()
+        }
+    }
+
+    #[allow(deprecated, reason = "old clients")]
+    fn old(profile: &str) -> LinuxContainerSecurityContext {
+        LinuxContainerSecurityContext {
+            apparmor_profile: profile.into(),
+            ..Default::default()
+        }
+    }
+
+    #[allow(deprecated, reason = "old clients")]
+    fn both(profile: &str) -> LinuxContainerSecurityContext {
+        LinuxContainerSecurityContext {
+            apparmor_profile: "localhost/gone".into(),
+            ..new(ProfileType::Localhost, profile)
+        }
+    }
+
+    fn privileged(context: LinuxContainerSecurityContext) -> LinuxContainerSecurityContext {
+        LinuxContainerSecurityContext {
+            privileged: true,
+            ..context
+        }
+    }
+
+    #[rstest]
+    #[case::says_nothing(old(""), loaded(), Some("crib-default"))]
+    #[case::default_is_not_loaded(old(""), without_default(), None)]
+    #[case::default_may_be_loaded(old(""), Profiles::Hidden, None)]
+    #[case::no_kernel(old(""), Profiles::None, None)]
+    #[case::default(new(ProfileType::RuntimeDefault, ""), loaded(), Some("crib-default"))]
+    #[case::default_without_kernel(new(ProfileType::RuntimeDefault, ""), Profiles::None, None)]
+    #[case::old_default(old("runtime/default"), loaded(), Some("crib-default"))]
+    #[case::unconfined(new(ProfileType::Unconfined, ""), loaded(), None)]
+    #[case::old_unconfined(old("unconfined"), loaded(), None)]
+    #[case::named(
+        new(ProfileType::Localhost, "web server"),
+        loaded(),
+        Some("web server")
+    )]
+    #[case::prefixed(
+        new(ProfileType::Localhost, "localhost/web server"),
+        loaded(),
+        Some("web server")
+    )]
+    #[case::old_named(old("localhost//usr/sbin/x//hat"), loaded(), Some("/usr/sbin/x//hat"))]
+    #[case::hidden(new(ProfileType::Localhost, "p"), Profiles::Hidden, Some("p"))]
+    #[case::the_newer_wins(both("web server"), loaded(), Some("web server"))]
+    #[case::privileged(privileged(old("")), loaded(), None)]
+    #[case::privileged_and_named(privileged(old("localhost/gone")), loaded(), None)]
+    fn given(
+        #[case] context: LinuxContainerSecurityContext,
+        #[case] has: Profiles,
+        #[case] wanted: Option<&str>,
+    ) {
+        assert_eq!(profile(&context, || has).unwrap().as_deref(), wanted);
+    }
+
+    #[rstest]
+    #[case::no_kernel(new(ProfileType::Localhost, "p"), Profiles::None, "no AppArmor")]
+    #[case::not_loaded(
+        new(ProfileType::Localhost, "p"),
+        loaded(),
+        "apparmor profile not found p"
+    )]
+    #[case::a_beginning(
+        new(ProfileType::Localhost, "web"),
+        loaded(),
+        "apparmor profile not found web"
+    )]
+    #[case::a_mode(
+        new(ProfileType::Localhost, "web server (complain)"),
+        loaded(),
+        "not found"
+    )]
+    #[case::old(old("localhost/p"), loaded(), "apparmor profile not found p")]
+    #[case::the_newer_is_gone(both("p"), loaded(), "apparmor profile not found p")]
+    #[case::nonsense(old("default"), loaded(), "runtime/default")]
+    #[case::no_name(old("localhost/"), loaded(), "no name")]
+    #[case::two_lines(
+        old("localhost/a\nexec unconfined"),
+        Profiles::Hidden,
+        "cannot be the name"
+    )]
+    #[case::nonsense_of_privileged(privileged(old("default")), loaded(), "runtime/default")]
+    fn refused(
+        #[case] context: LinuxContainerSecurityContext,
+        #[case] has: Profiles,
+        #[case] wanted: &str,
+    ) {
+        let said = profile(&context, || has).unwrap_err().0;
+        assert!(said.contains(wanted), "{said}");
+    }
+
+    #[test]
+    fn an_unknown_type_is_refused() {
+        let mut context = new(ProfileType::Localhost, "p");
+        context.apparmor.as_mut().unwrap().profile_type = 7;
+        assert!(profile(&context, loaded).unwrap_err().0.contains('7'));
+    }
+
+    #[test]
+    fn the_rules_bear_the_name() {
+        assert!(DEFAULT_RULES.starts_with(&format!("profile {DEFAULT} ")));
+        assert!(DEFAULT_RULES.contains(&format!("peer={DEFAULT},")));
+    }
+}

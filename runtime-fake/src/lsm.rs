@@ -1,0 +1,323 @@
+//! The kernel's security modules, AppArmor and SELinux: what of them is there, and what they are told.
+//!
+//! Their files are looked for below one directory, which is `/` but in tests.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Write as _},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use cri::v1::{LinuxContainerSecurityContext, SeLinuxOption};
+use rustix::{
+    fs::{CWD, Dir, FileType, Mode, OFlags, XattrFlags, lgetxattr, lsetxattr, openat},
+    io::Errno,
+};
+
+use crate::launch::{
+    Confinement, Invalid, Rung,
+    apparmor::{self, Profiles},
+    selinux::{self, Labels, Policy},
+};
+
+/// Where a file's label is.
+const XATTR: &str = "security.selinux";
+/// What loads a profile into the kernel; it comes with AppArmor.
+const PARSERS: [&str; 2] = ["sbin/apparmor_parser", "usr/sbin/apparmor_parser"];
+/// Where a policy's contexts for containers are: those of container-selinux first.
+const CONTEXTS: &str = "usr/share/containers/selinux/contexts";
+
+/// The modules of this box.
+#[derive(Debug)]
+pub(crate) struct Modules {
+    root: PathBuf,
+    apparmor: bool,
+    selinux: Option<Policy>,
+    /// Pods that ask for no label get one as well.
+    label_all: bool,
+    /// Whose it is chooses a pod's labels.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
+impl Modules {
+    /// Looks at what is there, and loads the runtime's own AppArmor profile if it is not.
+    pub(crate) fn open(root: &Path, rung: Rung, label_all: bool) -> Self {
+        let enabled = fs::read(root.join("sys/module/apparmor/parameters/enabled"));
+        let apparmor = enabled.is_ok_and(|text| text.first() == Some(&b'Y'));
+        // Where its file system is not to be written, a container in a container, labels are somebody else's business.
+        let context = root.join("sys/fs/selinux/context");
+        let selinux = (rung != Rung::Process && File::options().write(true).open(context).is_ok())
+            .then(|| Policy::read(&contexts(root)));
+        let modules = Self {
+            root: root.to_owned(),
+            apparmor,
+            selinux,
+            label_all,
+            turn: tokio::sync::Mutex::default(),
+        };
+        if label_all && modules.selinux.is_none() {
+            tracing::warn!("there is no SELinux for this runtime: no pod is labelled");
+        }
+        if apparmor
+            && rung != Rung::Rootless
+            && let Err(reason) = modules.load_default()
+        {
+            tracing::warn!(
+                reason,
+                "containers are not confined by AppArmor unless they name a profile"
+            );
+        }
+        modules
+    }
+
+    /// What Status says of them.
+    pub(crate) fn describe(&self) -> [(&'static str, String); 2] {
+        let apparmor = match self.profiles() {
+            Profiles::None => "none".to_owned(),
+            Profiles::Loaded(loaded) if loaded.contains(apparmor::DEFAULT) => {
+                format!("{} unless a profile is named", apparmor::DEFAULT)
+            }
+            Profiles::Loaded(_) | Profiles::Hidden => "named profiles only".to_owned(),
+        };
+        let selinux = match (&self.selinux, self.label_all) {
+            (None, _) => "none",
+            (Some(_), true) => "all pods",
+            (Some(_), false) => "pods that ask for a label",
+        };
+        [("apparmor", apparmor), ("selinux", selinux.to_owned())]
+    }
+
+    /// The labels that a pod's containers begin with, if this box has labels. Refuses what cannot be had.
+    pub(crate) fn pod<'a>(
+        &self,
+        options: Option<&SeLinuxOption>,
+        others: impl Iterator<Item = &'a Labels>,
+    ) -> Result<Option<Labels>, Invalid> {
+        selinux::check(options)?;
+        let Some(policy) = &self.selinux else {
+            return no_selinux(options).map(|()| None);
+        };
+        let mut seed = [0; 8];
+        // Without randomness pods are counted.
+        let _ = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty());
+        let free = || selinux::free_level(others, u64::from_ne_bytes(seed));
+        Ok(Some(selinux::pod(options, policy, free)))
+    }
+
+    /// What a container's processes and files get.
+    pub(crate) fn container(
+        &self,
+        context: Option<&LinuxContainerSecurityContext>,
+        of_pod: Option<&SeLinuxOption>,
+        pod: Option<&Labels>,
+    ) -> Result<Confinement, Invalid> {
+        let none = LinuxContainerSecurityContext::default();
+        let context = context.unwrap_or(&none);
+        let own = context.selinux_options.as_ref();
+        selinux::check(own)?;
+        let labels = match (&self.selinux, pod) {
+            (Some(policy), Some(pod))
+                if self.label_all || selinux::asked(of_pod) || selinux::asked(own) =>
+            {
+                let labels = selinux::container(own, pod, policy, context.privileged);
+                self.known(&labels.process)?;
+                self.known(&labels.files)?;
+                Some(labels)
+            }
+            (Some(_), _) => None,
+            (None, _) => no_selinux(own).map(|()| None)?,
+        };
+        let (process, files) = labels.map(|l| (l.process, l.files)).unzip();
+        Ok(Confinement {
+            apparmor: apparmor::profile(context, || self.profiles())?,
+            selinux: process,
+            files,
+            kernel: (self.root != Path::new("/")).then(|| self.root.clone()),
+        })
+    }
+
+    /// Asks the policy whether there is such a label.
+    fn known(&self, label: &str) -> Result<(), Invalid> {
+        let asked = write(&self.root.join("sys/fs/selinux/context"), label);
+        asked.map_err(|error| {
+            Invalid(format!(
+                "the SELinux label {label} cannot be had: the policy of this box does not know it, or refuses it to this runtime ({error})"
+            ))
+        })
+    }
+
+    fn profiles(&self) -> Profiles {
+        if !self.apparmor {
+            return Profiles::None;
+        }
+        fs::read_to_string(self.root.join("sys/kernel/security/apparmor/profiles"))
+            .map_or(Profiles::Hidden, |list| {
+                Profiles::Loaded(apparmor::names(&list))
+            })
+    }
+
+    fn load_default(&self) -> Result<(), String> {
+        match self.profiles() {
+            Profiles::Loaded(loaded) if loaded.contains(apparmor::DEFAULT) => return Ok(()),
+            Profiles::None => return Ok(()),
+            Profiles::Loaded(_) | Profiles::Hidden => {}
+        }
+        let parsers = PARSERS.map(|path| self.root.join(path));
+        let Some(parser) = parsers.iter().find(|path| path.exists()) else {
+            return Err(
+                "there is no apparmor_parser to load the runtime's profile with".to_owned(),
+            );
+        };
+        let run = || -> io::Result<std::process::Output> {
+            let mut child = Command::new(parser)
+                .args(["--replace", "--skip-cache"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            // One that ends without having read says why.
+            if let Some(mut stdin) = child.stdin.take() {
+                let _ = stdin.write_all(apparmor::DEFAULT_RULES.as_bytes());
+            }
+            child.wait_with_output()
+        };
+        let output =
+            run().map_err(|error| format!("failed to run {}: {error}", parser.display()))?;
+        if output.status.success() {
+            tracing::info!(profile = apparmor::DEFAULT, "loaded");
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{} failed: {}", parser.display(), said.trim()))
+    }
+}
+
+fn no_selinux(options: Option<&SeLinuxOption>) -> Result<(), Invalid> {
+    if selinux::asked(options) {
+        return Err(Invalid(
+            "an SELinux label (selinux_options) cannot be had: this kernel has no SELinux, it is switched off, or isolation is `process`; leave the label out"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// The names that the policy of the box has for containers.
+fn contexts(root: &Path) -> String {
+    fs::read_to_string(root.join(CONTEXTS)).unwrap_or_else(|_| {
+        let config = fs::read_to_string(root.join("etc/selinux/config")).unwrap_or_default();
+        let name = config
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("SELINUXTYPE="))
+            .map_or("targeted", str::trim);
+        let list = root
+            .join("etc/selinux")
+            .join(name)
+            .join("contexts/lxc_contexts");
+        fs::read_to_string(list).unwrap_or_default()
+    })
+}
+
+/// Writes to a file that is there, in one call, as the kernel wants it.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options().write(true).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+/// Tells the kernel how the next program of this process is confined. To be done while `/proc` is the host's: in a
+/// container it might be anything. It lasts until `execve`, whatever ids and capabilities are given up before that.
+pub(crate) fn confine(confinement: &Confinement) -> io::Result<()> {
+    let root = confinement.kernel.as_deref().unwrap_or(Path::new("/"));
+    let attributes = root.join("proc/self/attr");
+    if let Some(profile) = &confinement.apparmor {
+        let text = format!("exec {profile}");
+        match write(&attributes.join("apparmor/exec"), &text) {
+            // Before Linux 5.8 the modules had one set of files between them.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && !attributes.join("apparmor").exists() =>
+            {
+                write(&attributes.join("exec"), &text)
+            }
+            written => written,
+        }?;
+    }
+    match &confinement.selinux {
+        Some(label) => write(&attributes.join("exec"), label),
+        None => Ok(()),
+    }
+}
+
+/// Gives a file, or a directory with all that is in it, a label; links are not followed. What is labelled so already is
+/// left alone, and so is a file system that has no labels (as with containerd and CRI-O). The path itself comes last: who
+/// finds it labelled may rely on the rest.
+pub(crate) fn relabel(path: &Path, label: &str) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let home = std::env::var_os("HOME").is_some_and(|home| path == Path::new(&home));
+    if home || path.to_str().is_none_or(selinux::of_the_host) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the host needs its own label there",
+        ));
+    }
+    let set = |path: &Path| set_label(path, label);
+    match each_below(&path, &set).and_then(|()| set(&path)) {
+        Err(Errno::NOTSUP) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+fn set_label(path: &Path, label: &str) -> Result<(), Errno> {
+    let mut there = vec![0; label.len() + 2];
+    if let Ok(length) = lgetxattr(path, XATTR, &mut there[..])
+        && there[..length]
+            .strip_suffix(b"\0")
+            .unwrap_or(&there[..length])
+            == label.as_bytes()
+    {
+        return Ok(());
+    }
+    match lsetxattr(path, XATTR, label.as_bytes(), XattrFlags::empty()) {
+        // Removed meanwhile.
+        Err(Errno::NOENT) => Ok(()),
+        set => set,
+    }
+}
+
+/// Does something to all that is below a directory, what is deepest first. The paths that `each` gets lead through open
+/// directories: nobody who moves things about meanwhile can lead it elsewhere.
+fn each_below(path: &Path, each: &dyn Fn(&Path) -> Result<(), Errno>) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(CWD, path, flags, Mode::empty()) {
+        Ok(directory) => each_in(&directory, each),
+        Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn each_in(directory: &OwnedFd, each: &dyn Fn(&Path) -> Result<(), Errno>) -> Result<(), Errno> {
+    let here = PathBuf::from(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()));
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy();
+        if matches!(name.as_ref(), "." | "..") {
+            continue;
+        }
+        let path = here.join(OsStr::from_bytes(entry.file_name().to_bytes()));
+        if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+            each_below(&path, each)?;
+        }
+        each(&path)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,180 @@
+//! AppArmor and SELinux. What the kernel is told is seen in files of a directory that stands for the kernel's
+//! (`--kernel-files`), so that every box can see it.
+
+use std::fs;
+use std::path::Path;
+
+use cri::v1::{
+    ContainerConfig, PodSandboxConfig, SeLinuxOption, SecurityProfile,
+    security_profile::ProfileType,
+};
+use harness::{Runtime, fixture};
+use rstest::rstest;
+use tempfile::TempDir;
+use tonic::Code;
+
+use crate::support::code;
+
+const EXEC: &str = "proc/self/attr/apparmor/exec";
+
+fn put(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// A kernel with these profiles.
+fn apparmor(profiles: &str) -> TempDir {
+    let kernel = TempDir::new().unwrap();
+    put(
+        kernel.path(),
+        "sys/module/apparmor/parameters/enabled",
+        "Y\n",
+    );
+    put(
+        kernel.path(),
+        "sys/kernel/security/apparmor/profiles",
+        profiles,
+    );
+    put(kernel.path(), EXEC, "");
+    kernel
+}
+
+async fn on(kernel: &TempDir) -> Runtime {
+    let files = format!("--kernel-files={}", kernel.path().display());
+    Runtime::with().argument(files).start().await.unwrap()
+}
+
+/// What was written since somebody looked last.
+fn told(kernel: &TempDir) -> String {
+    let path = kernel.path().join(EXEC);
+    let told = fs::read_to_string(&path).unwrap();
+    fs::write(path, "").unwrap();
+    told
+}
+
+fn named(mut config: ContainerConfig, name: &str) -> ContainerConfig {
+    fixture::security(&mut config).apparmor = Some(SecurityProfile {
+        profile_type: ProfileType::Localhost.into(),
+        localhost_ref: name.to_owned(),
+    });
+    config
+}
+
+#[allow(deprecated)]
+fn named_as_before(mut config: ContainerConfig, name: &str) -> ContainerConfig {
+    fixture::security(&mut config).apparmor_profile = format!("localhost/{name}");
+    config
+}
+
+fn level(level: &str) -> SeLinuxOption {
+    SeLinuxOption {
+        level: level.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn labelled(name: &str, wished: &str) -> PodSandboxConfig {
+    let mut config = fixture::sandbox(name);
+    let linux = config.linux.get_or_insert_default();
+    linux
+        .security_context
+        .get_or_insert_default()
+        .selinux_options = Some(level(wished));
+    config
+}
+
+#[rstest]
+#[case::the_runtimes_own(|config| config, "exec crib-default")]
+#[case::named(|config| named(config, "web"), "exec web")]
+#[case::named_as_before(|config| named_as_before(config, "web"), "exec web")]
+#[case::the_newer_wins(|config| named(named_as_before(config, "gone"), "web"), "exec web")]
+#[case::privileged(|mut config| { fixture::security(&mut config).privileged = true; config }, "")]
+#[tokio::test]
+async fn the_kernel_is_told_of_a_profile(
+    #[case] change: fn(ContainerConfig) -> ContainerConfig,
+    #[case] wanted: &str,
+) {
+    let kernel = apparmor("crib-default (enforce)\nweb (enforce)\n");
+    let runtime = on(&kernel).await;
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(change(fixture::forever("c"))).await.unwrap();
+    assert_eq!(told(&kernel), wanted);
+    // A further process has its container's, whatever was loaded or removed meanwhile.
+    put(kernel.path(), "sys/kernel/security/apparmor/profiles", "");
+    runtime.client.sh(&id, "true").await.unwrap();
+    assert_eq!(told(&kernel), wanted);
+}
+
+#[tokio::test]
+async fn a_profile_that_is_not_loaded_is_refused() {
+    let kernel = apparmor("crib-default (enforce)\nweb (enforce)\n");
+    let runtime = on(&kernel).await;
+    let pod = runtime.pod("p").await.unwrap();
+    for config in [
+        named(fixture::forever("a"), "we"),
+        named_as_before(fixture::forever("b"), "we"),
+        named(named_as_before(fixture::forever("c"), "web"), "we"),
+    ] {
+        let error = pod.create(config).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        let said = error.message();
+        assert!(said.starts_with("apparmor profile not found we:"), "{said}");
+    }
+    let info = runtime.client.status().await.unwrap().info;
+    assert!(info["apparmor"].starts_with("crib-default"), "{info:?}");
+}
+
+/// Where the daemon may not see what is loaded the kernel says so, to the container's own process.
+#[tokio::test]
+async fn a_profile_that_only_the_kernel_misses_is_refused() {
+    let kernel = apparmor("");
+    fs::remove_file(kernel.path().join("sys/kernel/security/apparmor/profiles")).unwrap();
+    fs::remove_file(kernel.path().join(EXEC)).unwrap();
+    let runtime = on(&kernel).await;
+    let pod = runtime.pod("p").await.unwrap();
+    let refused = pod.create(named(fixture::forever("a"), "web")).await;
+    let error = refused.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    let said = error.message();
+    assert!(
+        said.starts_with("apparmor profile not found web:"),
+        "{said}"
+    );
+}
+
+/// What cannot be had is refused, so that nothing runs with less protection than it asked for.
+#[tokio::test]
+async fn without_a_module_what_needs_it_is_refused() {
+    let kernel = TempDir::new().unwrap();
+    let runtime = on(&kernel).await;
+    let pod = runtime.pod("p").await.unwrap();
+    let mut selinux = fixture::forever("c");
+    fixture::security(&mut selinux).selinux_options = Some(level("s0:c1,c2"));
+    for config in [
+        named_as_before(fixture::forever("a"), "profile"),
+        named(fixture::forever("b"), "profile"),
+        selinux,
+    ] {
+        assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+    }
+    let refused = runtime.client.run_pod(labelled("q", "s0")).await;
+    assert_eq!(code(refused), Code::InvalidArgument);
+    // Nothing asked for, nothing refused: a kubelet names the runtime's own profile, and labels that are empty.
+    let mut config = fixture::forever("d");
+    let context = fixture::security(&mut config);
+    context.apparmor = Some(SecurityProfile::default());
+    context.selinux_options = Some(SeLinuxOption::default());
+    pod.start(config).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_label_that_is_none_is_refused() {
+    let kernel = TempDir::new().unwrap();
+    put(kernel.path(), "sys/fs/selinux/context", "");
+    let runtime = on(&kernel).await;
+    let error = runtime.client.run_pod(labelled("p", "s0,c4,c5")).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains("\"s0,c4,c5\""), "{error:?}");
+}
