@@ -8,7 +8,16 @@ async fn bad_usage_is_2_with_a_sentence() {
     let empty = place.path("empty");
     std::fs::create_dir(&empty).unwrap();
     let config = place.file("c.yaml", "registries:\n  docker.io: {mirror: x}\n");
-    let table: [(&[&str], &str); 8] = [
+    let multicast = place.file("m.yaml", "network:\n  pod_cidr: ff00::/64\n");
+    let table: [(&[&str], &str); 10] = [
+        (
+            &["runtime", "--pod-cidr", "127.0.0.0/8"],
+            "the subnet 127.0.0.0/8 has loopback addresses (127.0.0.0/8), which no pod can have; take one such as",
+        ),
+        (
+            &["runtime", "--config", &multicast],
+            "m.yaml:2:13: network.pod_cidr: the subnet ff00::/64 has multicast addresses",
+        ),
         (
             &["runtime", "--config", &config],
             "c.yaml:2:15: registries.docker.io.mirror: unknown field `mirror`, expected one of",

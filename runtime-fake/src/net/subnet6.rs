@@ -1,7 +1,7 @@
 //! ◆ IPv6 subnets as values. The addresses in one are numbered as those of the pods' IPv4 subnet are.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::names::digest;
@@ -112,9 +112,59 @@ pub enum CidrError {
         /// What it may mean.
         canonical: Subnet6,
     },
+    /// Addresses that no pod can have.
+    #[error(
+        "the subnet {subnet} has {what}, which no pod can have; take one such as 10.200.0.0/16 or fd00:10:200::/64"
+    )]
+    Special {
+        /// The subnet.
+        subnet: String,
+        /// What they are for.
+        what: &'static str,
+    },
     /// Two of one family.
     #[error("{0} are two subnets of one family; give one of each at most")]
     Two(String),
+}
+
+/// What is not for hosts (RFC 6890, and RFC 4291 for IPv6): address, length of the prefix, and what it is.
+const SPECIAL: [(IpAddr, u8, &str); 8] = [
+    (v4(0), 8, "addresses of \"this network\" (0.0.0.0/8)"),
+    (v4(127), 8, "loopback addresses (127.0.0.0/8)"),
+    (
+        IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)),
+        16,
+        "link-local addresses (169.254.0.0/16)",
+    ),
+    (v4(224), 4, "multicast addresses (224.0.0.0/4)"),
+    (v4(240), 4, "reserved addresses (240.0.0.0/4)"),
+    (v6(0), 8, "reserved addresses (::/8)"),
+    (v6(0xfe80), 10, "link-local addresses (fe80::/10)"),
+    (v6(0xff00), 8, "multicast addresses (ff00::/8)"),
+];
+
+const fn v4(first: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(first, 0, 0, 0))
+}
+
+const fn v6(first: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0))
+}
+
+/// What addresses a subnet has that no pod can have.
+fn special(network: IpAddr, prefix_len: u8) -> Option<&'static str> {
+    // The first bits of both, as far as both prefixes go.
+    let same = |other: IpAddr, len: u8| match (network, other) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            (a.to_bits() ^ b.to_bits()).leading_zeros() >= u32::from(len.min(prefix_len))
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            (a.to_bits() ^ b.to_bits()).leading_zeros() >= u32::from(len.min(prefix_len))
+        }
+        _ => false,
+    };
+    let mut known = SPECIAL.iter();
+    known.find_map(|(other, len, what)| same(*other, *len).then_some(*what))
 }
 
 impl FromStr for PodCidrs {
@@ -136,7 +186,14 @@ impl FromStr for PodCidrs {
                     most,
                 })
             };
-            let again = match address.parse().map_err(|_| syntax())? {
+            let address = address.parse().map_err(|_| syntax())?;
+            if let Some(what) = special(address, prefix_len) {
+                return Err(CidrError::Special {
+                    subnet: part.to_owned(),
+                    what,
+                });
+            }
+            let again = match address {
                 IpAddr::V4(address) => {
                     size(8, 30)?;
                     let subnet = Subnet::new(address, prefix_len)?;
@@ -203,6 +260,18 @@ mod tests {
     #[case("10.1.0.0/31", "8 to 30 are possible")]
     #[case("fd00::/120", "16 to 112 are possible")]
     #[case("10.1.0.0/16,10.2.0.0/16", "two subnets of one family")]
+    #[case("0.0.0.0/8", "\"this network\"")]
+    #[case("127.0.0.0/8", "loopback")]
+    #[case("127.77.0.0/16", "loopback")]
+    #[case("169.254.7.0/24", "link-local")]
+    #[case("169.0.0.0/8", "link-local")]
+    #[case("224.0.0.0/24", "multicast")]
+    #[case("255.255.255.0/24", "reserved")]
+    #[case("::1/128", "reserved addresses (::/8)")]
+    #[case("::ffff:10.0.0.0/112", "reserved addresses (::/8)")]
+    #[case("fe80::/64", "link-local")]
+    #[case("ff00::/8", "multicast")]
+    #[case("10.1.0.0/16,ff02::/64", "ff02::/64 has multicast")]
     fn what_is_none(#[case] text: &str, #[case] part: &str) {
         let error = text.parse::<PodCidrs>().unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
