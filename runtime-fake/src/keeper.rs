@@ -175,7 +175,7 @@ impl Keeper {
         );
         let watchers = self.containers.values();
         let watchers = watchers.flat_map(|c| c.output.watchers.descriptors());
-        descriptors.extend(watchers.map(|fd| PollFd::new(fd, PollFlags::empty())));
+        descriptors.extend(watchers);
         // A daemon that dies between starting a keeper and speaking to it leaves one with nothing to keep.
         let timeout = if self.pod.is_none() {
             Some(FIRST_WORD)

@@ -287,6 +287,28 @@ async fn a_client_that_does_not_read_holds_nobody_up() {
     }
 }
 
+/// Also when the container has nothing more to say to it.
+#[tokio::test]
+async fn a_client_that_reads_after_the_end_is_told_what_it_missed() {
+    const LINES: usize = 2_000_000;
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let config = ContainerConfig {
+        stdin: true,
+        ..pod.script("c", &format!("read go; seq {LINES}"))
+    };
+    let id = pod.start(config).await.unwrap();
+    let mut session = attach(&pod, &id, false, true).await;
+    session.send(STDIN, b"go\n").await;
+    pod.ended(&id).await.unwrap();
+    while session.next().await {}
+    let (text, last) = (session.text(), format!("{LINES}\n"));
+    assert!(!text.ends_with(&last), "it missed nothing: {}", text.len());
+    let note = text.trim_end().rsplit("\r\n").next().unwrap();
+    assert!(note.contains(" bytes are missing here"), "{note:?}");
+    assert!(session.status.contains("Success"), "{}", session.status);
+}
+
 #[tokio::test]
 async fn nothing_answers_at_a_port() {
     let runtime = Runtime::start().await.unwrap();

@@ -174,7 +174,8 @@ impl Output {
         put(&mut self.file, &mut lines, &mut self.lost);
         self.file = None;
         self.terminal = None;
-        self.watchers.clear();
+        self.watchers.end(Stream::Stdout);
+        self.watchers.end(Stream::Stderr);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Clients that look on: copies of what a container writes, from now on, into pipes of theirs.
 //!
-//! Nobody waits for them. What a client's pipe does not take is left out of what it sees, and it is told how much: a log
-//! has all of it.
+//! Nobody waits for them. What a client's pipe does not take is left out of what it sees, and it is told how much, also when
+//! nothing more comes: a log has all of it.
 
 use std::{
     fs::File,
     io::{self, Write as _},
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -24,6 +24,8 @@ struct Watcher {
     pipe: File,
     /// Bytes that the pipe had no room for, and that its client has not been told of.
     skipped: u64,
+    /// Nothing more comes: the pipe closes once its client has been told of those.
+    ended: bool,
 }
 
 impl Watchers {
@@ -33,12 +35,13 @@ impl Watchers {
             stream,
             pipe: pipe.into(),
             skipped: 0,
+            ended: false,
         });
     }
 
-    /// The pipes, to be told when nobody reads them any more.
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.pipes.iter().map(|w| w.pipe.as_fd())
+    /// The pipes, to be told when nobody reads them any more, or when there is room for a last word.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = PollFd<'_>> {
+        self.pipes.iter().map(Watcher::descriptor)
     }
 
     /// Shows what the container has written.
@@ -49,15 +52,20 @@ impl Watchers {
 
     /// A stream has ended.
     pub(super) fn end(&mut self, stream: Stream) {
-        self.pipes.retain(|watcher| watcher.stream != stream);
+        self.pipes
+            .retain_mut(|watcher| watcher.stream != stream || watcher.end());
     }
 
-    /// Lets go of those who have gone away.
+    /// Lets go of those who have gone away, and of those who can be told the last word.
     pub(super) fn prune(&mut self) {
-        self.pipes.retain(|watcher| {
-            let mut state = [PollFd::new(watcher.pipe.as_fd(), PollFlags::empty())];
-            // Writing ends are in error when there is no reader left.
-            !matches!(poll(&mut state, PollTimeout::ZERO), Ok(1..))
+        self.pipes.retain_mut(|watcher| {
+            let mut state = [watcher.descriptor()];
+            match poll(&mut state, PollTimeout::ZERO) {
+                // Writing ends are in error when there is no reader left.
+                Ok(1..) if state[0].revents() == Some(PollFlags::POLLOUT) => watcher.end(),
+                Ok(1..) => false,
+                Ok(_) | Err(_) => true,
+            }
         });
     }
 
@@ -68,22 +76,39 @@ impl Watchers {
 }
 
 impl Watcher {
+    fn descriptor(&self) -> PollFd<'_> {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::POLLOUT, self.ended);
+        PollFd::new(self.pipe.as_fd(), flags)
+    }
+
     fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let put = if self.tell()? { self.put(bytes)? } else { 0 };
+        self.skipped += (bytes.len() - put) as u64;
+        Ok(())
+    }
+
+    /// Ends it; whether there is something to tell still.
+    fn end(&mut self) -> bool {
+        self.ended = true;
+        matches!(self.tell(), Ok(false))
+    }
+
+    /// Tells of what is missing, if the pipe has room for that; whether there is nothing to tell any more.
+    fn tell(&mut self) -> io::Result<bool> {
         if self.skipped > 0 {
             // With the line ends of a terminal, which do no harm elsewhere.
             let note = format!(
                 "\r\ncrib: {} bytes are missing here: they came faster than they were read\r\n",
                 self.skipped
             );
+            // So few are written all at once, or none (PIPE_BUF).
             if self.put(note.as_bytes())? < note.len() {
-                self.skipped += bytes.len() as u64;
-                return Ok(());
+                return Ok(false);
             }
             self.skipped = 0;
         }
-        let put = self.put(bytes)?;
-        self.skipped += (bytes.len() - put) as u64;
-        Ok(())
+        Ok(true)
     }
 
     /// Writes what the pipe has room for.
@@ -158,6 +183,33 @@ mod tests {
                 "\r\ncrib: {missing} bytes are missing here: they came faster than they were read\r\nagain"
             )
         );
+    }
+
+    #[test]
+    fn a_client_is_told_what_it_missed_when_nothing_more_comes() {
+        let (mut watchers, mut reader) = watched();
+        let chunk = vec![b'x'; 16 << 10];
+        for _ in 0..10 {
+            watchers.show(Stream::Stdout, &chunk);
+        }
+        watchers.end(Stream::Stdout);
+        watchers.prune();
+        assert_eq!(watchers.descriptors().count(), 1);
+        let kept = read(&mut reader).len();
+        watchers.prune();
+        assert_eq!(watchers.descriptors().count(), 0);
+        let text = String::from_utf8(read(&mut reader)).unwrap();
+        let missing = 10 * chunk.len() - kept;
+        assert!(text.starts_with(&format!("\r\ncrib: {missing} bytes are missing here")));
+        // And if it goes instead, it is let go.
+        let (mut watchers, reader) = watched();
+        for _ in 0..10 {
+            watchers.show(Stream::Stdout, &chunk);
+        }
+        watchers.end(Stream::Stdout);
+        drop(reader);
+        watchers.prune();
+        assert_eq!(watchers.descriptors().count(), 0);
     }
 
     #[test]
