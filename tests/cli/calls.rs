@@ -130,7 +130,7 @@ async fn pods_and_containers_are_listed_and_selected() {
     assert_eq!(none.code, Some(1));
     assert_eq!(
         none.err,
-        "crib: there is no container, pod or image nothing\n"
+        "crib: there is no container, pod or image \"nothing\"\n"
     );
     assert_eq!(json(&none.out)["status"]["id"], *pod.id);
 }
@@ -157,7 +157,10 @@ async fn images_are_listed_inspected_and_removed() {
     let none = crib_ended(&place, &runtime, &["rmi", "nothing.example/at:all"]).await;
     assert_eq!(
         (none.code, none.err.as_str()),
-        (Some(1), "crib: there is no image nothing.example/at:all\n")
+        (
+            Some(1),
+            "crib: there is no image \"nothing.example/at:all\"\n"
+        )
     );
 }
 
@@ -273,7 +276,7 @@ async fn logs_are_printed_followed_and_cut() {
         (none.code, none.err.as_str()),
         (
             Some(1),
-            "crib: there is no earlier attempt of container main\n"
+            "crib: there is no earlier attempt of container \"main\"\n"
         )
     );
 
@@ -340,7 +343,9 @@ async fn a_command_in_a_container_gives_its_output_and_its_code() {
         ended.err
     );
     let ended = crib_ended(&place, &runtime, &["exec", "--sync", "mian", "true"]).await;
-    assert_eq!(ended.err, "crib: there is no container mian\n");
+    assert_eq!(ended.err, "crib: there is no container \"mian\"\n");
+    let ended = crib_ended(&place, &runtime, &["exec", "", "true"]).await;
+    assert_eq!(ended.err, "crib: there is no container \"\"\n");
 }
 
 #[tokio::test]

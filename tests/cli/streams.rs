@@ -304,5 +304,5 @@ async fn ports_lead_into_a_pod(#[case] transport: &str) {
     let gone = place
         .crib(&["port-forward", "--runtime-endpoint", &socket, "wbe", "80"])
         .await;
-    assert_eq!(gone.err, "crib: there is no pod wbe\n");
+    assert_eq!(gone.err, "crib: there is no pod \"wbe\"\n");
 }

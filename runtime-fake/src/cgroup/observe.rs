@@ -60,9 +60,14 @@ impl Cgroups {
 
     /// With these hierarchies. Who `rules` the box uses them from their roots, others from where they are.
     fn of(found: &[Hierarchy], name: String, rules: bool) -> Self {
-        let (tree, mut reasons) = usable(found, rules);
+        let (tree, unusable) = usable(found, rules);
+        for (mount, reason) in &unusable {
+            tracing::debug!(hierarchy = %mount.display(), reason, "not used");
+        }
+        // One sentence, however many hierarchies it is about.
+        let mut reasons: BTreeSet<&str> = unusable.iter().map(|(_, reason)| *reason).collect();
         if found.is_empty() {
-            reasons.insert("no cgroup hierarchy is mounted".to_owned());
+            reasons.insert("no cgroup hierarchy is mounted");
         }
         let limiting = [Controller::Cpu, Controller::Memory, Controller::Pids];
         let lacking: Vec<&str> = limiting
@@ -71,12 +76,10 @@ impl Cgroups {
             .map(|c| c.name(true))
             .collect();
         let lack = (!lacking.is_empty()).then(|| {
-            let reasons: Vec<String> = reasons.into_iter().collect();
-            let reasons = if reasons.is_empty() {
-                "this box has no such controllers".to_owned()
-            } else {
-                reasons.join("; ")
-            };
+            if reasons.is_empty() {
+                reasons.insert("this box has no such controllers");
+            }
+            let reasons = Vec::from_iter(reasons).join("; ");
             format!(
                 "limits of {} are not applied: {reasons}",
                 lacking.join(", ")
@@ -227,21 +230,21 @@ impl Cgroups {
     }
 }
 
-/// The parts of hierarchies that can be used, and why others cannot.
-pub(super) fn usable(found: &[Hierarchy], rules: bool) -> (Tree, BTreeSet<String>) {
+/// The parts of hierarchies that can be used, and those that cannot, with reasons.
+pub(super) fn usable(found: &[Hierarchy], rules: bool) -> (Tree, Vec<(PathBuf, &'static str)>) {
     let v2 = found.iter().any(|h| h.v2);
-    let (mut tree, mut reasons) = (Tree::default(), BTreeSet::new());
+    let (mut tree, mut unusable) = (Tree::default(), Vec::new());
     for hierarchy in found {
         match branch(hierarchy, rules, v2) {
             Ok(branch) => tree.branches.extend(branch),
-            Err(reason) => drop(reasons.insert(reason)),
+            Err(reason) => unusable.push((hierarchy.mount.clone(), reason)),
         }
     }
-    (tree, reasons)
+    (tree, unusable)
 }
 
 /// The part of a hierarchy that can be used; none when it is of no use, an error when it should be and cannot.
-fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>, String> {
+fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>, &'static str> {
     // Every v2 cgroup can be frozen and killed.
     let of_use = |c: &&Controller| **c != Controller::Freezer || !v2;
     let controllers: BTreeSet<Controller> = hierarchy
@@ -254,20 +257,13 @@ fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>
         return Ok(None);
     }
     if hierarchy.read_only {
-        return Err(format!(
-            "{} is mounted read-only",
-            hierarchy.mount.display()
-        ));
+        return Err("cgroups are mounted read-only");
     }
     let bases: Vec<PathBuf> = if rules {
         vec![hierarchy.mount.clone()]
     } else {
-        let own = hierarchy.own.clone().ok_or_else(|| {
-            format!(
-                "this process's own cgroup is not below {}",
-                hierarchy.mount.display()
-            )
-        })?;
+        let own = hierarchy.own.clone();
+        let own = own.ok_or("this process's own cgroup is not below where cgroups are mounted")?;
         // On v2 a cgroup with processes gives no controllers away, and this process is in its own: systemd's user
         // instance, which owns the one above, does.
         let above = own
@@ -295,12 +291,7 @@ fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>
             best = Some(branch);
         }
     }
-    best.map(Some).ok_or_else(|| {
-        format!(
-            "cgroups below {} cannot be made by this user",
-            hierarchy.mount.display()
-        )
-    })
+    best.map(Some).ok_or("this user can make no cgroups")
 }
 
 fn writable(directory: &Path) -> bool {

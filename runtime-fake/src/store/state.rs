@@ -30,14 +30,14 @@ pub(crate) enum Change {
 /// Why a change was not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("no such pod sandbox: {0}")]
+    #[error("no such pod sandbox: {0:?}")]
     NoSandbox(String),
-    #[error("more than one id begins with {0}: give more of it")]
+    #[error("more than one id begins with {0:?}: give more of it")]
     Ambiguous(String),
-    #[error("no such container: {0}")]
+    #[error("no such container: {0:?}")]
     NoContainer(String),
     #[error(
-        "the name {name} (attempt {attempt}) is taken by {id}: remove that one first, or count the attempt up"
+        "the name {name:?} (attempt {attempt}) is taken by {id}: remove that one first, or count the attempt up"
     )]
     NameTaken {
         name: String,

@@ -56,7 +56,7 @@ pub(crate) enum CallError {
         patience: Duration,
     },
     /// Nothing has the id or name.
-    #[error("there is no {what} {name}")]
+    #[error("there is no {what} {name:?}")]
     NotFound {
         /// What was looked for.
         what: &'static str,
@@ -64,7 +64,7 @@ pub(crate) enum CallError {
         name: String,
     },
     /// Several things have it.
-    #[error("{name} means more than one {what}: give more of an id")]
+    #[error("{name:?} means more than one {what}: give more of an id")]
     Ambiguous {
         /// What was looked for.
         what: &'static str,
