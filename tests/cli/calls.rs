@@ -311,6 +311,27 @@ async fn logs_are_printed_followed_and_cut() {
 }
 
 #[tokio::test]
+async fn a_log_that_begins_anew_is_followed() {
+    let config = "logs: {max_size: 1048576}\n";
+    let (place, runtime) = (
+        Place::new(),
+        Runtime::with().config(config).start().await.unwrap(),
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    // A little more than the log may have, when somebody has read the first line.
+    let script = "echo first; until [ -e /tmp/go ]; do sleep 0.05; done
+        i=0; while [ $i -lt 14000 ]; do echo $i 0123456789012345678901234567890; i=$((i+1)); done; echo last; sleep 1000";
+    let id = pod.start(pod.script("main", script)).await.unwrap();
+    let socket = runtime.socket().display().to_string();
+    let mut following = place.start(&["logs", "--runtime-endpoint", &socket, "-f", &id]);
+    following.line_with("first").await;
+    runtime.client.sh(&id, "touch /tmp/go").await.unwrap();
+    following.line_with("last").await;
+    runtime.client.stop(&id, 0).await.unwrap();
+    assert_eq!(following.end().await.code, Some(0));
+}
+
+#[tokio::test]
 async fn a_command_in_a_container_gives_its_output_and_its_code() {
     let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("p").await.unwrap();

@@ -1,4 +1,4 @@
-//! Reads a log file and goes on as it grows, also when it is renamed and begun anew, as a kubelet rotates logs.
+//! Reads a log file and goes on as it grows, also when it is renamed and begun anew, as a kubelet rotates logs, or cut.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -102,7 +102,10 @@ impl Follower {
         while !self.reader.is_done() {
             let length = file.read(&mut chunk).map_err(trouble(&self.path))?;
             if length == 0 {
-                break;
+                if !begun_anew(file).map_err(trouble(&self.path))? {
+                    break;
+                }
+                file.rewind().map_err(trouble(&self.path))?;
             }
             for piece in self.reader.push(chunk.get(..length).unwrap_or_default()) {
                 write(&piece).map_err(CallError::Output)?;
@@ -149,6 +152,11 @@ impl Follower {
         };
         tokio::time::timeout(LOOK, change).await.unwrap_or(Ok(()))
     }
+}
+
+/// Whether the file has become shorter than what was read of it: the runtime let it begin anew.
+fn begun_anew(file: &mut File) -> io::Result<bool> {
+    Ok(file.metadata()?.len() < file.stream_position()?)
 }
 
 fn trouble(path: &Path) -> impl Fn(io::Error) -> CallError {
