@@ -49,6 +49,7 @@ use self::flight::Flights;
 pub(crate) use self::import::{Failure, Opened, Source};
 pub(crate) use self::intake::Named;
 pub(crate) use self::offer::{LayerSource, Resolved};
+pub(crate) use self::tar_stream::{Kind, SeekFile, TarReader};
 
 use self::import::lock;
 use self::layer::style::Style;
@@ -340,6 +341,20 @@ impl ImageStore {
             };
             store("copy an image to", into)(std::io::Error::new(kind, problem))
         })
+    }
+
+    /// Unpacks the uncompressed layer in `tar` into the empty directory `into`, above the unpacked layers `lowers`: what a
+    /// container has changed in its image.
+    pub(crate) fn put_back(
+        &self,
+        tar: File,
+        lowers: &[PathBuf],
+        into: &Path,
+    ) -> Result<(), Problem> {
+        let reader = SeekFile::new(tar).map_err(Problem::io("read the layer".to_owned()))?;
+        let reader = TarReader::new(reader, "the layer", self.limits.extension_bytes);
+        let budget = stream::Budget::new(&self.limits);
+        layer::unpack(reader, into, lowers, &self.style, &budget).map(drop)
     }
 
     /// Ends a hold. One that does not exist is no error.

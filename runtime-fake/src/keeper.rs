@@ -10,6 +10,7 @@ mod child;
 pub(crate) mod client;
 mod connection;
 mod container;
+mod dump;
 mod ending;
 mod exec;
 pub(crate) mod forward;
@@ -20,6 +21,7 @@ mod pod;
 mod process;
 pub(crate) mod protocol;
 mod record;
+mod restore;
 mod root;
 mod step;
 mod sys;
@@ -97,6 +99,7 @@ fn run() -> std::io::Result<()> {
         containers: BTreeMap::new(),
         execs: Execs::default(),
         cgroups: Cgroups::default(),
+        early: Vec::new(),
         ending: None,
     }
     .serve()
@@ -118,6 +121,8 @@ struct Keeper {
     containers: BTreeMap<String, Container>,
     execs: Execs,
     cgroups: Cgroups,
+    /// Processes that ended before criu has said whose they are, with their exit codes.
+    early: Vec<(i32, i32)>,
     /// The request to end, while the last processes go.
     ending: Option<u64>,
 }

@@ -20,7 +20,7 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::CgroupPlan;
+use crate::{cgroup::CgroupPlan, keeper::protocol::UserIds};
 
 pub(crate) use limits::{limits, pod_limits, updated};
 pub(crate) use log::LogPlan;
@@ -119,6 +119,24 @@ pub(crate) struct LaunchPlan {
     pub cgroup: Option<CgroupPlan>,
     /// What is run.
     pub process: ProcessPlan,
+    /// The processes that come back instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestorePlan>,
+}
+
+/// Processes that come back from a checkpoint, in a process namespace of their own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RestorePlan {
+    /// criu.
+    pub program: PathBuf,
+    /// Has criu's images, below `checkpoint`; its log and its word on how it went come here.
+    pub directory: PathBuf,
+    /// Where there were mounts that are made here, not by criu, by the numbers that criu knows them by.
+    pub mounts: Vec<String>,
+    /// What their first one had as standard input, output and error.
+    pub streams: Vec<String>,
+    /// The user that it was started as.
+    pub user: UserIds,
 }
 
 /// Where a root file system comes from.

@@ -15,8 +15,10 @@
 
 mod cdi;
 pub mod cgroup;
+mod checkpoint;
 mod config;
 mod container;
+mod criu;
 mod handler;
 mod host;
 mod host_devices;

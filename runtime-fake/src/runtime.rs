@@ -15,6 +15,7 @@ pub(crate) mod pods;
 mod ports;
 mod program;
 mod resources;
+mod restore;
 mod sandboxes;
 mod seccomp;
 mod shift;
@@ -23,8 +24,9 @@ pub(crate) mod survivor;
 mod volumes;
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -60,6 +62,8 @@ pub(crate) struct Runtime {
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the daemon stops: streams end.
     pub(crate) stopping: CancellationToken,
+    /// The containers that are being checkpointed.
+    pub(crate) checkpoints: Arc<Mutex<BTreeSet<ContainerId>>>,
     /// Set once overlayfs was found not to work here: images are copied.
     pub(crate) copies: Arc<AtomicBool>,
 }

@@ -97,6 +97,7 @@ pub async fn serve(
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
         copies: Arc::default(),
+        checkpoints: Arc::default(),
         config: Arc::new(config),
     };
     recovery::reconcile(&runtime).await;

@@ -1,5 +1,6 @@
 //! `runtime.v1.RuntimeService`: one short method a call. The work is [`crate::runtime`]'s, the messages' [`wire`]'s.
 
+mod checkpoint;
 pub(crate) mod chunks;
 mod error;
 mod events;
@@ -400,26 +401,24 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::CheckpointContainerRequest>,
     ) -> Answer<v1::CheckpointContainerResponse> {
-        let why = self.runtime.no_container_checkpoint(request.get_ref());
-        Err(why.await.into())
+        checkpoint::container(&self.runtime, request.into_inner()).await?;
+        Ok(Response::new(v1::CheckpointContainerResponse {}))
     }
 
     async fn checkpoint_pod(
         &self,
         request: Request<v1::CheckpointPodRequest>,
     ) -> Answer<v1::CheckpointPodResponse> {
-        Err(self
-            .runtime
-            .no_pod_checkpoint(request.get_ref())
-            .await
-            .into())
+        checkpoint::pod(&self.runtime, request.into_inner()).await?;
+        Ok(Response::new(v1::CheckpointPodResponse {}))
     }
 
     async fn restore_pod(
         &self,
         request: Request<v1::RestorePodRequest>,
     ) -> Answer<v1::RestorePodResponse> {
-        Err(self.runtime.no_restore(request.get_ref()).await.into())
+        let answer = checkpoint::restore_pod(&self.runtime, request.into_inner()).await?;
+        Ok(Response::new(answer))
     }
 
     async fn list_metric_descriptors(

@@ -1,46 +1,462 @@
-//! Checkpoints: what they need, told one by one.
+//! Checkpoints through criu: containers that go on where they were, and everything that cannot be one.
 
-use harness::{Runtime, fixture};
-use tonic::Code;
+mod refused;
 
-/// Nothing here can be checkpointed yet: the first reason that a client can do something about is told.
-#[tokio::test]
-async fn no_checkpoints() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let checkpoint = async |container_id: &str, location: &str| {
-        let request = cri::v1::CheckpointContainerRequest {
-            container_id: container_id.to_owned(),
-            location: location.to_owned(),
-            timeout: 0,
-        };
-        let answer = runtime
-            .client
-            .runtime
-            .clone()
-            .checkpoint_container(request)
-            .await;
-        answer.unwrap_err()
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use cri::v1;
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::runtime::Options;
+use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+use rstest::rstest;
+use tonic::{Code, Status};
+
+use crate::support::{code, directory, of, skip_if};
+
+const IMAGE: &str = "example.com/counter:1";
+
+/// Counts in a variable and in its root, says where it is, and ends with 143 when it is asked to.
+const COUNT: &str = "\
+trap 'echo ended at $i; exit 143' TERM
+rm /etc/motd; echo mine > /etc/mine
+i=0
+while :; do i=$((i + 1)); echo $i; echo $i > /count; sleep 0.05; done";
+
+/// A runtime with an image whose containers can be checkpointed, and the directory that the image is in.
+async fn with_image() -> (Runtime, tempfile::TempDir) {
+    with_image_and(Options::durable).await
+}
+
+async fn with_image_and(options: impl Fn(Options) -> Options) -> (Runtime, tempfile::TempDir) {
+    let place = tempfile::tempdir().unwrap();
+    let mut layer = Layer::new()
+        .file("etc/motd", 0o644, "of the image\n")
+        .directory("tmp", 0o1777);
+    for program in ["/bin/sh", "/bin/cat", "/bin/sleep", "/bin/rm", "/bin/ls"] {
+        layer = layer.host_program(program).unwrap();
+    }
+    let archive = place.path().join("counter.tar");
+    ImageBuilder::new(IMAGE)
+        .layer(layer)
+        .write_docker(&archive)
+        .unwrap();
+    let runtime = options(Runtime::with().archive(&archive))
+        .start()
+        .await
+        .unwrap();
+    runtime.client.pull(IMAGE).await.unwrap();
+    (runtime, place)
+}
+
+fn counter(name: &str) -> v1::ContainerConfig {
+    let mut config = fixture::script(name, COUNT);
+    config.image.as_mut().unwrap().image = IMAGE.to_owned();
+    config
+}
+
+async fn checkpoint(runtime: &Runtime, id: &str, to: &Path) -> Result<(), Status> {
+    let request = v1::CheckpointContainerRequest {
+        container_id: id.to_owned(),
+        location: to.display().to_string(),
+        timeout: 0,
     };
-    assert_eq!(checkpoint("nope", "/tmp/x").await.code(), Code::NotFound);
-    let relative = checkpoint(&id, "x").await;
-    assert_eq!(relative.code(), Code::InvalidArgument);
-    let error = checkpoint(&id, "/tmp/x").await;
-    assert_eq!(error.code(), Code::FailedPrecondition);
-    assert!(error.message().contains("criu"), "{error}");
-    let request = cri::v1::CheckpointPodRequest {
+    let mut client = runtime.client.runtime.clone();
+    client.checkpoint_container(request).await.map(drop)
+}
+
+async fn checkpoint_pod(runtime: &Runtime, pod: &Pod, to: &Path) -> Result<(), Status> {
+    let request = v1::CheckpointPodRequest {
         pod_sandbox_id: pod.id.clone(),
-        output_path: "/tmp/x".to_owned(),
+        output_path: to.display().to_string(),
         ..Default::default()
     };
-    let answer = runtime.client.runtime.clone().checkpoint_pod(request).await;
-    assert_eq!(answer.unwrap_err().code(), Code::FailedPrecondition);
-    let request = cri::v1::RestorePodRequest {
-        checkpoint_path: "/no/such/checkpoint".to_owned(),
+    let mut client = runtime.client.runtime.clone();
+    client.checkpoint_pod(request).await.map(drop)
+}
+
+async fn restore_pod(
+    runtime: &Runtime,
+    from: &Path,
+    config: v1::PodSandboxConfig,
+    container_configs: Vec<v1::ContainerConfig>,
+) -> Result<(Pod, Vec<v1::RestoredContainer>), Status> {
+    let request = v1::RestorePodRequest {
+        checkpoint_path: from.display().to_string(),
+        config: Some(config.clone()),
+        container_configs,
         ..Default::default()
     };
-    let answer = runtime.client.runtime.clone().restore_pod(request).await;
-    assert_eq!(answer.unwrap_err().code(), Code::InvalidArgument);
-    assert!(runtime.client.sh(&id, "true").await.is_ok());
+    let mut client = runtime.client.runtime.clone();
+    let answer = client.restore_pod(request).await?.into_inner();
+    let pod = Pod {
+        id: answer.pod_sandbox_id,
+        config,
+        client: runtime.client.clone(),
+    };
+    Ok((pod, answer.restored_containers))
+}
+
+/// Why there can be none, if so.
+async fn not_root(runtime: &Runtime) -> Option<&'static str> {
+    let isolation = runtime.isolation().await.unwrap();
+    (isolation != "root").then_some("criu needs root")
+}
+
+/// Why there are no checkpoints on this box, if there are none.
+fn none(result: &Result<(), Status>) -> Option<String> {
+    let error = result.as_ref().err()?;
+    error
+        .message()
+        .starts_with("checkpoints cannot be had: ")
+        .then(|| error.message().to_owned())
+}
+
+/// Waits until a counter has come beyond `from`, and returns where it is.
+async fn beyond(pod: &Pod, id: &str, from: u64) -> u64 {
+    eventually(
+        PATIENCE,
+        &format!("container {id} counting on from {from}"),
+        || async {
+            let status = pod.client.container(id).await.unwrap();
+            let lines = pod.log(&status);
+            let last = lines.iter().rev().find_map(|line| line.text.parse().ok());
+            last.filter(|last| *last > from).ok_or((status, lines))
+        },
+    )
+    .await
+}
+
+/// What an archive holds.
+fn names(archive: &Path) -> Vec<String> {
+    let mut tar = tar::Archive::new(fs::File::open(archive).unwrap());
+    let entries = tar.entries().unwrap();
+    entries
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_container_goes_on() {
+    let (runtime, _place) = with_image().await;
+    skip_if!("a_container_goes_on", not_root(&runtime).await);
+    let archives = directory(&runtime, "archives");
+    let archive = archives.join("c.tar");
+    let pod = runtime.pod("before").await.unwrap();
+    let id = pod.start(counter("c")).await.unwrap();
+    let before = beyond(&pod, &id, 10).await;
+    let open = runtime.client.sh(&id, "ls /proc/1/fd").await.unwrap();
+    let made = checkpoint(&runtime, &id, &archive).await;
+    skip_if!("a_container_goes_on", none(&made));
+    made.unwrap();
+
+    // It runs on, and is as it was.
+    beyond(&pod, &id, before + 20).await;
+    assert_eq!(fs::read_dir(&archives).unwrap().count(), 1);
+    assert_eq!(
+        archive.metadata().unwrap().permissions().mode() & 0o7777,
+        0o600
+    );
+    let names = names(&archive);
+    for wanted in [
+        "checkpoint/inventory.img",
+        "config.dump",
+        "spec.dump",
+        "crib.dump",
+        "rootfs-diff.tar",
+        "dump.log",
+        "stats-dump",
+    ] {
+        assert!(
+            names.iter().any(|name| name == wanted),
+            "{wanted}: {names:?}"
+        );
+    }
+    runtime.client.stop(&id, 10).await.unwrap();
+    let first = runtime.client.container(&id).await.unwrap();
+    assert_eq!(first.exit_code, 143);
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+
+    // Its image is named by nobody, and it goes on in another pod.
+    let config = runtime.sandbox("after");
+    let (pod, restored) = restore_pod(&runtime, &archive, config, Vec::new())
+        .await
+        .unwrap();
+    let [one] = restored.as_slice() else {
+        panic!("{restored:?}");
+    };
+    assert_eq!(one.name, "c");
+    let id = &one.container_id;
+    let after = beyond(&pod, id, before).await;
+    let status = runtime.client.container(id).await.unwrap();
+    assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
+    assert_eq!(status.metadata.as_ref().unwrap().name, "c");
+    let lines = pod.log(&status);
+    let begun: u64 = lines
+        .iter()
+        .find_map(|line| line.text.parse().ok())
+        .unwrap();
+    assert!(begun >= before && after >= begun, "{begun} after {before}");
+    beyond(&pod, id, after + 5).await;
+    let seen = runtime
+        .client
+        .sh(id, "cat /etc/mine; ls /etc; cat /count; cat /proc/1/stat");
+    let seen = seen.await.unwrap();
+    assert!(
+        seen.starts_with("mine\n") && !seen.contains("motd"),
+        "{seen}"
+    );
+    assert!(seen.contains("\n1 (sh) "), "{seen}");
+
+    assert_eq!(runtime.client.sh(id, "ls /proc/1/fd").await.unwrap(), open);
+
+    // As any other container.
+    let mut client = runtime.client.runtime.clone();
+    let request = v1::ContainerStatsRequest {
+        container_id: id.clone(),
+    };
+    let stats = client.container_stats(request).await.unwrap().into_inner();
+    assert!(stats.stats.unwrap().memory.is_some());
+    runtime.client.reopen_log(id).await.unwrap();
+    runtime.client.stop(id, 10).await.unwrap();
+    let status = runtime.client.container(id).await.unwrap();
+    assert_eq!((status.exit_code, status.reason.as_str()), (143, "Error"));
+    let last = pod.log(&status).pop().unwrap().text;
+    assert!(last.starts_with("ended at "), "{last}");
+    runtime.client.remove(id).await.unwrap();
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
+/// Two containers, one with a volume, in a pod whose daemon is killed once they are back.
+#[tokio::test]
+async fn a_pod_goes_on() {
+    let (mut runtime, _place) = with_image().await;
+    skip_if!("a_pod_goes_on", not_root(&runtime).await);
+    let archive = runtime.root().join("pod.tar");
+    let (old, new) = (directory(&runtime, "old"), directory(&runtime, "new"));
+    let pod = runtime.pod("before").await.unwrap();
+    let one = pod.start(counter("one")).await.unwrap();
+    let mut config = counter("two");
+    config.mounts = vec![of(&old, "/data")];
+    let two = pod.start(config.clone()).await.unwrap();
+    let (before, begun) = (beyond(&pod, &one, 5).await, beyond(&pod, &two, 5).await);
+    let made = checkpoint_pod(&runtime, &pod, &archive).await;
+    skip_if!("a_pod_goes_on", none(&made));
+    made.unwrap();
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+
+    // What is not as it was is refused, and nothing is left of the attempt.
+    let mut without = config.clone();
+    without.mounts.clear();
+    let mut more = config.clone();
+    more.mounts.push(of(&old, "/more"));
+    let mut other = config.clone();
+    other.image.as_mut().unwrap().image = fixture::image();
+    for wrong in [without, more, other, counter("three")] {
+        let sandbox = runtime.sandbox("wrong");
+        let answer = restore_pod(&runtime, &archive, sandbox, vec![wrong]).await;
+        assert_eq!(code(answer.map(drop)), Code::InvalidArgument);
+        assert!(
+            runtime
+                .client
+                .pods(v1::PodSandboxFilter::default())
+                .await
+                .unwrap()
+                .is_empty()
+        );
+    }
+
+    config.mounts = vec![of(&new, "/data")];
+    config.log_path = "again.log".to_owned();
+    fs::write(new.join("new"), "").unwrap();
+    let sandbox = runtime.sandbox("after");
+    let (pod, restored) = restore_pod(&runtime, &archive, sandbox, vec![config])
+        .await
+        .unwrap();
+    let id_of = |name: &str| {
+        let one = restored.iter().find(|one| one.name == name).unwrap();
+        one.container_id.clone()
+    };
+    let (one, two) = (id_of("one"), id_of("two"));
+    beyond(&pod, &one, before).await;
+    let at = beyond(&pod, &two, begun).await;
+    let status = runtime.client.container(&two).await.unwrap();
+    assert!(status.log_path.ends_with("again.log"), "{status:?}");
+    assert_eq!(runtime.client.sh(&two, "ls /data").await.unwrap(), "new\n");
+
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    beyond(&pod, &two, at + 5).await;
+    for id in [&one, &two] {
+        runtime.client.stop(id, 10).await.unwrap();
+        assert_eq!(runtime.client.container(id).await.unwrap().exit_code, 143);
+    }
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
+/// Whether this process, and so its runtime, has a capability in its effective set.
+fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    u64::from_str_radix(set.unwrap().trim(), 16).unwrap() & (1 << number) != 0
+}
+
+/// The path of an archive in the place of an image, as with containerd and CRI-O; and all that confines a container.
+#[tokio::test]
+async fn a_checkpoint_is_an_image() {
+    let (runtime, _place) = with_image().await;
+    skip_if!("a_checkpoint_is_an_image", not_root(&runtime).await);
+    let archive = runtime.root().join("c.tar");
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = counter("before");
+    config.command = [
+        "/bin/sh",
+        "-c",
+        "i=0; while :; do i=$((i + 1)); echo $i; sleep 0.05; done",
+    ]
+    .map(str::to_owned)
+    .into();
+    config.stdin = true;
+    let security = fixture::security(&mut config);
+    // Whose limits only somebody with CAP_SYS_RESOURCE may read.
+    if has_capability(24) {
+        security.run_as_user = Some(v1::Int64Value { value: 1000 });
+    }
+    security.no_new_privs = true;
+    security.readonly_rootfs = true;
+    security.seccomp = Some(v1::SecurityProfile::default());
+    security.supplemental_groups = vec![7];
+    security.masked_paths = vec!["/proc/kcore".to_owned(), "/proc/irq".to_owned()];
+    security.readonly_paths = vec!["/proc/sys".to_owned()];
+    let id = pod.start(config.clone()).await.unwrap();
+    let before = beyond(&pod, &id, 5).await;
+    let what = "cat /proc/1/status /proc/1/cgroup /proc/1/mountinfo; ls /proc/irq";
+    let shown = runtime.client.sh(&id, what).await.unwrap();
+    let made = checkpoint(&runtime, &id, &archive).await;
+    skip_if!("a_checkpoint_is_an_image", none(&made));
+    made.unwrap();
+
+    config.metadata.as_mut().unwrap().name = "after".to_owned();
+    config.log_path = "after.log".to_owned();
+    config.image.as_mut().unwrap().image = archive.display().to_string();
+    let again = pod.create(config).await.unwrap();
+    let status = runtime.client.container(&again).await.unwrap();
+    assert_eq!(status.state(), v1::ContainerState::ContainerCreated);
+    runtime.client.start(&again).await.unwrap();
+    beyond(&pod, &again, before).await;
+    let confined = |shown: &str| -> Vec<String> {
+        let kept = [
+            "Uid:",
+            "Gid:",
+            "Groups:",
+            "Cap",
+            "NoNewPrivs:",
+            "Seccomp",
+            "NSpid:",
+        ];
+        let lines = shown.lines();
+        let kept =
+            lines.filter(|line| kept.iter().any(|k| line.starts_with(k)) || line.contains(":/"));
+        kept.map(|line| {
+            line.rsplit_once('\t')
+                .map_or(line, |(_, own)| own)
+                .to_owned()
+        })
+        .collect()
+    };
+    let mounted = |shown: &str| -> Vec<String> {
+        let lines = shown.lines().filter(|line| line.contains(" - "));
+        let mut mounted: Vec<String> = lines
+            .map(|line| {
+                line.split(' ')
+                    .skip(4)
+                    .take(2)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+            .collect();
+        mounted.sort();
+        mounted
+    };
+    let after = runtime.client.sh(&again, what).await.unwrap();
+    assert_eq!(confined(&after), confined(&shown));
+    assert_eq!(mounted(&after), mounted(&shown));
+    let status = runtime.client.container(&again).await.unwrap();
+    assert_eq!(
+        status.image_ref,
+        runtime.client.container(&id).await.unwrap().image_ref
+    );
+
+    // Whoever was copied goes on, and does not notice.
+    beyond(&pod, &id, before + 10).await;
+    runtime.client.stop(&again, 0).await.unwrap();
+    assert_eq!(
+        runtime.client.container(&again).await.unwrap().exit_code,
+        137
+    );
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
+/// A daemon that is killed in the middle leaves the container running, and an archive that is whole or none at all.
+#[rstest]
+#[case::at_its_beginning("")]
+#[case::while_memory_is_written("checkpoint/pages-1.img")]
+#[case::while_nothing_runs("rootfs-diff.tar")]
+#[tokio::test]
+async fn a_daemon_that_is_killed(#[case] until: &str) {
+    let (mut runtime, _place) = with_image().await;
+    skip_if!("a_daemon_that_is_killed", not_root(&runtime).await);
+    let archives = directory(&runtime, "archives");
+    let archive = archives.join("c.tar");
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(counter("c")).await.unwrap();
+    beyond(&pod, &id, 3).await;
+    let first = checkpoint(&runtime, &id, &archive).await;
+    skip_if!("a_daemon_that_is_killed", none(&first));
+    first.unwrap();
+    fs::remove_file(&archive).unwrap();
+
+    let request = v1::CheckpointContainerRequest {
+        container_id: id.clone(),
+        location: archive.display().to_string(),
+        timeout: 0,
+    };
+    let mut client = runtime.client.runtime.clone();
+    let call = tokio::spawn(async move { client.checkpoint_container(request).await });
+    let own = runtime
+        .state_dir()
+        .join("sandboxes")
+        .join(&pod.id)
+        .join("containers")
+        .join(&id);
+    let begun = || {
+        let entries = fs::read_dir(&own).unwrap().flatten();
+        let mut files =
+            entries.filter(|e| e.file_name().to_string_lossy().starts_with("checkpoint-"));
+        files.any(|files| files.path().join(until).exists())
+    };
+    while !begun() && !call.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    runtime.kill9().await;
+    let _ = call.await;
+    match fs::read_dir(&archives).unwrap().next() {
+        None => {}
+        Some(only) => {
+            assert_eq!(only.unwrap().path(), archive);
+            assert!(names(&archive).iter().any(|name| name == "crib.dump"));
+        }
+    }
+
+    runtime.restart().await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
+    let now = beyond(&pod, &id, 3).await;
+    beyond(&pod, &id, now + 5).await;
+    fs::remove_file(&archive).ok();
+    checkpoint(&runtime, &id, &archive).await.unwrap();
+    runtime.client.stop(&id, 10).await.unwrap();
+    assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 143);
+    runtime.client.remove_pod(&pod.id).await.unwrap();
 }

@@ -8,6 +8,7 @@ use super::{
     Answer, Keeper,
     cgroups::Cgroups,
     container::{self, Container, Phase},
+    dump,
     exec::Place,
     forward, own_pid, pod,
     protocol::{Call, ContainerState, Failure, FailureKind, Outcome, Request},
@@ -123,6 +124,11 @@ impl Keeper {
                     descriptors,
                 });
                 Ok(None)
+            }
+            Call::Dump { container, program } => {
+                let pid = self.running(&container)?.pid;
+                dump::start(&program, descriptors)?;
+                Ok(Some(Outcome::Dump { pid }))
             }
             Call::KillExec { pid } => {
                 self.execs.kill(pid);

@@ -6,6 +6,7 @@
 use std::{
     io::{self, Read as _, Write as _},
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    path::PathBuf,
 };
 
 use rustix::{
@@ -18,13 +19,13 @@ use super::{
     pod::Pod,
     process,
     protocol::{Failure, UserIds},
-    root,
+    restore, root,
     step::{Doing as _, Step},
     sys, terminal,
 };
 use crate::{
     cgroup::directory::Entrance,
-    launch::{ExecPlan, LaunchPlan, Rung, seccomp::Filter},
+    launch::{ExecPlan, LaunchPlan, RestorePlan, Rung, seccomp::Filter},
 };
 
 /// The exit status of a process whose program could not be run, as containerd reports it (`StartError`).
@@ -72,7 +73,7 @@ pub(super) fn container(
     let ways = [Some(&report), Some(&barrier), terminal.as_ref()];
     close_others(&[&ways[..], &[host, prepared]].concat());
     let host = host.map(OwnedFd::as_fd);
-    let set_up = || -> Step<process::Ready> {
+    let set_up = || -> Step<Next<'_>> {
         entered?;
         sys::die_with_parent().doing("be ended with the keeper")?;
         process::confine(&plan.process)?;
@@ -85,6 +86,11 @@ pub(super) fn container(
         adjust_oom_score(plan.oom_score_adj);
         // Devices and mount points get just the modes they are given.
         rustix::process::umask(Mode::empty());
+        if let Some(restore) = &plan.restore {
+            let root = root::make(plan, pod.shm.as_deref(), host)?;
+            restore::check(restore, &root)?;
+            return Ok(Next::Restore(restore, root));
+        }
         if plan.rung == Rung::Process {
             rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
         } else if let Some(socket) = prepared {
@@ -92,24 +98,52 @@ pub(super) fn container(
         } else {
             root::enter(plan, pod.shm.as_deref(), host)?;
         }
+        if plan.rung != Rung::Process && !plan.stdin {
+            take_own_null();
+        }
         if let Some(way) = terminal {
             terminal::take(&way)?;
             if plan.rung != Rung::Process {
                 terminal::console(&plan.mounts)?;
             }
         }
-        process::prepare(&plan.process, filter)
+        process::prepare(&plan.process, filter).map(Next::Program)
     };
-    let ready = match set_up() {
-        Ok(ready) => ready,
+    let next = match set_up() {
+        Ok(next) => next,
         Err(failure) => fail(report, failure),
     };
-    say(&report, &Report::Ready(ready.ids.clone()));
+    let user = match &next {
+        Next::Program(ready) => &ready.ids,
+        Next::Restore(plan, _) => &plan.user,
+    };
+    say(&report, &Report::Ready(user.clone()));
     // A keeper that ends, or gives the container up, closes the barrier without a word.
     let mut go = [0u8; 1];
     match std::fs::File::from(barrier).read(&mut go) {
-        Ok(1) => fail(report, ready.exec()),
+        Ok(1) => fail(
+            report,
+            match next {
+                Next::Program(ready) => ready.exec(),
+                Next::Restore(plan, root) => restore::exec(plan, &root),
+            },
+        ),
         Ok(_) | Err(_) => std::process::exit(START_ERROR),
+    }
+}
+
+/// What a container's first process becomes when it is started.
+enum Next<'a> {
+    Program(process::Ready),
+    /// criu, which makes the processes of a checkpoint; the root is for them, and still to be entered.
+    Restore(&'a RestorePlan, PathBuf),
+}
+
+/// A standard input that is nothing is the container's own `/dev/null`, as with runc: the host's would be a file that
+/// nobody can find again from inside.
+fn take_own_null() {
+    if let Ok(null) = std::fs::File::open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&null);
     }
 }
 

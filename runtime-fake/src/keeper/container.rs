@@ -13,6 +13,7 @@ use std::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
+    path::PathBuf,
 };
 
 use jiff::Timestamp;
@@ -65,6 +66,8 @@ pub(super) struct Container {
     pub(super) cgroup: Option<Place>,
     /// Its other processes may outlive the first one.
     pub(super) orphans: bool,
+    /// The directory of a criu that is to bring back its processes, and is `pid` until it has done so.
+    pub(super) restoring: Option<PathBuf>,
     /// The daemon has asked for its end: nobody else is to blame for that.
     pub(super) killed: bool,
     report: Option<ReportPipe>,
@@ -207,6 +210,8 @@ impl Container {
         };
         let (flags, target) = match (plan.rung, &plan.pids) {
             (Rung::Process, _) => (0, None),
+            // criu makes the process namespace with the processes.
+            (_, Pids::Own) if plan.restore.is_some() => (libc::CLONE_NEWNS, None),
             (_, Pids::Own) => (libc::CLONE_NEWNS | libc::CLONE_NEWPID, None),
             (_, Pids::Pod) => (libc::CLONE_NEWNS, pod.pause),
             (_, Pids::Target { .. }) => (libc::CLONE_NEWNS, joined),
@@ -242,13 +247,23 @@ impl Container {
             exit: None,
             forget: Vec::new(),
             cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
-            orphans: plan.rung == Rung::Process || plan.pids != Pids::Own,
+            orphans: plan.rung == Rung::Process || plan.pids != Pids::Own || plan.restore.is_some(),
+            restoring: plan.restore.as_ref().map(|r| r.directory.clone()),
             killed: false,
             report: Some(ReportPipe::new(report)),
             barrier: Some(barrier.into()),
             input,
             terminal,
         })
+    }
+
+    /// Takes note that its processes came back, of which `pid` is the first.
+    pub(super) fn is_back(&mut self, pid: i32, at: Timestamp) {
+        self.pid = pid;
+        self.started = Some(at);
+        self.phase = Phase::Running;
+        // From now on they end with their namespace.
+        self.orphans = false;
     }
 
     /// Opens the barrier.

@@ -8,7 +8,7 @@ use super::{
     container::{News, Phase},
     own_pid,
     protocol::{Event, Exit, Failure, FailureKind, Message, Outcome},
-    record, sys,
+    record, restore, sys,
 };
 
 impl Keeper {
@@ -24,11 +24,13 @@ impl Keeper {
                     container.phase = Phase::Created;
                     (number, Ok(Outcome::Created { pid, user }))
                 }
+                // criu runs, and says by its end how it went.
+                (News::Closed, Phase::Starting { .. }) if container.restoring.is_some() => continue,
                 (News::Closed, Phase::Starting { number }) if container.start_error.is_none() => {
                     let at = Timestamp::now();
                     container.started = Some(at);
                     container.phase = Phase::Running;
-                    (number, Ok(Outcome::Started { at }))
+                    (number, Ok(Outcome::Started { at, pid: None }))
                 }
                 (News::Failed(failure), Phase::Starting { number }) => {
                     container.start_error = Some(failure.clone());
@@ -73,7 +75,9 @@ impl Keeper {
             .map(|(id, _)| id.clone());
         if let Some(id) = found {
             self.hear(&id);
-            self.container_ended(&id, code);
+            if !self.restored(&id, code) {
+                self.container_ended(&id, code);
+            }
             return;
         }
         if let Some((answer, news)) = self.execs.ended(pid, code) {
@@ -81,7 +85,51 @@ impl Keeper {
                 self.answered(answer);
             }
             self.say(&news);
+            return;
         }
+        if self.containers.values().any(|c| c.restoring.is_some()) {
+            self.early.push((pid, code));
+        }
+    }
+
+    /// Takes note of the end of a criu that was to bring back a container's processes, and says whether they are there.
+    fn restored(&mut self, id: &str, code: i32) -> bool {
+        let Some(container) = self.containers.get_mut(id) else {
+            return false;
+        };
+        let Phase::Starting { number } = container.phase else {
+            return false;
+        };
+        if container.start_error.is_some() {
+            return false;
+        }
+        let Some(directory) = container.restoring.take() else {
+            return false;
+        };
+        let early = match restore::outcome(&directory, code) {
+            Ok(pid) => {
+                let at = Timestamp::now();
+                container.is_back(pid, at);
+                self.reply(number, Ok(Outcome::Started { at, pid: Some(pid) }));
+                self.early.iter().find(|(early, _)| *early == pid).copied()
+            }
+            Err(failure) => {
+                container.start_error = Some(failure.clone());
+                self.reply(number, Err(failure));
+                None
+            }
+        };
+        if !self.containers.values().any(|c| c.restoring.is_some()) {
+            self.early.clear();
+        }
+        let back = self
+            .containers
+            .get(id)
+            .is_some_and(|c| c.phase == Phase::Running);
+        if let Some((_, code)) = early {
+            self.container_ended(id, code);
+        }
+        back
     }
 
     fn container_ended(&mut self, id: &str, code: i32) {

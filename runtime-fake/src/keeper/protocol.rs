@@ -62,6 +62,13 @@ pub(crate) enum Call {
         /// What is run.
         plan: Box<ExecPlan>,
     },
+    /// Start a criu that dumps a container's processes when it is asked over the socket that comes along.
+    Dump {
+        /// The container's id.
+        container: String,
+        /// Where criu is.
+        program: PathBuf,
+    },
     /// Kill all of an exec.
     KillExec {
         /// What [`Outcome::Exec`] said.
@@ -136,10 +143,18 @@ pub(crate) enum Outcome {
     Started {
         /// Since when.
         at: Timestamp,
+        /// Its first process, as the daemon sees it, where that is another one than was created.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
     },
     /// The exec's process runs.
     Exec {
         /// Its process id, as the daemon sees it.
+        pid: i32,
+    },
+    /// criu waits for what it is asked for.
+    Dump {
+        /// The container's first process, as the daemon sees it.
         pid: i32,
     },
     /// What the container writes goes to the pipes too. The terminal's descriptor comes along where there is one, else
@@ -242,6 +257,8 @@ pub(crate) enum FailureKind {
     NoOverlay,
     /// The box cannot map the ids of the image's files: it has to be copied for this container.
     NoIdMap,
+    /// criu cannot make the processes again that were dumped.
+    NotRestored,
     /// There was no answer in time.
     Silent,
     /// The box refused.

@@ -56,7 +56,21 @@ pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>, host: Option<Borrowed
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
     let outside = outside(plan, shm, host, None)?;
-    assemble(plan, &plan.directory.join("rootfs"), outside)
+    assemble(plan, &plan.directory.join("rootfs"), outside).and_then(|root| pivot(&root))
+}
+
+/// [`enter`] without entering it, for somebody else to do: where it is.
+pub(super) fn make(
+    plan: &LaunchPlan,
+    shm: Option<&Path>,
+    host: Option<BorrowedFd<'_>>,
+) -> Step<PathBuf> {
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    let outside = outside(plan, shm, host, None)?;
+    let at = plan.directory.join("rootfs");
+    assemble(plan, &at, outside)?;
+    Ok(at)
 }
 
 /// [`enter`] for a process in the pod's own user namespace, with what [`mapped::prepare`] sends.
@@ -69,7 +83,7 @@ pub(super) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step {
         rung: Rung::Rootless,
         ..plan.clone()
     };
-    assemble(&plan, &at, outside)
+    assemble(&plan, &at, outside).and_then(|root| pivot(&root))
 }
 
 /// Opens and mounts, in the container's directory, what has to come from outside.
@@ -101,8 +115,8 @@ fn outside(
     })
 }
 
-/// Completes the root at `at`, and enters it.
-fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step {
+/// Completes the root at `at`.
+fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<Root> {
     let what = "open the container's root";
     let root = open_dir(at).doing(what)?;
     // Before anything is mounted over them.
@@ -131,7 +145,7 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step {
             sys::set_read_only(part, false).doing("make the container's root read-only")?;
         }
     }
-    pivot(&root)
+    Ok(root)
 }
 
 fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {

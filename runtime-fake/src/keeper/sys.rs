@@ -4,7 +4,11 @@
 use std::{
     ffi::CString,
     io,
-    os::fd::{AsRawFd as _, BorrowedFd},
+    os::{
+        fd::{AsRawFd as _, BorrowedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
 };
 
 use crate::launch::seccomp::Filter;
@@ -191,6 +195,24 @@ pub(super) fn exec(program: &CString, argv: &[CString], env: &[CString]) -> io::
     // SAFETY: both arrays end with a null pointer and, as the strings that they point to, outlive the call.
     unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
     io::Error::last_os_error()
+}
+
+/// [`exec`] of a program of the host's. Returns only on failure.
+pub(super) fn run(program: &Path, arguments: &[&str], env: &[&str]) -> io::Error {
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| io::ErrorKind::InvalidInput.into());
+    let all = || -> io::Result<_> {
+        let program = text(program.as_os_str().as_bytes())?;
+        let mut argv = vec![program.clone()];
+        for argument in arguments {
+            argv.push(text(argument.as_bytes())?);
+        }
+        let env = env.iter().map(|e| text(e.as_bytes()));
+        Ok((program, argv, env.collect::<io::Result<Vec<_>>>()?))
+    };
+    match all() {
+        Ok((program, argv, env)) => exec(&program, &argv, &env),
+        Err(error) => error,
+    }
 }
 
 /// Filters the system calls of this process from now on.

@@ -251,6 +251,7 @@ pub(crate) fn container(
         stdin_once: config.stdin_once,
         oom_score_adj: oom.and_then(|adj| i32::try_from(adj.clamp(-1000, 1000)).ok()),
         cgroup: None,
+        restore: None,
     })
 }
 

@@ -1,145 +1,408 @@
-//! Checkpoints, and why there are none: what a checkpoint needs, in the order in which a client can do something about it.
+//! Checkpoints: containers that run, written to an archive while nothing of them runs, and running on.
 
 use std::{
+    collections::BTreeMap,
+    fs,
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
-    process::Stdio,
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use cri::v1;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use tempfile::TempDir;
 
-use super::{Error, Runtime, containers::wrong_state};
+use super::{Error, Runtime, blocking, containers::wrong_state, io, pods::Pod};
 use crate::{
-    container::ContainerState,
+    checkpoint::{self, PodOptions, Remade, Writer},
+    container::{Container, ContainerState},
+    criu::{self, Dump, DumpError, mounts},
+    id::ContainerId,
+    image::Rootfs,
+    keeper::{
+        client::unexpected,
+        protocol::{Call, Outcome},
+    },
     launch::{Invalid, Rung},
-    sandbox::SandboxState,
+    sandbox::{Sandbox, SandboxState},
     store::Refused,
 };
 
-/// How long criu may take to look at the kernel.
-const CHECK: Duration = Duration::from_secs(20);
-/// Where criu is looked for besides the daemon's `PATH`.
-const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+/// A container that has been dumped: its files are in the directory, which goes with this.
+struct Dumped {
+    name: String,
+    files: TempDir,
+}
 
 impl Runtime {
-    /// Why there is no checkpoint of a container.
-    pub(crate) async fn no_container_checkpoint(
+    /// Writes a running container to an archive at `location`. A client that gives no limit waits as long as it takes.
+    pub(crate) async fn checkpoint_container(
         &self,
-        request: &v1::CheckpointContainerRequest,
-    ) -> Error {
-        let checked = || {
-            let container = self.store.state().container(&request.container_id)?.clone();
-            if container.state != ContainerState::Running {
-                return Err(wrong_state(
-                    &container,
-                    "only a running container can be checkpointed",
-                ));
+        id: &str,
+        location: &str,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        let container = self.store.state().container(id)?.clone();
+        let location = archive_path("location", location)?;
+        let short = container.id.short().to_owned();
+        let given_up = Arc::new(AtomicBool::new(false));
+        let work = {
+            let (runtime, given_up) = (self.clone(), given_up.clone());
+            async move {
+                let program = runtime.criu().await?;
+                let dumped = runtime.dump(&container, &program, given_up.clone()).await?;
+                let archive = move |archive: &mut Writer| archive.add(dumped.files.path(), "");
+                write(&location, given_up, archive).await
             }
-            archive_path("location", &request.location)
         };
-        match checked() {
-            Err(error) => error,
-            Ok(()) => self.what_is_missing().await,
+        // criu is never interrupted: what it works on would not be what it was before. It ends for nothing instead.
+        let work = self.tasks.spawn(work);
+        if limit.is_zero() {
+            return joined(work.await);
+        }
+        match tokio::time::timeout(limit, work).await {
+            Ok(done) => joined(done),
+            Err(_) => {
+                given_up.store(true, Ordering::Relaxed);
+                Err(Error::Timeout {
+                    what: format!("the checkpoint of container {short}"),
+                    seconds: limit.as_secs(),
+                })
+            }
         }
     }
 
-    /// Why there is no checkpoint of a pod.
-    pub(crate) async fn no_pod_checkpoint(&self, request: &v1::CheckpointPodRequest) -> Error {
-        let checked = || {
-            let state = self.store.state();
-            let sandbox = state.sandbox(&request.pod_sandbox_id)?;
-            if sandbox.state != SandboxState::Ready {
-                return Err(Refused::SandboxNotReady {
-                    id: sandbox.id.clone(),
-                    wanted: "a checkpoint",
-                }
-                .into());
+    /// Writes the containers of a pod to one archive: those that run, or those that are named.
+    pub(crate) async fn checkpoint_pod(
+        &self,
+        id: &str,
+        named: &[String],
+        output: &str,
+    ) -> Result<(), Error> {
+        let state = self.store.state();
+        let sandbox = state.sandbox(id)?.clone();
+        if sandbox.state != SandboxState::Ready {
+            return Err(Refused::SandboxNotReady {
+                id: sandbox.id.clone(),
+                wanted: "a checkpoint",
             }
-            for id in &request.container_ids {
-                let container = state.container(id)?;
-                if container.sandbox != sandbox.id {
-                    let message = format!("container {id} is in another pod sandbox");
-                    return Err(Invalid(message).into());
-                }
-            }
-            archive_path("output_path", &request.output_path)
+            .into());
+        }
+        let output = archive_path("output_path", output)?;
+        let mut containers: BTreeMap<String, Arc<Container>> = BTreeMap::new();
+        let running = state.containers_of(&sandbox.id);
+        let running = running.filter(|c| c.state == ContainerState::Running);
+        let wanted: Vec<Arc<Container>> = if named.is_empty() {
+            running.cloned().collect()
+        } else {
+            let found = named.iter().map(|id| state.container(id).cloned());
+            found.collect::<Result<_, _>>()?
         };
-        match checked() {
-            Err(error) => error,
-            Ok(()) => self.what_is_missing().await,
-        }
-    }
-
-    /// Why no pod is made from a checkpoint.
-    pub(crate) async fn no_restore(&self, request: &v1::RestorePodRequest) -> Error {
-        let path = &request.checkpoint_path;
-        match archive_path("checkpoint_path", path) {
-            Err(error) => error,
-            Ok(()) if !Path::new(path).exists() => {
-                Invalid(format!("there is no checkpoint at {path}")).into()
+        for container in wanted {
+            if container.sandbox != sandbox.id {
+                let message = format!("container {} is in another pod sandbox", container.id);
+                return Err(Invalid(message).into());
             }
-            Ok(()) => self.what_is_missing().await,
+            let metadata = container.config.metadata.clone().unwrap_or_default();
+            if let Some(other) = containers.insert(metadata.name.clone(), container.clone())
+                && other.id != container.id
+            {
+                let message = format!(
+                    "two containers are called {:?}: a pod is restored by their names, so name one of them only",
+                    metadata.name
+                );
+                return Err(Invalid(message).into());
+            }
         }
+        if containers.is_empty() {
+            let message = "no container of the pod sandbox runs: there is nothing to checkpoint";
+            return Err(Error::Unable(message.to_owned()));
+        }
+        let program = self.criu().await?;
+        let mut all = Vec::new();
+        for container in containers.values() {
+            all.push(self.dump(container, &program, Arc::default()).await?);
+        }
+        let config = sandbox.config.clone();
+        let archive = move |archive: &mut Writer| {
+            let directories: BTreeMap<String, String> = all
+                .iter()
+                .enumerate()
+                .map(|(n, dumped)| (dumped.name.clone(), format!("container-{n}")))
+                .collect();
+            archive.add_document(
+                checkpoint::POD_OPTIONS,
+                &PodOptions::new(directories.clone()),
+            )?;
+            archive.add_document(checkpoint::POD, &config)?;
+            for dumped in &all {
+                archive.add(dumped.files.path(), &directories[&dumped.name])?;
+            }
+            Ok(())
+        };
+        write(&output, Arc::default(), archive).await
     }
 
-    async fn what_is_missing(&self) -> Error {
-        let reason = if self.config.isolation.rung() == Rung::Root {
-            match criu() {
-                None => "criu is not installed: on Debian, apt-get install criu".to_owned(),
-                Some(path) => match check(&path).await {
-                    Err(reason) => format!(
-                        "{} does not work on this kernel (criu check): {reason}",
-                        path.display()
-                    ),
-                    Ok(()) => "criu works here, but this version of crib does not tell it of a container's mounts, \
-                               pipes and namespaces, without which it dumps none"
-                        .to_owned(),
-                },
+    /// A criu that can be used here.
+    pub(super) async fn criu(&self) -> Result<PathBuf, Error> {
+        let isolation = self.config.isolation;
+        let reason = if isolation.rung() == Rung::Root {
+            match criu::working().await {
+                Ok(program) => return Ok(program),
+                Err(reason) => reason,
             }
         } else {
-            format!(
-                "isolation is `{}`, and criu needs root",
-                self.config.isolation
-            )
+            format!("isolation is `{isolation}`, and criu needs root")
         };
-        Error::Unable(format!("checkpoints cannot be had: {reason}"))
+        Err(Error::Unable(format!(
+            "checkpoints cannot be had: {reason}"
+        )))
+    }
+
+    /// Has criu write a container to files. It runs on, whatever comes of it.
+    async fn dump(
+        &self,
+        container: &Arc<Container>,
+        program: &Path,
+        given_up: Arc<AtomicBool>,
+    ) -> Result<Dumped, Error> {
+        let _turn = self.turn_to_dump(container)?;
+        let (_, pod) = self.container_and_pod(container.id.as_str(), "it has ended")?;
+        if self.store.state().container(container.id.as_str())?.state != ContainerState::Running {
+            return Err(wrong_state(
+                container,
+                "only a running container can be checkpointed",
+            ));
+        }
+        let sandbox = self
+            .store
+            .state()
+            .sandbox(container.sandbox.as_str())?
+            .clone();
+        let directory = self.container_dir(&sandbox.id, &container.id);
+        self.check_can_be_dumped(container, &sandbox)?;
+        let files = tempfile::Builder::new()
+            .prefix("checkpoint-")
+            .tempdir_in(&directory)
+            .map_err(io("make a directory for the checkpoint"))?;
+        fs::create_dir(files.path().join(checkpoint::IMAGES))
+            .map_err(io("make a directory for the checkpoint"))?;
+        let (socket, crius) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|error| io("make a socket for criu")(error.into()))?;
+        let pid = start_criu(&pod, container, program, crius).await?;
+        let container = container.clone();
+        let upper = directory.join("layer/upper");
+        blocking(move || {
+            let work = files.path();
+            let remade = observe(&container, pid)?;
+            let external = remade.mounts.iter().enumerate();
+            let external = external.map(|(n, at)| mounts::dumped(n, at)).collect();
+            let open =
+                |path: &Path| fs::File::open(path).map_err(io("open the checkpoint's files"));
+            let (work_dir, images) = (open(work)?, open(&work.join(checkpoint::IMAGES))?);
+            let what = Dump {
+                pid,
+                images: images.as_fd(),
+                work: work_dir.as_fd(),
+                external,
+            };
+            let frozen = || {
+                if given_up.load(Ordering::Relaxed) {
+                    return Err(Error::Unable("nobody waits for it any more".to_owned()));
+                }
+                checkpoint::write_diff(&upper, &work.join(checkpoint::DIFF))
+                    .map_err(io("copy what the container has changed in its image"))
+            };
+            criu::dump(socket, what, frozen)
+                .map_err(|error| not_dumped(error, &container, work))?;
+            checkpoint::describe(work, &container, &sandbox.config, &remade)
+                .map_err(io("describe the container in its checkpoint"))?;
+            Ok(Dumped {
+                name: remade.name().to_owned(),
+                files,
+            })
+        })
+        .await
+    }
+
+    /// Two criu cannot hold the same processes.
+    fn turn_to_dump(&self, container: &Container) -> Result<Turn<'_>, Error> {
+        let mut busy = self
+            .checkpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !busy.insert(container.id.clone()) {
+            return Err(Error::Unable(format!(
+                "container {} is being checkpointed already",
+                container.id.short()
+            )));
+        }
+        Ok(Turn(self, container.id.clone()))
+    }
+
+    /// What would be refused by criu less clearly, or lost.
+    fn check_can_be_dumped(&self, container: &Container, sandbox: &Sandbox) -> Result<(), Error> {
+        let no = |why: &str| {
+            Err(Error::Unable(format!(
+                "container {} cannot be checkpointed: {why}",
+                container.id.short()
+            )))
+        };
+        if container.config.tty {
+            return no("it has a terminal, the other side of which is the runtime's");
+        }
+        let security = sandbox.config.linux.as_ref();
+        let security = security.and_then(|l| l.security_context.as_ref());
+        let pod = security.and_then(|s| s.namespace_options.as_ref());
+        if pod
+            .and_then(|n| n.userns_options.as_ref())
+            .is_some_and(|u| u.mode == cri::v1::NamespaceMode::Pod as i32)
+        {
+            return no(
+                "its pod has a user namespace, from outside of which criu cannot make its mounts again",
+            );
+        }
+        let own = container.config.linux.as_ref();
+        let own = own.and_then(|l| l.security_context.as_ref());
+        let namespaces = own.and_then(|s| s.namespace_options.as_ref()).or(pod);
+        if namespaces.map_or(0, |n| n.pid) != cri::v1::NamespaceMode::Container as i32 {
+            return no(
+                "it shares its process namespace, where its process ids may be somebody else's later (namespace_options.pid has to be CONTAINER)",
+            );
+        }
+        if self.copies.load(Ordering::Relaxed) {
+            return no(
+                "overlayfs does not work here, so that nobody knows what it has changed in its image",
+            );
+        }
+        match self.images.rootfs(&container.image_id) {
+            Ok(Rootfs::Layers { .. }) => Ok(()),
+            Ok(Rootfs::Host) => no(
+                "its image is crib.local/host, of which what it writes is in memory: use an image of its own",
+            ),
+            // It was removed under its names; its layers are held.
+            Err(_) => Ok(()),
+        }
     }
 }
 
-fn archive_path(field: &str, path: &str) -> Result<(), Error> {
-    if Path::new(path).is_absolute() && !path.contains('\0') {
-        return Ok(());
+/// A container that is being dumped; dropped, it is not any more.
+struct Turn<'a>(&'a Runtime, ContainerId);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut busy = self
+            .0
+            .checkpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        busy.remove(&self.1);
     }
-    Err(Invalid(format!("{field} {path:?} is not an absolute path")).into())
 }
 
-fn criu() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(SYSTEM.map(PathBuf::from))
-        .map(|directory| directory.join("criu"))
-        .find(|program| program.is_file())
-}
-
-/// Asks criu whether this kernel will do. The error is its own.
-async fn check(program: &Path) -> Result<(), String> {
-    let running = tokio::process::Command::new(program)
-        .arg("check")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = match tokio::time::timeout(CHECK, running).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(error.to_string()),
-        Err(_) => return Err(format!("no answer within {} s", CHECK.as_secs())),
+async fn start_criu(
+    pod: &Pod,
+    container: &Container,
+    program: &Path,
+    socket: std::os::fd::OwnedFd,
+) -> Result<i32, Error> {
+    let call = Call::Dump {
+        container: container.id.to_string(),
+        program: program.to_owned(),
     };
-    if output.status.success() {
-        return Ok(());
+    match pod.keeper.exchange(call, vec![socket]).await? {
+        (Outcome::Dump { pid }, _) => Ok(pid),
+        (outcome, _) => Err(unexpected(&outcome).into()),
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let first = said.lines().find_map(|line| {
-        let (_, rest) = line.split_once("Error ")?;
-        Some(rest.trim().to_owned())
-    });
-    Err(first.unwrap_or_else(|| output.status.to_string()))
+}
+
+/// What is on record of a container, and what only its processes show.
+fn observe(container: &Container, pid: i32) -> Result<Remade, Error> {
+    let what = "look at the container's processes";
+    let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).map_err(io(what))?;
+    let mounts = mounts::external(&table).map_err(|unfit| {
+        let id = container.id.short();
+        Error::Unable(format!("container {id} cannot be checkpointed: {unfit}"))
+    })?;
+    let stream = |number| {
+        let link = fs::read_link(format!("/proc/{pid}/fd/{number}"));
+        // It may have closed it.
+        link.map_or_else(
+            |_| String::new(),
+            |link| link.to_string_lossy().into_owned(),
+        )
+    };
+    Ok(Remade::of(container, mounts, (0..3).map(stream).collect()))
+}
+
+fn not_dumped(error: DumpError<Error>, container: &Container, work: &Path) -> Error {
+    let id = container.id.short();
+    match error {
+        DumpError::WhileFrozen(error) => error,
+        DumpError::Lost(source) => Error::Io {
+            what: "speak with criu",
+            source,
+        },
+        DumpError::Refused(said) => {
+            let why = criu::complaint_in(&work.join(checkpoint::LOG))
+                .or(said)
+                .unwrap_or_else(|| "it does not say why".to_owned());
+            Error::Unable(format!("criu cannot dump container {id}: {why}"))
+        }
+    }
+}
+
+/// Writes an archive, and puts it in its place unless nobody waits for it.
+async fn write(
+    place: &Path,
+    given_up: Arc<AtomicBool>,
+    add: impl FnOnce(&mut Writer) -> std::io::Result<()> + Send + 'static,
+) -> Result<(), Error> {
+    let place = place.to_owned();
+    blocking(move || {
+        let written = || {
+            let mut archive = Writer::new(&place)?;
+            add(&mut archive)?;
+            if given_up.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            archive.finish()
+        };
+        written().map_err(io("write the archive of the checkpoint"))
+    })
+    .await
+}
+
+fn joined(done: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), Error> {
+    match done {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Refused::ShuttingDown.into()),
+        },
+    }
+}
+
+/// Where an archive is, or is to be.
+pub(super) fn archive_path(field: &str, path: &str) -> Result<PathBuf, Error> {
+    let invalid = |message: String| Err(Invalid(message).into());
+    let found = Path::new(path);
+    if !found.is_absolute() || path.contains('\0') {
+        return invalid(format!("{field} {path:?} is not an absolute path"));
+    }
+    if found.file_name().is_none() || found.is_dir() {
+        return invalid(format!("{field} {path:?} is a directory: name a file"));
+    }
+    if !found.parent().is_some_and(Path::is_dir) {
+        return invalid(format!("there is no directory for {field} {path:?}"));
+    }
+    Ok(found.to_owned())
 }

@@ -33,7 +33,8 @@ impl Runtime {
             })
             .await
         {
-            Ok(Outcome::Started { at }) => {
+            Ok(Outcome::Started { at, pid }) => {
+                self.came_back(&container, pid);
                 self.store
                     .apply(Change::Container(
                         container.id.clone(),

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering};
 use cri::v1::ContainerConfig;
 use jiff::Timestamp;
 
-use super::{Error, Runtime, blocking, io, pods::Pod, shift, survivor, volumes};
+use super::{
+    Error, Runtime, blocking, io, pods::Pod, restore::Checkpoint, shift, survivor, volumes,
+};
 use crate::{
     cgroup::{
         DeviceRule,
@@ -30,7 +32,19 @@ impl Runtime {
     pub(crate) async fn create_container(
         &self,
         sandbox: &str,
+        mut config: ContainerConfig,
+    ) -> Result<ContainerId, Error> {
+        // The path of a checkpoint in the place of an image, as with containerd and CRI-O.
+        let from = self.named_as_image(&mut config).await?;
+        self.create_container_from(sandbox, config, from).await
+    }
+
+    /// [`Self::create_container`]; started, it is what `from` says.
+    pub(super) async fn create_container_from(
+        &self,
+        sandbox: &str,
         config: ContainerConfig,
+        from: Option<Checkpoint>,
     ) -> Result<ContainerId, Error> {
         let sandbox = self.store.state().sandbox(sandbox)?.clone();
         let Some(pod) = self.pods.get(&sandbox.id) else {
@@ -42,7 +56,10 @@ impl Runtime {
         };
         let id = ContainerId::random();
         let image = self.hold_image(&id, &config).await?;
-        match self.create_from(&id, &sandbox, &pod, config, image).await {
+        let created = self
+            .create_from(&id, &sandbox, &pod, config, image, from)
+            .await;
+        match created {
             Ok(()) => Ok(id),
             Err(error) => {
                 self.release_image(&id).await;
@@ -75,6 +92,7 @@ impl Runtime {
         pod: &Pod,
         mut config: ContainerConfig,
         image: Image,
+        from: Option<Checkpoint>,
     ) -> Result<(), Error> {
         volumes::name_images(&mut config, &image.volume_ids);
         let handler = self.config.handlers.get(&sandbox.runtime_handler)?;
@@ -119,12 +137,20 @@ impl Runtime {
             cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
             not_applied,
             confinement: plan.process.confinement.clone(),
-            image_id: image.id,
+            image_id: image.id.clone(),
             image: image.defaults,
             config,
         };
         let filter = self.filter(&container.config, &plan.process).await?;
+        let ready = match &from {
+            Some(from) => Some(self.can_restore(from, &plan, &image.id).await?),
+            None => None,
+        };
         make_directories(&directory, &plan)?;
+        if let (Some(from), Some(program)) = (from, ready) {
+            let put_back = self.put_back(from, program, &plan).await;
+            plan.restore = Some(put_back.inspect_err(|_| drop(fs::remove_dir_all(&directory)))?);
+        }
         if let (Some(path), Some(filter)) = (&plan.process.seccomp, filter) {
             fs::write(path, filter).map_err(io("write the container's seccomp filter"))?;
         }

@@ -23,7 +23,7 @@ impl From<Error> for Status {
             Error::Keeper(failure) => match failure.kind {
                 FailureKind::Invalid => Code::InvalidArgument,
                 FailureKind::NotFound => Code::NotFound,
-                FailureKind::WrongState => Code::FailedPrecondition,
+                FailureKind::WrongState | FailureKind::NotRestored => Code::FailedPrecondition,
                 FailureKind::Silent => Code::DeadlineExceeded,
                 FailureKind::NoOverlay | FailureKind::NoIdMap | FailureKind::System => {
                     Code::Internal

@@ -1,0 +1,280 @@
+//! Containers that come back from a checkpoint.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use cri::v1::{ContainerConfig, ImageSpec, PodSandboxConfig};
+
+use super::{Error, Runtime, blocking, checkpoint::archive_path, io, survivor};
+use crate::{
+    checkpoint::{self, Archive, PodOptions, Remade, Unreadable},
+    container::Container,
+    id::{ContainerId, SandboxId},
+    launch::{Invalid, LaunchPlan, Pids, RestorePlan, RootPlan, Rung},
+};
+
+/// The directory, in a container's own, with what criu needs until its processes are there.
+const DIRECTORY: &str = "restore";
+
+/// A container in an archive.
+pub(super) struct Checkpoint {
+    archive: Arc<Archive>,
+    /// Its directory in there, with a slash at the end; empty for that of a single container.
+    at: String,
+    remade: Remade,
+}
+
+impl From<Unreadable> for Error {
+    fn from(error: Unreadable) -> Self {
+        match error {
+            Unreadable::Wrong(message) => Invalid(message).into(),
+            Unreadable::Io { what, source } => Self::Io { what, source },
+        }
+    }
+}
+
+impl Checkpoint {
+    fn read(archive: Arc<Archive>, directory: &str) -> Result<Self, Unreadable> {
+        let at = if directory.is_empty() {
+            String::new()
+        } else {
+            format!("{directory}/")
+        };
+        let remade: Remade = archive.document(&format!("{at}{}", checkpoint::CRIB))?;
+        Ok(Self {
+            archive,
+            at,
+            remade,
+        })
+    }
+
+    fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.at)
+    }
+}
+
+impl Runtime {
+    /// Makes a sandbox, and containers in it that go on where those of the archive were; on failure nothing of it is left.
+    pub(crate) async fn restore_pod(
+        &self,
+        path: &str,
+        config: PodSandboxConfig,
+        runtime_handler: String,
+        containers: Vec<ContainerConfig>,
+    ) -> Result<(SandboxId, Vec<(String, ContainerId)>), Error> {
+        let path = archive_path("checkpoint_path", path)?;
+        let found = blocking(move || all_of(&path)).await?;
+        let wanted = matched(found, containers)?;
+        self.criu().await?;
+        let sandbox = self.run_sandbox(config, runtime_handler).await?;
+        let mut restored = Vec::new();
+        for (config, from) in wanted {
+            let name = from.remade.name().to_owned();
+            match self.restore_into(&sandbox, config, from).await {
+                Ok(id) => restored.push((name, id)),
+                Err(error) => {
+                    if let Err(other) = self.remove_sandbox(sandbox.as_str()).await {
+                        tracing::warn!(
+                            sandbox = sandbox.short(),
+                            error = crate::chain(&other),
+                            "failed to remove a pod that could not be restored"
+                        );
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok((sandbox, restored))
+    }
+
+    async fn restore_into(
+        &self,
+        sandbox: &SandboxId,
+        config: ContainerConfig,
+        from: Checkpoint,
+    ) -> Result<ContainerId, Error> {
+        let id = self
+            .create_container_from(sandbox.as_str(), config, Some(from))
+            .await?;
+        self.start_container(id.as_str()).await?;
+        Ok(id)
+    }
+
+    /// The checkpoint that `config` names in the place of an image, which then is the checkpoint's.
+    pub(super) async fn named_as_image(
+        &self,
+        config: &mut ContainerConfig,
+    ) -> Result<Option<Checkpoint>, Error> {
+        let named = config.image.as_ref().map_or("", |i| &i.image);
+        if !named.starts_with('/') {
+            return Ok(None);
+        }
+        let path = archive_path("image.image", named)?;
+        let from = blocking(move || {
+            let archive = Arc::new(Archive::open(&path)?);
+            if archive.has(checkpoint::POD_OPTIONS) {
+                let message = "this is the checkpoint of a pod: RestorePod makes one of it";
+                return Err(Unreadable::Wrong(message.to_owned()));
+            }
+            Checkpoint::read(archive, "")
+        })
+        .await?;
+        let image = config.image.get_or_insert_default();
+        image.image.clone_from(&from.remade.image);
+        Ok(Some(from))
+    }
+
+    /// Whether the container that `plan` describes can be what `from` was; with which criu.
+    pub(super) async fn can_restore(
+        &self,
+        from: &Checkpoint,
+        plan: &LaunchPlan,
+        image: &str,
+    ) -> Result<PathBuf, Error> {
+        let program = self.criu().await?;
+        let name = from.remade.name();
+        let invalid = |why: &str| -> Result<PathBuf, Error> {
+            Err(Invalid(format!("container {name:?} cannot be restored: {why}")).into())
+        };
+        if from.remade.image != image {
+            return invalid(&format!(
+                "it was made of the image {}, whose files its processes have open, not of {image}",
+                from.remade.image
+            ));
+        }
+        if plan.rung != Rung::Root || plan.ids.is_some() {
+            return invalid("it had no user namespace, and cannot have one now");
+        }
+        if plan.pids != Pids::Own {
+            return invalid("it had a process namespace of its own, and needs one");
+        }
+        if plan.tty {
+            return invalid("it had no terminal, and cannot have one now");
+        }
+        let had_input = from
+            .remade
+            .streams
+            .first()
+            .is_some_and(|s| s.starts_with("pipe:["));
+        if had_input != plan.stdin {
+            return invalid("stdin has to be as it was");
+        }
+        match &plan.root {
+            RootPlan::Layers(_) => Ok(program),
+            RootPlan::Host | RootPlan::Copied => {
+                invalid("its image has no writable layer that could be put back")
+            }
+        }
+    }
+
+    /// Puts a container's files where its processes will find them.
+    pub(super) async fn put_back(
+        &self,
+        from: Checkpoint,
+        program: PathBuf,
+        plan: &LaunchPlan,
+    ) -> Result<RestorePlan, Error> {
+        let (images, plan) = (self.images.clone(), plan.clone());
+        blocking(move || {
+            let directory = plan.directory.join(DIRECTORY);
+            private_directory(&directory).map_err(io("make a directory for the checkpoint"))?;
+            let archive = &from.archive;
+            let images_at = from.named(checkpoint::IMAGES);
+            archive.extract(&images_at, &directory.join(checkpoint::IMAGES))?;
+            let diff = directory.join(checkpoint::DIFF);
+            archive.extract_file(&from.named(checkpoint::DIFF), &diff)?;
+            if let RootPlan::Layers(lower) = &plan.root {
+                let file = fs::File::open(&diff).map_err(io("open the container's files"))?;
+                let upper = plan.directory.join("layer/upper");
+                let put_back = images.put_back(file, lower, &upper);
+                put_back.map_err(|problem| {
+                    let what = "put back what the container had changed in its image";
+                    let wrong = format!("{} of the checkpoint is wrong", checkpoint::DIFF);
+                    Unreadable::of(problem, what, &wrong)
+                })?;
+            }
+            let _ = fs::remove_file(&diff);
+            Ok(RestorePlan {
+                program,
+                directory,
+                mounts: from.remade.mounts,
+                streams: from.remade.streams,
+                user: from.remade.user,
+            })
+        })
+        .await
+    }
+
+    /// Takes note that a container's processes came back, of which `pid` is the first.
+    pub(super) fn came_back(&self, container: &Container, pid: Option<i32>) {
+        let Some(pid) = pid else { return };
+        let directory = self.container_dir(&container.sandbox, &container.id);
+        if let Err(error) = survivor::note(&directory, pid) {
+            tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
+        }
+        if let Err(error) = fs::remove_dir_all(directory.join(DIRECTORY)) {
+            tracing::warn!(%error, container = container.id.short(), "the images of a checkpoint stay until it is removed");
+        }
+    }
+}
+
+/// All that was in a container's memory is in there.
+fn private_directory(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// The containers in an archive, of a pod or of a single container, by their names.
+fn all_of(path: &Path) -> Result<BTreeMap<String, Checkpoint>, Unreadable> {
+    let archive = Arc::new(Archive::open(path)?);
+    let directories = if archive.has(checkpoint::POD_OPTIONS) {
+        let options: PodOptions = archive.document(checkpoint::POD_OPTIONS)?;
+        options.containers.into_values().collect()
+    } else {
+        vec![String::new()]
+    };
+    let mut found = BTreeMap::new();
+    for directory in directories {
+        let from = Checkpoint::read(archive.clone(), &directory)?;
+        found.insert(from.remade.name().to_owned(), from);
+    }
+    Ok(found)
+}
+
+/// Which container is made how: as its client says, or as it was.
+fn matched(
+    mut found: BTreeMap<String, Checkpoint>,
+    configs: Vec<ContainerConfig>,
+) -> Result<Vec<(ContainerConfig, Checkpoint)>, Invalid> {
+    let mut wanted = Vec::new();
+    for mut config in configs {
+        let name = config.metadata.as_ref().map_or("", |m| &m.name);
+        let Some(from) = found.remove(name) else {
+            return Err(Invalid(format!(
+                "the checkpoint has no container {name:?}, or it is named twice"
+            )));
+        };
+        if config.image.as_ref().is_none_or(|i| i.image.is_empty()) {
+            config.image = Some(ImageSpec {
+                image: from.remade.image.clone(),
+                ..ImageSpec::default()
+            });
+        }
+        wanted.push((config, from));
+    }
+    wanted.extend(found.into_values().map(|from| {
+        let mut config = from.remade.config.clone();
+        // Under its old name it may be another one by now.
+        config
+            .image
+            .get_or_insert_default()
+            .image
+            .clone_from(&from.remade.image);
+        (config, from)
+    }));
+    Ok(wanted)
+}
