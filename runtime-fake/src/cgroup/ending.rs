@@ -1,17 +1,21 @@
 //! The ends of cgroups: what the kernel killed in them, killing what is left, and taking them away.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _},
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Place, hierarchy::Controller};
 
-/// v1 tells nobody when a cgroup has become empty: it is looked at this often.
+/// How often a cgroup is looked at on a box that has v1 alone: its one way to tell that a cgroup has become empty is to run a
+/// program on the host (`release_agent`), which is for the host's owner to set.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How often the processes of a cgroup are listed to be killed, where they cannot be killed all at once.
 const ROUNDS: usize = 1000;
@@ -115,15 +119,42 @@ fn remove_directory(directory: &Path) -> bool {
 
 /// [`remove`], as often as it takes for what was killed to be gone, but no longer than `patience`.
 pub(crate) fn remove_in_time(place: &Place, patience: Duration) -> bool {
-    let mut waited = Duration::ZERO;
+    let until = Instant::now() + patience;
+    // On a box with both it tells for v1 too: a process leaves all its cgroups at once.
+    let events = place
+        .unified()
+        .and_then(|directory| File::open(directory.join("cgroup.events")).ok());
     while !remove(place) {
-        if waited >= patience {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return false;
         }
-        thread::sleep(PAUSE);
-        waited += PAUSE;
+        match &events {
+            Some(events) if is_populated(events) => wait_for_news(events, left),
+            Some(_) | None => thread::sleep(PAUSE.min(left)),
+        }
     }
     true
+}
+
+/// Whether there is a process in the cgroup of this `cgroup.events`, or below it. None is in one that is gone.
+fn is_populated(mut events: &File) -> bool {
+    let mut text = String::new();
+    let read = events
+        .rewind()
+        .and_then(|()| events.read_to_string(&mut text));
+    read.is_ok() && counted(&text, "populated") == Some(1)
+}
+
+/// Waits until the file says something else than when it was read (kernel documentation, admin-guide/cgroup-v2.rst,
+/// "[Un]populated Notification").
+fn wait_for_news(events: &File, patience: Duration) {
+    let mut wanted = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
+    // Whatever comes of it, the caller looks again.
+    let _ = poll(
+        &mut wanted,
+        PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX),
+    );
 }
 
 /// Takes away what was made for a pod's cgroup, as far as nobody else has come to use it.
