@@ -26,8 +26,9 @@ pub(crate) struct Stack<'a> {
     lowers: Vec<OwnedFd>,
     style: &'a Style,
     depth: usize,
-    /// The directory used last: entries of one directory mostly come together.
-    last: Option<(Parts, Rc<OwnedFd>)>,
+    /// The directory used last, with those above it from the root down: archives go through a tree in its order. All are
+    /// this layer's own, and stay directories: a name does not change its kind.
+    open: Vec<(Vec<u8>, Rc<OwnedFd>)>,
 }
 
 /// What a name is, in the layer and those below.
@@ -72,7 +73,7 @@ impl<'a> Stack<'a> {
             lowers,
             style,
             depth,
-            last: None,
+            open: Vec::new(),
         })
     }
 
@@ -88,19 +89,24 @@ impl<'a> Stack<'a> {
 
     /// Opens a directory of this layer, by its real path.
     pub(crate) fn directory(&mut self, parts: &Parts) -> Result<Rc<OwnedFd>, Problem> {
-        if let Some((known, fd)) = &self.last
-            && known == parts
-        {
-            return Ok(fd.clone());
-        }
-        let mut fd = self.upper.clone();
-        for part in parts {
+        self.open.truncate(self.known(parts));
+        let mut fd = self
+            .open
+            .last()
+            .map_or_else(|| self.upper.clone(), |(_, fd)| fd.clone());
+        for part in &parts[self.open.len()..] {
             let next = enter(&fd, part)
                 .map_err(Problem::errno(format!("open directory {:?}", lossy(part))))?;
             fd = Rc::new(next);
+            self.open.push((part.clone(), fd.clone()));
         }
-        self.last = Some((parts.clone(), fd.clone()));
         Ok(fd)
+    }
+
+    /// How many parts of a path, from its beginning, are open.
+    fn known(&self, parts: &Parts) -> usize {
+        let both = self.open.iter().zip(parts);
+        both.take_while(|((name, _), part)| name == *part).count()
     }
 
     /// Finds the real path of the directory `wanted`, following links as a process whose root
@@ -110,12 +116,13 @@ impl<'a> Stack<'a> {
         wanted: &Parts,
         made: &mut Vec<Implied>,
     ) -> Result<Parts, Problem> {
-        if self.last.as_ref().is_some_and(|(known, _)| known == wanted) {
+        let known = self.known(wanted);
+        if known == wanted.len() {
             return Ok(wanted.clone());
         }
         let path = || lossy(&wanted.join(&b'/'));
-        let mut todo: VecDeque<Vec<u8>> = wanted.iter().cloned().collect();
-        let mut at = Parts::new();
+        let mut todo: VecDeque<Vec<u8>> = wanted[known..].iter().cloned().collect();
+        let mut at = wanted[..known].to_vec();
         let mut links = 0;
         while let Some(part) = todo.pop_front() {
             if part == b".." {
@@ -206,22 +213,14 @@ impl<'a> Stack<'a> {
 
     /// What `name` in the directory `at` (a real path) is.
     fn look(&mut self, at: &Parts, name: &[u8]) -> Result<Seen, Problem> {
-        let mut hidden = self.style.is_opaque(&*self.upper);
-        let mut fd = self.upper.clone();
-        for part in at {
-            fd = Rc::new(
-                enter(&fd, part)
-                    .map_err(Problem::errno(format!("open directory {:?}", lossy(part))))?,
-            );
-            hidden |= !self.lowers.is_empty() && self.style.is_opaque(&*fd);
-        }
+        let fd = self.directory(at)?;
         if let Some(stat) = status(&fd, name)? {
             if self.style.is_whiteout(&*fd, name, &stat) {
                 return Ok(Seen::Nothing);
             }
             return self.kind(&fd, name, stat, false);
         }
-        if hidden {
+        if self.lowers.is_empty() || self.is_opaque() {
             return Ok(Seen::Nothing);
         }
         for lower in &self.lowers {
@@ -232,6 +231,12 @@ impl<'a> Stack<'a> {
             }
         }
         Ok(Seen::Nothing)
+    }
+
+    /// Does the directory used last, or one above it, hide what is below?
+    fn is_opaque(&self) -> bool {
+        let mut above = self.open.iter().map(|(_, fd)| fd).chain([&self.upper]);
+        above.any(|fd| self.style.is_opaque(&**fd))
     }
 
     fn look_below(&self, lower: &OwnedFd, at: &Parts, name: &[u8]) -> Result<Below, Problem> {
