@@ -1,10 +1,14 @@
-//! How long a pull of some 200 MB in five layers takes, beside `skopeo copy` of the same image from the same registry.
+//! How long pulls take, beside what `skopeo copy` and `tar -xzf` take for the same image from the same registry.
 //!
-//!     cargo bench -p harness --bench pull
+//!     cargo bench -p harness --bench pull [-- ROUNDS]
 //!
-//! skopeo only fetches and hashes; a runtime decompresses, hashes again and unpacks besides. Only the ratio means anything.
+//! A runtime fetches, decompresses, hashes what it fetched and what came of it, and unpacks. skopeo fetches and hashes; tar
+//! decompresses and unpacks: both together are what the same work takes with the usual tools, one after the other. On a
+//! shared machine only ratios within one run mean anything.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,91 +16,149 @@ use harness::Runtime;
 use harness::fixture_image::{ImageBuilder, Layer};
 use harness::registry::Registry;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const LAYERS: u64 = 5;
-const FILES: u64 = 200;
-/// Of each file, so much cannot be compressed, and so much can.
-const NOISE: usize = 200 << 10;
-const TEXT: usize = 100 << 10;
 
-/// Bytes that cannot be compressed, and some that can.
-fn content(seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let noise = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    let mut bytes: Vec<u8> = noise.flatten().take(NOISE).collect();
-    bytes.extend(
-        b"the quick brown fox jumps over the lazy dog\n"
-            .iter()
-            .cycle()
-            .take(TEXT),
-    );
-    bytes
+/// What an image is made of.
+struct Shape {
+    name: &'static str,
+    /// Files of each layer.
+    files: u64,
+    /// Of each file, so many bytes cannot be compressed, and so many can.
+    noise: usize,
+    text: usize,
 }
 
-fn image() -> ImageBuilder {
-    (0..LAYERS).fold(ImageBuilder::new("example.com/big:1"), |image, n| {
-        let layer = (0..FILES).fold(Layer::new(), |layer, i| {
-            layer.file(
-                &format!("l{n}/d{}/f{i}", i % 20),
-                0o644,
-                content(n * FILES + i),
-            )
+const SHAPES: [Shape; 2] = [
+    Shape {
+        name: "large",
+        files: 200,
+        noise: 200 << 10,
+        text: 100 << 10,
+    },
+    Shape {
+        name: "small",
+        files: 4000,
+        noise: 2 << 10,
+        text: 4 << 10,
+    },
+];
+
+impl Shape {
+    /// The content of a file.
+    fn content(&self, seed: u64) -> Vec<u8> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let noise = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
         });
-        image.layer(layer)
-    })
+        let mut bytes: Vec<u8> = noise.flatten().take(self.noise).collect();
+        let text = b"the quick brown fox jumps over the lazy dog\n";
+        bytes.extend(text.iter().cycle().take(self.text));
+        bytes
+    }
+
+    fn image(&self) -> ImageBuilder {
+        let name = format!("example.com/{}:1", self.name);
+        (0..LAYERS).fold(ImageBuilder::new(&name), |image, n| {
+            let layer = (0..self.files).fold(Layer::new(), |layer, i| {
+                let path = format!("usr/l{n}/a{}/b{}/f{i}", i / 500, i / 50);
+                layer.file(&path, 0o644, self.content(n * self.files + i))
+            });
+            image.layer(layer)
+        })
+    }
 }
 
-fn median(mut times: Vec<Duration>) -> f64 {
+fn median(times: &mut [Duration]) -> f64 {
     times.sort();
     times[times.len() / 2].as_secs_f64()
 }
 
-/// The time that skopeo takes, if it is here.
-fn skopeo(host: &str) -> Option<Duration> {
-    let into = tempfile::tempdir().unwrap();
+/// How long a command takes, if it is here.
+fn time(command: &mut Command) -> Option<Duration> {
     let began = Instant::now();
-    let status = Command::new("skopeo")
-        .args(["copy", "--quiet", "--src-tls-verify=false"])
-        .arg(format!("docker://{host}/big:1"))
-        .arg(format!("dir:{}", into.path().join("it").display()))
-        .status()
-        .ok()?;
+    let status = command.status().ok()?;
     status.success().then(|| began.elapsed())
+}
+
+/// How long skopeo and tar take, if they are here, and how many bytes are fetched.
+fn others(host: &str, name: &str) -> Option<(Duration, Duration, u64)> {
+    let into = tempfile::tempdir().unwrap();
+    let (fetched, unpacked) = (into.path().join("it"), into.path().join("fs"));
+    let mut skopeo = Command::new("skopeo");
+    skopeo.args(["copy", "--quiet", "--src-tls-verify=false"]);
+    skopeo.arg(format!("docker://{host}/{name}:1"));
+    let fetching = time(skopeo.arg(format!("dir:{}", fetched.display())))?;
+    let (mut unpacking, mut bytes) = (Duration::ZERO, 0);
+    for (i, layer) in layers(&fetched).iter().enumerate() {
+        let directory = unpacked.join(i.to_string());
+        fs::create_dir_all(&directory).unwrap();
+        let mut tar = Command::new("tar");
+        tar.arg("-xzf").arg(layer).arg("-C").arg(directory);
+        unpacking += time(&mut tar)?;
+        bytes += fs::metadata(layer).unwrap().len();
+    }
+    Some((fetching, unpacking, bytes))
+}
+
+/// The layers of what skopeo has fetched.
+fn layers(directory: &Path) -> Vec<std::path::PathBuf> {
+    let manifest = fs::read(directory.join("manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    let digest = |layer: &serde_json::Value| layer["digest"].as_str().unwrap()[7..].to_owned();
+    let layers = manifest["layers"].as_array().unwrap().iter().map(digest);
+    layers.map(|name| directory.join(name)).collect()
 }
 
 #[tokio::main]
 async fn main() {
+    // Cargo passes --bench.
+    let rounds = std::env::args().find_map(|a| a.parse().ok());
+    let rounds = rounds.unwrap_or(ROUNDS);
     let registry = Registry::start().await.unwrap();
-    registry.add(&image()).unwrap();
-    let host = registry.host();
     let runtime = Runtime::with().start().await.unwrap();
-    let name = format!("{host}/big:1");
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let began = Instant::now();
-        let id = runtime.client.pull(&name).await.unwrap();
-        ours.push(began.elapsed());
-        runtime.client.remove_image(&id).await.unwrap();
-        let host = host.clone();
-        let copied = tokio::task::spawn_blocking(move || skopeo(&host))
-            .await
-            .unwrap();
-        theirs.extend(copied);
-    }
-    let ours = median(ours);
-    println!("crib, fetched and unpacked   {ours:6.2} s");
-    if theirs.is_empty() {
-        println!("skopeo is not installed");
-    } else {
-        let theirs = median(theirs);
+    let host = registry.host();
+    for shape in &SHAPES {
+        registry.add(&shape.image()).unwrap();
+        let name = format!("{host}/{}:1", shape.name);
+        let (mut ours, mut fetching, mut unpacking, mut size) = (vec![], vec![], vec![], 0);
+        for _ in 0..rounds {
+            let began = Instant::now();
+            let id = runtime.client.pull(&name).await.unwrap();
+            ours.push(began.elapsed());
+            runtime.client.remove_image(&id).await.unwrap();
+            let host = host.clone();
+            let others = tokio::task::spawn_blocking(move || others(&host, shape.name));
+            if let Some((fetched, unpacked, bytes)) = others.await.unwrap() {
+                fetching.push(fetched);
+                unpacking.push(unpacked);
+                size = bytes;
+            }
+        }
+        let unpacked = LAYERS * shape.files * (shape.noise + shape.text) as u64;
         println!(
-            "skopeo, fetched              {theirs:6.2} s   crib takes {:.2} times that",
-            ours / theirs
+            "{LAYERS} layers, {} files, {} MB compressed, {} MB unpacked; median of {rounds}",
+            LAYERS * shape.files,
+            size / 1_000_000,
+            unpacked / 1_000_000
+        );
+        let ours = median(&mut ours);
+        println!("  crib                  {ours:6.2} s");
+        if fetching.is_empty() {
+            println!("  skopeo or tar is not installed");
+            continue;
+        }
+        let (fetching, unpacking) = (median(&mut fetching), median(&mut unpacking));
+        println!("  skopeo copy           {fetching:6.2} s");
+        println!("  tar -xzf              {unpacking:6.2} s");
+        let both = fetching + unpacking;
+        println!(
+            "  crib is {:.2} times skopeo and tar, {:.2} times skopeo alone",
+            ours / both,
+            ours / fetching
         );
     }
 }
