@@ -96,10 +96,27 @@ async fn own(
 ) {
     let mut state = State::clone(&publish.borrow());
     while let Some(Command { change, done }) = inbox.recv().await {
-        let result = state.apply(change).map(|effects| {
+        let adds = matches!(change, Change::AddSandbox(_) | Change::AddContainer(_));
+        let result = state.apply(change).and_then(|effects| {
             // Small files in the page cache: quicker than handing them to another thread.
             for record in &effects.records {
-                directory.keep(record);
+                match directory.keep(record) {
+                    Ok(()) => {}
+                    // Nothing of it runs yet: better none than one that a restart forgets.
+                    Err(error) if adds => {
+                        state = State::clone(&publish.borrow());
+                        return Err(Refused::NotKept {
+                            what: record.names(),
+                            directory: directory.path().display().to_string(),
+                            why: error.to_string(),
+                            kind: error.kind(),
+                        });
+                    }
+                    // The state in memory goes on; a restart finds the older record, and asks the keeper.
+                    Err(error) => {
+                        tracing::error!(record = record.names(), %error, "failed to keep a record");
+                    }
+                }
             }
             let now = Arc::new(state.clone());
             publish.send_replace(now.clone());
@@ -114,6 +131,7 @@ async fn own(
                     state: now.clone(),
                 });
             }
+            Ok(())
         });
         let _ = done.send(result);
     }

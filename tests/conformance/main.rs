@@ -14,6 +14,7 @@ mod create;
 mod devices;
 mod events;
 mod exec;
+mod full_disk;
 mod handlers;
 mod host_ports;
 mod hostile;

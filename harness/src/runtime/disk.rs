@@ -32,6 +32,15 @@ impl Runtime {
         Some(inside.join(self.state_dir().strip_prefix("/").ok()?))
     }
 
+    /// Why [`Options::small_disk`] cannot be had, if so.
+    #[must_use]
+    pub fn no_small_disk() -> Option<&'static str> {
+        let mut command = Command::new("unshare");
+        let status = command.args(flags()).arg("true").status();
+        (!status.is_ok_and(|status| status.success()))
+            .then_some("nothing can be mounted: there are no namespaces for this user")
+    }
+
     /// Leaves so many bytes free on the small disk.
     ///
     /// # Errors
@@ -54,11 +63,16 @@ impl Runtime {
 /// an empty file system, which nobody else sees.
 pub(super) fn with(bytes: u64, directory: &Path) -> Command {
     let mut command = Command::new("unshare");
-    if !nix::unistd::geteuid().is_root() {
-        command.args(["--user", "--map-root-user"]);
-    }
     let script = "mount -t tmpfs -o size=\"$0\",mode=0755 none \"$1\" && shift && exec \"$@\"";
-    command.args(["--mount", "sh", "-c", script]);
+    command.args(flags()).args(["sh", "-c", script]);
     command.arg(bytes.to_string()).arg(directory);
     command
+}
+
+/// The namespaces that it takes.
+fn flags() -> &'static [&'static str] {
+    match nix::unistd::geteuid().is_root() {
+        true => &["--mount"],
+        false => &["--user", "--map-root-user", "--mount"],
+    }
 }

@@ -33,7 +33,7 @@ impl From<Error> for Status {
             Error::NoUrl(NoUrl::NotListening { .. }) => Code::FailedPrecondition,
             Error::Unable(_) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,
-            Error::Io { source, .. } => system(source),
+            Error::Io { source, .. } => system(source.kind()),
             Error::NoAnswer(_) => Code::Unavailable,
             Error::Cgroup(failed) if failed.is_the_clients() => Code::InvalidArgument,
             Error::Net { .. } | Error::Cgroup(_) => Code::Internal,
@@ -69,6 +69,7 @@ fn refusal(refused: &Refused) -> Code {
         Refused::Ambiguous(_) => Code::InvalidArgument,
         Refused::NameTaken { .. } => Code::AlreadyExists,
         Refused::SandboxNotReady { .. } | Refused::WrongState { .. } => Code::FailedPrecondition,
+        Refused::NotKept { kind, .. } => system(*kind),
         Refused::ShuttingDown => Code::Unavailable,
     }
 }
@@ -81,7 +82,7 @@ fn cni(error: &CniError) -> Code {
         | CniError::NoAddress { .. }
         | CniError::Answer { .. }
         | CniError::Undo { .. } => Code::Internal,
-        CniError::Io { source, .. } => system(source),
+        CniError::Io { source, .. } => system(source.kind()),
     }
 }
 
@@ -90,7 +91,7 @@ fn port(error: &PortError) -> Code {
         PortError::Taken { .. } => Code::FailedPrecondition,
         PortError::Privileged { .. } => Code::PermissionDenied,
         PortError::NoAddress { .. } | PortError::NoTransport { .. } => Code::InvalidArgument,
-        PortError::Io { source, .. } => system(source),
+        PortError::Io { source, .. } => system(source.kind()),
     }
 }
 
@@ -104,11 +105,11 @@ fn image(error: &ImageError) -> Code {
             source: Problem::Io { source, .. },
             ..
         }
-        | ImageError::Store { source, .. } => system(source),
+        | ImageError::Store { source, .. } => system(source.kind()),
         ImageError::Full { .. } => Code::ResourceExhausted,
         ImageError::Unpack {
             source: Problem::Io { source, .. },
-        } => system(source),
+        } => system(source.kind()),
         ImageError::Registry(failure) => pull(&failure.source),
         // The archive has to change before a second try can do better.
         ImageError::Archive { .. } | ImageError::Unpack { .. } => Code::FailedPrecondition,
@@ -130,17 +131,17 @@ fn pull(error: &PullError) -> Code {
         | PullError::Content { .. }
         | PullError::Credentials { .. }
         | PullError::Settings { .. } => Code::FailedPrecondition,
-        PullError::Io { source, .. } => system(source),
+        PullError::Io { source, .. } => system(source.kind()),
     }
 }
 
-fn system(error: &io::Error) -> Code {
+fn system(kind: io::ErrorKind) -> Code {
     let full = [
         io::ErrorKind::StorageFull,
         io::ErrorKind::QuotaExceeded,
         io::ErrorKind::OutOfMemory,
     ];
-    if full.contains(&error.kind()) {
+    if full.contains(&kind) {
         Code::ResourceExhausted
     } else {
         Code::Internal

@@ -118,8 +118,8 @@ impl Directory {
     }
 
     /// Makes the disk agree with a change.
-    pub(super) fn keep(&self, record: &Record) {
-        let result = match record {
+    pub(super) fn keep(&self, record: &Record) -> io::Result<()> {
+        match record {
             Record::Sandbox(sandbox) => save(
                 &sandbox_dir(&self.path, &sandbox.id).join("sandbox.json"),
                 &**sandbox,
@@ -141,11 +141,11 @@ impl Directory {
                     container.id.as_str(),
                 ))
             }),
-        };
-        if let Err(error) = result {
-            // The state in memory goes on; a restart finds the older record.
-            tracing::error!(record = record.names(), %error, "failed to keep a record");
         }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 }
 

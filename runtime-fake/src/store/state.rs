@@ -54,6 +54,14 @@ pub(crate) enum Refused {
         state: &'static str,
         wanted: &'static str,
     },
+    #[error("could not keep the record of {what} in {directory}: {why}")]
+    NotKept {
+        what: String,
+        directory: String,
+        /// The system's word, and what it means.
+        why: String,
+        kind: std::io::ErrorKind,
+    },
     #[error("the runtime is shutting down")]
     ShuttingDown,
 }

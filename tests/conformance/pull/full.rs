@@ -1,34 +1,19 @@
 //! A disk that is full: said in so many words, nothing is left of the pull, and the same pull succeeds once there is room.
 
 use std::fs;
-use std::path::Path;
 
 use harness::Runtime;
 use harness::fixture_image::{ImageBuilder, Layer};
 use harness::registry::Registry;
 use tonic::{Code, Status};
 
+use crate::support::skip_if;
+
 use super::{image, kept, noise, pull};
 
 const DISK: u64 = 8 << 20;
 /// The free space grows by so much from pull to pull.
 const STEP: u64 = 48 << 10;
-
-/// A runtime on a small disk, or why there is none.
-async fn small(archive: Option<&Path>) -> Result<Runtime, String> {
-    // An ordinary user may not be allowed to make the namespace in which it could mount something.
-    let mut probe = std::process::Command::new("unshare");
-    let probe = probe.args(["--user", "--map-root-user", "--mount", "true"]);
-    if !nix::unistd::geteuid().is_root() && !probe.status().is_ok_and(|status| status.success()) {
-        return Err("this user can mount nothing: user namespaces are not allowed".to_owned());
-    }
-    let options = Runtime::with().small_disk(DISK);
-    let options = match archive {
-        Some(path) => options.archive(path),
-        None => options,
-    };
-    Ok(options.start().await.unwrap())
-}
 
 fn assert_says_full(error: &Status, runtime: &Runtime) {
     let store = runtime.state_dir().join("images");
@@ -66,10 +51,8 @@ async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
 
 #[tokio::test]
 async fn a_full_disk_and_a_registry() {
-    let runtime = match small(None).await {
-        Ok(runtime) => runtime,
-        Err(reason) => harness::skip!("a_full_disk_and_a_registry", "{reason}"),
-    };
+    skip_if!("a_full_disk_and_a_registry", Runtime::no_small_disk());
+    let runtime = Runtime::with().small_disk(DISK).start().await.unwrap();
     let registry = Registry::start().await.unwrap();
     registry.add(&image("app:1", 1)).unwrap();
     let name = format!("{}/app:1", registry.host());
@@ -83,6 +66,7 @@ async fn a_full_disk_and_a_registry() {
 
 #[tokio::test]
 async fn a_full_disk_and_an_archive() {
+    skip_if!("a_full_disk_and_an_archive", Runtime::no_small_disk());
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("it.tar.gz");
     let layer = Layer::new().file("etc/own", 0o644, noise(3, 400_000));
@@ -96,10 +80,8 @@ async fn a_full_disk_and_an_archive() {
     packer.finish().unwrap();
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let runtime = match small(Some(&archive)).await {
-        Ok(runtime) => runtime,
-        Err(reason) => harness::skip!("a_full_disk_and_an_archive", "{reason}"),
-    };
+    let runtime = Runtime::with().small_disk(DISK).archive(&archive);
+    let runtime = runtime.start().await.unwrap();
     let refused = until_there_is_room(&runtime, "example.com/it:1").await;
     assert!((10..24).contains(&refused), "{refused}");
 }

@@ -1,0 +1,70 @@
+//! Pods on a disk that is full: calls are refused in so many words and can be made again, and what runs goes on.
+
+use harness::{Runtime, fixture};
+use tonic::{Code, Status};
+
+use crate::support::{Means, polite, skip_if};
+
+fn assert_says_full<T: std::fmt::Debug>(answer: Result<T, Status>) {
+    let error = answer.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
+    assert!(
+        error.message().contains("No space left on device"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn calls_on_a_full_disk() {
+    if let Some(reason) = Runtime::no_small_disk() {
+        harness::skip!("calls_on_a_full_disk", "{reason}");
+    }
+    let runtime = Runtime::with().small_disk(4 << 20).start().await.unwrap();
+    skip_if!(
+        "calls_on_a_full_disk",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let (full, room) = (0, 1 << 20);
+    let config = runtime.sandbox("p");
+
+    runtime.leave_free(full).unwrap();
+    assert_says_full(runtime.client.run_pod(config.clone()).await);
+    assert!(
+        runtime
+            .client
+            .pods(Default::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    runtime.leave_free(room).unwrap();
+    let pod = harness::Pod::run(&runtime.client, config).await.unwrap();
+
+    runtime.leave_free(full).unwrap();
+    assert_says_full(pod.create(fixture::forever("c")).await);
+    assert!(
+        runtime
+            .client
+            .containers(Default::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    runtime.leave_free(room).unwrap();
+    let id = polite(&pod, "c").await;
+
+    runtime.leave_free(full).unwrap();
+    runtime.client.exec(&id, ["true"], 10).await.unwrap();
+    runtime.client.stop(&id, 10).await.unwrap();
+    let status = pod.ended(&id).await.unwrap();
+    assert_eq!(status.exit_code, 143, "{status:?}");
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert!(
+        runtime
+            .client
+            .pods(Default::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
