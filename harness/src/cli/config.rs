@@ -16,6 +16,7 @@ mod network;
 mod registries;
 mod security;
 mod streams;
+mod values;
 
 use cdi::CdiSection;
 use handlers::HandlersSection;

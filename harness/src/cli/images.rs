@@ -3,7 +3,7 @@
 use clap::Args;
 use cri::v1;
 
-use super::call::output::{Columns, Document, Form, print, print_message};
+use super::call::output::{Columns, Listing};
 use super::call::{CallError, Connection, finish, human, with_codes};
 use crate::exit::Exit;
 
@@ -18,21 +18,14 @@ pub(crate) struct ImagesArgs {
     /// Only the image that is meant by this name or id
     #[arg(value_name = "IMAGE")]
     image: Option<String>,
-    /// Only ids
-    #[arg(short, long)]
-    quiet: bool,
     /// Show digests
     #[arg(long)]
     digests: bool,
     /// Show whether an image is kept from garbage collection
     #[arg(long)]
     pinned: bool,
-    /// Do not cut ids and digests
-    #[arg(long)]
-    no_trunc: bool,
-    /// How to print them
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    #[command(flatten)]
+    listing: Listing,
     #[command(flatten)]
     connection: Connection,
 }
@@ -57,18 +50,9 @@ async fn list(args: &ImagesArgs) -> Result<Exit, CallError> {
         .await?
         .into_inner();
     answer.images.sort_by_cached_key(names);
-    if args.quiet {
-        for image in &answer.images {
-            print(&image.id)?;
-        }
-        return Ok(Exit::Success);
-    }
-    match args.output {
-        Form::Json => print_message("ListImagesResponse", &answer, Document::Json)?,
-        Form::Yaml => print_message("ListImagesResponse", &answer, Document::Yaml)?,
-        Form::Table => table(args, &answer.images)?,
-    }
-    Ok(Exit::Success)
+    let ids = answer.images.iter().map(|image| &image.id);
+    let table = || table(args, &answer.images);
+    args.listing.show("ListImagesResponse", &answer, ids, table)
 }
 
 fn table(args: &ImagesArgs, images: &[v1::Image]) -> Result<(), CallError> {
@@ -81,9 +65,9 @@ fn table(args: &ImagesArgs, images: &[v1::Image]) -> Result<(), CallError> {
         for (name, tag, digest) in names(image) {
             let mut row = vec![name, tag];
             if args.digests {
-                row.push(human::id(&digest, args.no_trunc).to_owned());
+                row.push(human::id(&digest, args.listing.no_trunc).to_owned());
             }
-            row.push(human::id(&image.id, args.no_trunc).to_owned());
+            row.push(human::id(&image.id, args.listing.no_trunc).to_owned());
             row.push(human::size(image.size));
             if args.pinned {
                 row.push(image.pinned.to_string());

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use clap::{Args, ValueEnum};
 use cri::v1;
-use regex::Regex;
 
-use super::call::output::{Columns, Document, Form, print, print_message};
-use super::call::select::{fits, label, labels, newest, pattern};
+use super::call::output::{Columns, Listing};
+use super::call::select::{Which, newest};
 use super::call::{CallError, Connection, Cri, finish, human, with_codes};
 use crate::exit::Exit;
 
@@ -46,18 +45,9 @@ pub(crate) struct PsArgs {
     /// All containers, not only those that run
     #[arg(short, long)]
     all: bool,
-    /// Only ids
-    #[arg(short, long)]
-    quiet: bool,
     /// Only containers whose id begins so
     #[arg(long)]
     id: Option<String>,
-    /// Only containers whose name fits this regular expression
-    #[arg(long, value_parser = pattern, value_name = "REGEX")]
-    name: Option<Regex>,
-    /// Only containers of pods whose namespace fits this regular expression
-    #[arg(long, value_parser = pattern, value_name = "REGEX")]
-    namespace: Option<Regex>,
     /// Only containers of this pod, by its id
     #[arg(short, long, value_name = "POD ID")]
     pod: Option<String>,
@@ -67,21 +57,10 @@ pub(crate) struct PsArgs {
     /// Only containers in this state
     #[arg(short, long, value_enum, ignore_case = true)]
     state: Option<State>,
-    /// Only containers with this label; can be given several times
-    #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
-    label: Vec<(String, String)>,
-    /// Only the newest ones, in whatever state
-    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "latest")]
-    last: Option<usize>,
-    /// Only the newest one, in whatever state
-    #[arg(short, long)]
-    latest: bool,
-    /// Do not cut ids
-    #[arg(long)]
-    no_trunc: bool,
-    /// How to print them
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    listing: Listing,
     #[command(flatten)]
     connection: Connection,
 }
@@ -93,7 +72,7 @@ pub(crate) fn run(args: &PsArgs) -> Exit {
 
 async fn list(args: &PsArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
-    let count = args.last.or(args.latest.then_some(1));
+    let count = args.which.count();
     let state = match args.state {
         Some(state) => Some(v1::ContainerState::from(state)),
         None if args.all || count.is_some() => None,
@@ -105,7 +84,7 @@ async fn list(args: &PsArgs) -> Result<Exit, CallError> {
         state: state.map(|state| v1::ContainerStateValue {
             state: state.into(),
         }),
-        label_selector: labels(&args.label),
+        label_selector: args.which.labels(),
     };
     let containers = cri.runtime.containers(filter);
     let mut containers = cri.call("ListContainers", containers).await?;
@@ -116,24 +95,16 @@ async fn list(args: &PsArgs) -> Result<Exit, CallError> {
     let pods = pods(&cri).await?;
     containers.retain(|container| {
         let pod = pods.get(&container.pod_sandbox_id);
-        fits(args.name.as_ref(), &name(container))
-            && fits(args.namespace.as_ref(), pod.map_or("", |pod| &pod.1))
+        let namespace = pod.map_or("", |pod| &pod.1);
+        args.which.fits(&name(container), namespace)
             && (args.image.is_none() || is_of(container, args.image.as_deref(), image.as_ref()))
     });
     newest(&mut containers, |container| container.created_at, count);
-    if args.quiet {
-        for container in &containers {
-            print(&container.id)?;
-        }
-        return Ok(Exit::Success);
-    }
     let answer = v1::ListContainersResponse { containers };
-    match args.output {
-        Form::Json => print_message("ListContainersResponse", &answer, Document::Json)?,
-        Form::Yaml => print_message("ListContainersResponse", &answer, Document::Yaml)?,
-        Form::Table => table(args, &answer.containers, &pods)?,
-    }
-    Ok(Exit::Success)
+    let ids = answer.containers.iter().map(|container| &container.id);
+    let table = || table(args, &answer.containers, &pods);
+    args.listing
+        .show("ListContainersResponse", &answer, ids, table)
 }
 
 /// Names and namespaces of pods by their ids.
@@ -178,13 +149,13 @@ fn table(
         };
         let attempt = container.metadata.as_ref().map_or(0, |of| of.attempt);
         columns.row([
-            human::id(&container.id, args.no_trunc).to_owned(),
-            shown_image(&image, args.no_trunc),
+            human::id(&container.id, args.listing.no_trunc).to_owned(),
+            shown_image(&image, args.listing.no_trunc),
             human::ago(container.created_at, now),
             state(container.state()).to_owned(),
             name(container),
             attempt.to_string(),
-            human::id(&container.pod_sandbox_id, args.no_trunc).to_owned(),
+            human::id(&container.pod_sandbox_id, args.listing.no_trunc).to_owned(),
             pod,
             namespace,
         ]);

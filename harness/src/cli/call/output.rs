@@ -2,13 +2,14 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::Value;
 
 use super::super::logging::no_color;
 use super::CallError;
+use crate::exit::Exit;
 
 /// How a listing is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -30,6 +31,39 @@ pub(crate) enum Document {
     Json,
     /// YAML.
     Yaml,
+}
+
+/// How a list is shown.
+#[derive(Debug, Args)]
+pub(crate) struct Listing {
+    /// Only ids
+    #[arg(short, long)]
+    quiet: bool,
+    /// Do not cut ids
+    #[arg(long)]
+    pub(crate) no_trunc: bool,
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+}
+
+impl Listing {
+    /// Shows an answer, whose name in the contract this is.
+    pub(crate) fn show<'a>(
+        &self,
+        name: &str,
+        answer: &impl prost::Message,
+        ids: impl IntoIterator<Item = &'a String>,
+        table: impl FnOnce() -> Result<(), CallError>,
+    ) -> Result<Exit, CallError> {
+        match self.output {
+            _ if self.quiet => ids.into_iter().try_for_each(|id| print(id))?,
+            Form::Json => print_message(name, answer, Document::Json)?,
+            Form::Yaml => print_message(name, answer, Document::Yaml)?,
+            Form::Table => table()?,
+        }
+        Ok(Exit::Success)
+    }
 }
 
 /// A message of the contract as JSON: names in camel case, 64-bit numbers as strings, enums by name, scalars, lists and maps also when they are empty.

@@ -2,7 +2,45 @@
 
 use std::collections::HashMap;
 
+use clap::Args;
 use regex::Regex;
+
+/// Which pods or containers.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// Only those whose name fits this regular expression
+    #[arg(long, value_parser = pattern, value_name = "REGEX")]
+    name: Option<Regex>,
+    /// Only those whose namespace fits this regular expression
+    #[arg(long, value_parser = pattern, value_name = "REGEX")]
+    namespace: Option<Regex>,
+    /// Only those with this label; can be given several times
+    #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
+    label: Vec<(String, String)>,
+    /// Only the newest ones, in whatever state
+    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "latest")]
+    last: Option<usize>,
+    /// Only the newest one, in whatever state
+    #[arg(short, long)]
+    latest: bool,
+}
+
+impl Which {
+    /// What the runtime selects itself.
+    pub(crate) fn labels(&self) -> HashMap<String, String> {
+        labels(&self.label)
+    }
+
+    /// Whether one with this name and namespace is wanted.
+    pub(crate) fn fits(&self, name: &str, namespace: &str) -> bool {
+        fits(self.name.as_ref(), name) && fits(self.namespace.as_ref(), namespace)
+    }
+
+    /// How many of the newest are wanted; none where all are.
+    pub(crate) fn count(&self) -> Option<usize> {
+        self.last.or(self.latest.then_some(1))
+    }
+}
 
 /// Reads `KEY=VALUE`.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
@@ -18,7 +56,7 @@ pub(crate) fn labels(all: &[(String, String)]) -> HashMap<String, String> {
 }
 
 /// Reads a regular expression.
-pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
+fn pattern(text: &str) -> Result<Regex, String> {
     Regex::new(text).map_err(|error| {
         if matches!(error, regex::Error::Syntax(_)) {
             format!("{text:?} is no regular expression")
@@ -29,7 +67,7 @@ pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
 }
 
 /// Whether a name fits a pattern; without one every name does.
-pub(crate) fn fits(pattern: Option<&Regex>, name: &str) -> bool {
+fn fits(pattern: Option<&Regex>, name: &str) -> bool {
     pattern.is_none_or(|pattern| pattern.is_match(name))
 }
 

@@ -6,7 +6,7 @@ use runtime_fake::Config;
 use runtime_fake::net::PodCidrs;
 use serde::Deserialize;
 
-use super::registries::AbsolutePath;
+use super::values::AbsolutePath;
 use crate::cli::network::cni;
 
 /// `network:`.

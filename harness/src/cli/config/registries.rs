@@ -1,9 +1,7 @@
 //! ◆ The sections `registries:` and `pull:`, and `--registry-mirror`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use runtime_fake::image::Reference;
 use runtime_fake::registry::{
@@ -11,7 +9,7 @@ use runtime_fake::registry::{
 };
 use serde::Deserialize;
 
-use crate::cli::args;
+use super::values::{AbsolutePath, Patience};
 
 /// `registries:`, by host.
 #[derive(Debug, Default, Deserialize)]
@@ -62,23 +60,6 @@ impl TryFrom<String> for MirrorUrl {
 
 fn said(error: impl std::error::Error) -> String {
     error.to_string()
-}
-
-/// The daemon's working directory means nothing to whoever writes the file.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "PathBuf")]
-pub(super) struct AbsolutePath(pub(super) PathBuf);
-
-impl TryFrom<PathBuf> for AbsolutePath {
-    type Error = String;
-
-    fn try_from(path: PathBuf) -> Result<Self, String> {
-        if path.is_absolute() {
-            Ok(Self(path))
-        } else {
-            Err("the path must be absolute".to_owned())
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -184,18 +165,6 @@ impl TryFrom<String> for ImageName {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct Patience(Duration);
-
-impl TryFrom<String> for Patience {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        args::duration(&text).map(Self)
-    }
-}
-
-#[derive(Debug, Deserialize)]
 #[serde(try_from = "u8")]
 struct Layers(usize);
 
@@ -261,6 +230,8 @@ impl MirrorFlag {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
     use rstest::rstest;
 
     use super::*;

@@ -1,12 +1,11 @@
 //! ◆ The section `streams:`, and `--stream-address`.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use runtime_fake::Streams;
 use serde::Deserialize;
 
-use crate::cli::args;
+use super::values::Patience;
 
 /// `streams:`
 #[derive(Debug, Default, Deserialize)]
@@ -26,18 +25,6 @@ impl TryFrom<String> for Address {
 
     fn try_from(text: String) -> Result<Self, String> {
         stream_address(&text).map(Self)
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct Patience(Duration);
-
-impl TryFrom<String> for Patience {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        args::duration(&text).map(Self)
     }
 }
 
