@@ -112,9 +112,11 @@ pub async fn serve(
         .map_err(|error| ServeError::Streams(error.into()))?;
     let runtime_service =
         RuntimeServiceServer::new(CriService::new(runtime.clone(), streams.streams()));
+    let measured = runtime.clone();
     let image_service = ImageServiceServer::new(ImageServer::new(
         runtime.images.clone(),
         Arc::new(puller(&runtime)),
+        Arc::new(move || measured.written()),
     ));
     let (health, health_service) = tonic_health::server::health_reporter();
     health

@@ -4,6 +4,7 @@ mod checkpoint;
 pub(crate) mod chunks;
 mod error;
 mod events;
+mod filesystems;
 pub(crate) mod image;
 mod lists;
 mod network;

@@ -92,10 +92,14 @@ impl Rates {
     }
 }
 
-/// The directory that a container's writable layer is in.
+/// The directory that a container's writable layer is in; none where it is in memory, as that over the host's root is.
 pub(crate) fn layer(container_dir: &Path) -> Option<std::path::PathBuf> {
-    ["upper", "root"]
-        .map(|name| container_dir.join(name))
-        .into_iter()
-        .find(|path| path.is_dir())
+    // The kernel makes this directory where an overlay has its upper one beside it.
+    if container_dir.join("layer/work/work").is_dir() {
+        return Some(container_dir.join("layer/upper"));
+    }
+    // The copy of an image; it is empty where it is only what a root is mounted over.
+    let copy = container_dir.join("rootfs");
+    let has_files = std::fs::read_dir(&copy).is_ok_and(|mut files| files.next().is_some());
+    has_files.then_some(copy)
 }

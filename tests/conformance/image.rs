@@ -1,6 +1,8 @@
 //! Images: pulled, listed, run, removed.
 
-use cri::v1::{ContainerState, ImageFsInfoRequest, NamespaceMode};
+use cri::v1::{
+    ContainerState, ContainerStatsRequest, FilesystemUsage, ImageFsInfoRequest, NamespaceMode,
+};
 use harness::fixture_image::{ImageBuilder, Layer};
 use harness::{Runtime, fixture};
 use tonic::Code;
@@ -271,17 +273,48 @@ async fn what_cannot_be_pulled() {
 async fn where_images_are_kept() {
     let (runtime, _place) = with_small(|image| image).await;
     runtime.client.pull(SMALL).await.unwrap();
-    let answer = runtime
-        .client
-        .images
-        .clone()
-        .image_fs_info(ImageFsInfoRequest {})
-        .await
-        .unwrap()
-        .into_inner();
-    let usage = &answer.image_filesystems[0];
-    assert!(usage.timestamp > 0);
-    assert!(usage.used_bytes.as_ref().unwrap().value > 0);
-    let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
-    assert!(std::path::Path::new(mountpoint).is_dir(), "{mountpoint}");
+    let info = async || {
+        let mut client = runtime.client.images.clone();
+        let answer = client.image_fs_info(ImageFsInfoRequest {}).await.unwrap();
+        let answer = answer.into_inner();
+        let used = |usage: &FilesystemUsage| {
+            assert!(usage.timestamp > 0);
+            let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
+            assert!(std::path::Path::new(mountpoint).is_dir(), "{mountpoint}");
+            (
+                usage.used_bytes.unwrap().value,
+                usage.inodes_used.unwrap().value,
+            )
+        };
+        let (images, containers) = (&answer.image_filesystems, &answer.container_filesystems);
+        assert_eq!((images.len(), containers.len()), (1, 1));
+        (used(&images[0]), used(&containers[0]))
+    };
+    let (images, containers) = info().await;
+    assert!(images.0 > 0 && images.1 > 0, "{images:?}");
+    assert_eq!(containers, (0, 0));
+    skip_if!(
+        "where_images_are_kept",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    // What a container writes is not the image's, and counts until it is removed.
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::script("c", "for i in 1 2 3 4; do cat /bin/cat; done > /written");
+    config.image.as_mut().unwrap().image = SMALL.to_owned();
+    let least = 4 * std::fs::metadata("/bin/cat").unwrap().len();
+    let id = pod.start(config).await.unwrap();
+    pod.ended(&id).await.unwrap();
+    let (still, written) = info().await;
+    assert_eq!(still.0, images.0);
+    assert!(written.0 >= least && written.1 >= 1, "{written:?}");
+    let request = ContainerStatsRequest {
+        container_id: id.clone(),
+    };
+    let mut client = runtime.client.runtime.clone();
+    let stats = client.container_stats(request).await.unwrap().into_inner();
+    let layer = stats.stats.unwrap().writable_layer.unwrap();
+    assert_eq!(layer.used_bytes.unwrap().value, written.0);
+    runtime.client.remove(&id).await.unwrap();
+    let (still, written) = info().await;
+    assert_eq!((still.0, written), (images.0, (0, 0)));
 }

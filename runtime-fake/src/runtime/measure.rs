@@ -91,6 +91,20 @@ impl Runtime {
         }
     }
 
+    /// What all containers have written into their layers, where those are on a disk. It blocks.
+    pub(crate) fn written(&self) -> Disk {
+        let mut sum = Disk::default();
+        for container in self.store.state().containers.values() {
+            let directory = self.container_dir(&container.sandbox, &container.id);
+            if let Some(layer) = stats::layer(&directory) {
+                let disk = stats::of_layer(&layer);
+                sum.used += disk.used;
+                sum.inodes += disk.inodes;
+            }
+        }
+        sum
+    }
+
     fn look(
         &self,
         sandbox: Arc<Sandbox>,

@@ -9,20 +9,26 @@ use cri::v1::image_service_server::ImageService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::image::{FsInfo, ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
+use crate::image::{ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
 use crate::registry::{Login, Mirror, Puller, Secret, named_by_call};
 use crate::service::chunks::chunks;
+use crate::service::filesystems::{Written, filesystems};
 
 /// The service over one store. Every call leaves the store's blocking work to a blocking thread.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct ImageServer {
     store: Arc<ImageStore>,
     registries: Arc<Puller>,
+    written: Written,
 }
 
 impl ImageServer {
-    pub(crate) fn new(store: Arc<ImageStore>, registries: Arc<Puller>) -> Self {
-        Self { store, registries }
+    pub(crate) fn new(store: Arc<ImageStore>, registries: Arc<Puller>, written: Written) -> Self {
+        Self {
+            store,
+            registries,
+            written,
+        }
     }
 
     /// Runs `work` where it may block. It ends even if the client goes away: a pull that was asked
@@ -191,13 +197,16 @@ impl ImageService for ImageServer {
         Ok(Response::new(v1::RemoveImageResponse {}))
     }
 
-    /// One file system, for images and containers alike.
+    /// One file system, with what images take of it and what containers do.
     async fn image_fs_info(
         &self,
         _request: Request<v1::ImageFsInfoRequest>,
     ) -> Result<Response<v1::ImageFsInfoResponse>, Status> {
-        let info = self.blocking(ImageStore::fs_info).await?;
-        Ok(Response::new(filesystems(&info, jiff::Timestamp::now())))
+        let written = self.written.clone();
+        let look = move |store: &ImageStore| (store.fs_info(), written());
+        let (info, written) = self.blocking(look).await?;
+        let now = jiff::Timestamp::now();
+        Ok(Response::new(filesystems(&info, &written, now)))
     }
 }
 
@@ -264,25 +273,6 @@ fn verbose(
     Ok(HashMap::from([("info".to_owned(), info)]))
 }
 
-fn filesystems(info: &FsInfo, now: jiff::Timestamp) -> v1::ImageFsInfoResponse {
-    let usage = v1::FilesystemUsage {
-        timestamp: i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX),
-        fs_id: Some(v1::FilesystemIdentifier {
-            mountpoint: info.mountpoint.display().to_string(),
-        }),
-        used_bytes: Some(v1::UInt64Value {
-            value: info.used_bytes,
-        }),
-        inodes_used: Some(v1::UInt64Value {
-            value: info.inodes_used,
-        }),
-    };
-    v1::ImageFsInfoResponse {
-        image_filesystems: vec![usage.clone()],
-        container_filesystems: vec![usage],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -330,7 +320,11 @@ mod tests {
             let store = Arc::new(ImageStore::open(options).unwrap());
             let (settings, tasks) = (Registries::default(), TaskTracker::new());
             let registries = Puller::new(store.clone(), settings, tasks, CancellationToken::new());
-            let server = ImageServer::new(store, Arc::new(registries));
+            let server = ImageServer::new(
+                store,
+                Arc::new(registries),
+                Arc::new(crate::stats::Disk::default),
+            );
             Self { dir, server }
         }
 
