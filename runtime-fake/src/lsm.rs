@@ -107,7 +107,16 @@ impl Modules {
         // Without randomness pods are counted.
         let _ = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty());
         let free = || selinux::free_level(others, u64::from_ne_bytes(seed));
-        Ok(Some(selinux::pod(options, policy, free)))
+        let labels = selinux::pod(options, policy, free);
+        if self.labels(options) {
+            self.known(&labels)?;
+        }
+        Ok(Some(labels))
+    }
+
+    /// Whether a pod of these options is labelled as a whole, what its containers share included.
+    pub(crate) fn labels(&self, options: Option<&SeLinuxOption>) -> bool {
+        self.label_all || selinux::asked(options)
     }
 
     /// What a container's processes and files get.
@@ -121,17 +130,21 @@ impl Modules {
         let context = context.unwrap_or(&none);
         let own = context.selinux_options.as_ref();
         selinux::check(own)?;
+        let wanted = self.labels(of_pod) || selinux::asked(own);
         let labels = match (&self.selinux, pod) {
-            (Some(policy), Some(pod))
-                if self.label_all || selinux::asked(of_pod) || selinux::asked(own) =>
-            {
+            (None, _) => no_selinux(own).map(|()| None)?,
+            (Some(_), _) if !wanted => None,
+            (Some(policy), Some(pod)) => {
                 let labels = selinux::container(own, pod, policy, context.privileged);
-                self.known(&labels.process)?;
-                self.known(&labels.files)?;
+                self.known(&labels)?;
                 Some(labels)
             }
-            (Some(_), _) => None,
-            (None, _) => no_selinux(own).map(|()| None)?,
+            (Some(_), None) => {
+                return Err(Invalid(
+                    "an SELinux label cannot be had: the pod is from before there were labels here; make it anew"
+                        .to_owned(),
+                ));
+            }
         };
         let (process, files) = labels.map(|l| (l.process, l.files)).unzip();
         Ok(Confinement {
@@ -142,14 +155,17 @@ impl Modules {
         })
     }
 
-    /// Asks the policy whether there is such a label.
-    fn known(&self, label: &str) -> Result<(), Invalid> {
-        let asked = write(&self.root.join("sys/fs/selinux/context"), label);
-        asked.map_err(|error| {
-            Invalid(format!(
-                "the SELinux label {label} cannot be had: the policy of this box does not know it, or refuses it to this runtime ({error})"
-            ))
-        })
+    /// Asks the policy whether there are such labels.
+    fn known(&self, labels: &Labels) -> Result<(), Invalid> {
+        let context = self.root.join("sys/fs/selinux/context");
+        for label in [&labels.process, &labels.files] {
+            write(&context, label).map_err(|error| {
+                Invalid(format!(
+                    "the SELinux label {label} cannot be had: the policy of this box does not know it, or refuses it to this runtime ({error})"
+                ))
+            })?;
+        }
+        Ok(())
     }
 
     fn profiles(&self) -> Profiles {

@@ -67,6 +67,21 @@ async fn containers_share_the_pods_namespaces_and_nothing_else() {
     assert_eq!(differing(&first, &second), ["mnt", "pid"]);
 }
 
+/// What a container sees of control groups begins with its own, whatever the host has above it.
+#[tokio::test]
+async fn the_control_group_of_a_container_is_its_root() {
+    const LOOK: &str = "cut -d: -f3- /proc/self/cgroup | sort -u";
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "the_control_group_of_a_container_is_its_root",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    assert_eq!(pod.output(pod.script("a", LOOK)).await.unwrap(), "/\n");
+    let id = pod.start(fixture::forever("b")).await.unwrap();
+    assert_eq!(runtime.client.sh(&id, LOOK).await.unwrap(), "/\n");
+}
+
 #[tokio::test]
 async fn a_pod_may_live_in_the_hosts_namespaces() {
     let runtime = Runtime::start().await.unwrap();

@@ -386,6 +386,27 @@ async fn what_is_protected_for_who_asks_for_nothing() {
     );
 }
 
+/// Also what reads as empty anyhow, and whatever kernel this is: each of the usual paths, as far as it is there, is covered.
+#[tokio::test]
+async fn nothing_of_the_usual_paths_is_left_out() {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "nothing_of_the_usual_paths_is_left_out",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "for path in acpi asound interrupts kcore keys latency_stats sched_debug scsi timer_list timer_stats \
+            bus fs irq sys sysrq-trigger; do
+            [ ! -e /proc/$path ] || grep -q \" /proc/$path \" /proc/self/mountinfo || echo /proc/$path
+        done
+        for path in devices/virtual/powercap firmware; do
+            [ ! -e /sys/$path ] || grep -q \" /sys/$path \" /proc/self/mountinfo || echo /sys/$path
+        done; echo all";
+    let mut config = pod.script("c", script);
+    config.linux = None;
+    assert_eq!(pod.output(config).await.unwrap(), "all\n");
+}
+
 /// Empty lists are what a kubelet sends for `procMount: Unmasked`.
 #[tokio::test]
 async fn nothing_is_protected_for_who_asks_for_that() {
@@ -423,4 +444,29 @@ async fn the_score_for_the_out_of_memory_killer() {
     });
     let (_, process) = witnessed(&pod, config).await;
     assert_eq!(process.text("oom_score_adj"), "700\n");
+}
+
+/// A kubelet asks for -997 for some pods: where the kernel refuses that, they run with what the runtime has.
+#[tokio::test]
+async fn a_score_that_the_box_does_not_allow() {
+    let runtime = Runtime::start().await.unwrap();
+    let Some(daemon) = runtime.pid() else {
+        harness::skip!(
+            "a_score_that_the_box_does_not_allow",
+            "the runtime is somebody else's"
+        );
+    };
+    let own = std::fs::read_to_string(format!("/proc/{daemon}/oom_score_adj")).unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.linux.as_mut().unwrap().resources = Some(cri::v1::LinuxContainerResources {
+        oom_score_adj: -997,
+        ..Default::default()
+    });
+    let (_, process) = witnessed(&pod, config).await;
+    let given = process.text("oom_score_adj");
+    assert!(
+        given == "-997\n" || given == own,
+        "{given}, the runtime {own}"
+    );
 }

@@ -73,6 +73,32 @@ async fn a_stubborn_container_is_killed_after_its_grace() {
     assert_eq!(pod.log(&status).last().unwrap().text, "no");
 }
 
+/// Of two that are asked to end at once, and do not, the one with the short grace ends.
+#[tokio::test]
+async fn a_grace_is_its_own_calls() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let long = pod.start(pod.script("long", script)).await.unwrap();
+    let short = pod.start(pod.script("short", script)).await.unwrap();
+    logged(&pod, &long, "ready").await;
+    logged(&pod, &short, "ready").await;
+    let (client, id) = (runtime.client.clone(), long.clone());
+    let waits = tokio::spawn(async move { client.stop(&id, LONG).await });
+    logged(&pod, &long, "no").await;
+    runtime.client.stop(&short, 1).await.unwrap();
+    assert_eq!(
+        runtime.client.container(&short).await.unwrap().exit_code,
+        137
+    );
+    assert_eq!(
+        runtime.client.sh(&long, "echo here").await.unwrap(),
+        "here\n"
+    );
+    runtime.client.stop(&long, 0).await.unwrap();
+    waits.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn a_stop_without_grace_kills() {
     let runtime = Runtime::start().await.unwrap();

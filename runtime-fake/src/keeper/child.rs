@@ -225,15 +225,8 @@ pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
 
 pub(super) fn adjust_oom_score(wanted: Option<i32>) {
     let Some(wanted) = wanted else { return };
-    let write = |value: i32| std::fs::write("/proc/self/oom_score_adj", value.to_string());
-    if write(wanted).is_err() {
-        // Without CAP_SYS_RESOURCE it cannot go below where it is: the nearest that is allowed.
-        let current = std::fs::read_to_string("/proc/self/oom_score_adj")
-            .ok()
-            .and_then(|t| t.trim().parse().ok())
-            .unwrap_or(0);
-        let _ = write(wanted.max(current));
-    }
+    // Without CAP_SYS_RESOURCE it cannot go below where it is: it stays there, which is the nearest that is allowed.
+    let _ = std::fs::write("/proc/self/oom_score_adj", wanted.to_string());
 }
 
 /// Puts the pipes where the program expects them. Nothing can be reported before that, so errors end the process.

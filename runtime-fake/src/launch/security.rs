@@ -7,7 +7,7 @@ use super::{
     plan::{ImageDefaults, invalid},
 };
 
-/// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them.
+/// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them, and `interrupts`, as a kubelet does.
 pub(super) const MASKED: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",

@@ -178,6 +178,38 @@ fn labels_are_for_those_who_ask_or_for_all() {
     }
 }
 
+/// On a box whose policy knows no containers pods that ask for nothing are none the worse for it.
+#[test]
+fn a_policy_without_containers_matters_to_those_who_ask() {
+    let root = box_with_selinux();
+    let modules = Modules::open(root.path(), Rung::Root, false);
+    fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
+    let asks = level("s0:c1,c2");
+    let pod = modules.pod(None, [].iter()).unwrap();
+    assert!(!modules.labels(None) && modules.labels(Some(&asks)));
+    let given = modules.container(None, None, pod.as_ref()).unwrap();
+    assert_eq!(given, modules.container(None, None, None).unwrap());
+    let refused = modules.pod(Some(&asks), [].iter()).unwrap_err().0;
+    assert!(
+        refused.contains("container_t:s0:c1,c2 cannot be had"),
+        "{refused}"
+    );
+}
+
+/// A pod of an earlier version has no labels that a container's could be made of.
+#[test]
+fn a_pod_without_labels_has_no_containers_with_some() {
+    let root = box_with_selinux();
+    let modules = Modules::open(root.path(), Rung::Root, false);
+    let context = LinuxContainerSecurityContext {
+        selinux_options: Some(level("s0")),
+        ..Default::default()
+    };
+    let refused = modules.container(Some(&context), None, None);
+    assert!(refused.unwrap_err().0.contains("make it anew"));
+    modules.container(None, None, None).unwrap();
+}
+
 #[test]
 fn no_two_pods_have_the_same_level() {
     let root = box_with_selinux();

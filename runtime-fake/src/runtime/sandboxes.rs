@@ -56,7 +56,11 @@ impl Runtime {
             let others = state.sandboxes.values().filter_map(|s| s.labels.as_ref());
             self.modules.pod(selinux_options(&config), others)?
         };
-        plan.label = labels.as_ref().map(|labels| labels.files.clone());
+        let labelled = self.modules.labels(selinux_options(&config));
+        plan.label = labels
+            .as_ref()
+            .filter(|_| labelled)
+            .map(|labels| labels.files.clone());
         let sandbox = Sandbox {
             labels,
             cgroup,
