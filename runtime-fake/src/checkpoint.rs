@@ -5,6 +5,7 @@
 //! config.dump       which container it was (checkpointctl reads it)
 //! spec.dump         how it was run, in the words of the OCI runtime specification
 //! crib.dump         what it takes to make the container again
+//! devshm-checkpoint.tar   the pod's /dev/shm, as Podman calls it
 //! rootfs-diff.tar   what it had changed in its image, as an OCI layer
 //! dump.log, stats-dump
 //! ```
@@ -31,6 +32,7 @@ pub(crate) const CONFIG: &str = "config.dump";
 pub(crate) const SPEC: &str = "spec.dump";
 pub(crate) const CRIB: &str = "crib.dump";
 pub(crate) const DIFF: &str = "rootfs-diff.tar";
+pub(crate) const SHM: &str = "devshm-checkpoint.tar";
 pub(crate) const LOG: &str = "dump.log";
 pub(crate) const POD_OPTIONS: &str = "pod.options";
 pub(crate) const POD: &str = "pod.dump";

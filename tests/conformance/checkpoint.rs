@@ -1,5 +1,6 @@
 //! Checkpoints through criu: containers that go on where they were, and everything that cannot be one.
 
+mod killed;
 mod refused;
 
 use std::fs;
@@ -21,6 +22,7 @@ const IMAGE: &str = "example.com/counter:1";
 const COUNT: &str = "\
 trap 'echo ended at $i; exit 143' TERM
 rm /etc/motd; echo mine > /etc/mine
+echo shared > /dev/shm/ours; exec 5< /dev/shm/ours
 i=0
 while :; do i=$((i + 1)); echo $i; echo $i > /count; sleep 0.05; done";
 
@@ -283,7 +285,12 @@ async fn a_pod_goes_on() {
     let at = beyond(&pod, &two, begun).await;
     let status = runtime.client.container(&two).await.unwrap();
     assert!(status.log_path.ends_with("again.log"), "{status:?}");
-    assert_eq!(runtime.client.sh(&two, "ls /data").await.unwrap(), "new\n");
+    let seen = runtime
+        .client
+        .sh(&two, "ls /data; cat /dev/shm/ours")
+        .await
+        .unwrap();
+    assert_eq!(seen, "new\nshared\n");
 
     runtime.kill9().await;
     runtime.restart().await.unwrap();
@@ -303,8 +310,11 @@ fn has_capability(number: u32) -> bool {
 }
 
 /// The path of an archive in the place of an image, as with containerd and CRI-O; and all that confines a container.
+#[rstest]
+#[case::confined(false)]
+#[case::privileged(true)]
 #[tokio::test]
-async fn a_checkpoint_is_an_image() {
+async fn a_checkpoint_is_an_image(#[case] privileged: bool) {
     let (runtime, _place) = with_image().await;
     skip_if!("a_checkpoint_is_an_image", not_root(&runtime).await);
     let archive = runtime.root().join("c.tar");
@@ -323,7 +333,8 @@ async fn a_checkpoint_is_an_image() {
     if has_capability(24) {
         security.run_as_user = Some(v1::Int64Value { value: 1000 });
     }
-    security.no_new_privs = true;
+    security.privileged = privileged;
+    security.no_new_privs = !privileged;
     security.readonly_rootfs = true;
     security.seccomp = Some(v1::SecurityProfile::default());
     security.supplemental_groups = vec![7];
@@ -395,68 +406,5 @@ async fn a_checkpoint_is_an_image() {
         runtime.client.container(&again).await.unwrap().exit_code,
         137
     );
-    runtime.client.remove_pod(&pod.id).await.unwrap();
-}
-
-/// A daemon that is killed in the middle leaves the container running, and an archive that is whole or none at all.
-#[rstest]
-#[case::at_its_beginning("")]
-#[case::while_memory_is_written("checkpoint/pages-1.img")]
-#[case::while_nothing_runs("rootfs-diff.tar")]
-#[tokio::test]
-async fn a_daemon_that_is_killed(#[case] until: &str) {
-    let (mut runtime, _place) = with_image().await;
-    skip_if!("a_daemon_that_is_killed", not_root(&runtime).await);
-    let archives = directory(&runtime, "archives");
-    let archive = archives.join("c.tar");
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(counter("c")).await.unwrap();
-    beyond(&pod, &id, 3).await;
-    let first = checkpoint(&runtime, &id, &archive).await;
-    skip_if!("a_daemon_that_is_killed", none(&first));
-    first.unwrap();
-    fs::remove_file(&archive).unwrap();
-
-    let request = v1::CheckpointContainerRequest {
-        container_id: id.clone(),
-        location: archive.display().to_string(),
-        timeout: 0,
-    };
-    let mut client = runtime.client.runtime.clone();
-    let call = tokio::spawn(async move { client.checkpoint_container(request).await });
-    let own = runtime
-        .state_dir()
-        .join("sandboxes")
-        .join(&pod.id)
-        .join("containers")
-        .join(&id);
-    let begun = || {
-        let entries = fs::read_dir(&own).unwrap().flatten();
-        let mut files =
-            entries.filter(|e| e.file_name().to_string_lossy().starts_with("checkpoint-"));
-        files.any(|files| files.path().join(until).exists())
-    };
-    while !begun() && !call.is_finished() {
-        tokio::task::yield_now().await;
-    }
-    runtime.kill9().await;
-    let _ = call.await;
-    match fs::read_dir(&archives).unwrap().next() {
-        None => {}
-        Some(only) => {
-            assert_eq!(only.unwrap().path(), archive);
-            assert!(names(&archive).iter().any(|name| name == "crib.dump"));
-        }
-    }
-
-    runtime.restart().await.unwrap();
-    let status = runtime.client.container(&id).await.unwrap();
-    assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
-    let now = beyond(&pod, &id, 3).await;
-    beyond(&pod, &id, now + 5).await;
-    fs::remove_file(&archive).ok();
-    checkpoint(&runtime, &id, &archive).await.unwrap();
-    runtime.client.stop(&id, 10).await.unwrap();
-    assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 143);
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }

@@ -203,6 +203,8 @@ impl Runtime {
         blocking(move || {
             let work = files.path();
             let remade = observe(&container, pid)?;
+            // The host's is nobody's to be copied.
+            let own_shm = !shares_ipc(&sandbox) && remade.mounts.iter().any(|at| at == "/dev/shm");
             let external = remade.mounts.iter().enumerate();
             let external = external.map(|(n, at)| mounts::dumped(n, at)).collect();
             let open =
@@ -219,7 +221,13 @@ impl Runtime {
                     return Err(Error::Unable("nobody waits for it any more".to_owned()));
                 }
                 checkpoint::write_diff(&upper, &work.join(checkpoint::DIFF))
-                    .map_err(io("copy what the container has changed in its image"))
+                    .map_err(io("copy what the container has changed in its image"))?;
+                if !own_shm {
+                    return Ok(());
+                }
+                let shm = PathBuf::from(format!("/proc/{pid}/root/dev/shm"));
+                checkpoint::write_diff(&shm, &work.join(checkpoint::SHM))
+                    .map_err(io("copy the pod's shared memory"))
             };
             criu::dump(socket, what, frozen)
                 .map_err(|error| not_dumped(error, &container, work))?;
@@ -322,6 +330,14 @@ async fn start_criu(
         (Outcome::Dump { pid }, _) => Ok(pid),
         (outcome, _) => Err(unexpected(&outcome).into()),
     }
+}
+
+/// Whether a pod has the host's IPC namespace.
+fn shares_ipc(sandbox: &Sandbox) -> bool {
+    let security = sandbox.config.linux.as_ref();
+    let security = security.and_then(|l| l.security_context.as_ref());
+    let namespaces = security.and_then(|s| s.namespace_options.as_ref());
+    namespaces.is_some_and(|n| n.ipc == cri::v1::NamespaceMode::Node as i32)
 }
 
 /// What is on record of a container, and what only its processes show.

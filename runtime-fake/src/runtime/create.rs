@@ -187,6 +187,7 @@ impl Runtime {
         if self.copies.load(Ordering::Relaxed) {
             plan = self.copied(plan).await?;
         }
+        let restore = plan.restore.clone();
         let create = |plan: LaunchPlan| {
             pod.keeper.call(Call::Create {
                 container: id.to_string(),
@@ -194,7 +195,7 @@ impl Runtime {
             })
         };
         let outcome = match create(plan.clone()).await {
-            Err(failure) if failure.kind == FailureKind::NoOverlay => {
+            Err(failure) if failure.kind == FailureKind::NoOverlay && restore.is_none() => {
                 tracing::warn!(%failure, "images are copied for each container from now on");
                 self.copies.store(true, Ordering::Relaxed);
                 create(self.copied(plan).await?).await?
@@ -210,6 +211,13 @@ impl Runtime {
         };
         if let Err(error) = survivor::note(&directory, pid) {
             tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
+        }
+        if let Some(restore) = restore
+            && let Err(error) = self.put_back_shm(&restore, &directory, pid).await
+        {
+            let container = id.to_string();
+            pod.keeper.call(Call::Forget { container }).await?;
+            return Err(error);
         }
         Ok(user)
     }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use cri::v1::{ContainerConfig, ImageSpec, PodSandboxConfig};
@@ -164,8 +164,8 @@ impl Runtime {
             return invalid("stdin has to be as it was");
         }
         match &plan.root {
-            RootPlan::Layers(_) => Ok(program),
-            RootPlan::Host | RootPlan::Copied => {
+            RootPlan::Layers(_) if !self.copies.load(Ordering::Relaxed) => Ok(program),
+            RootPlan::Layers(_) | RootPlan::Host | RootPlan::Copied => {
                 invalid("its image has no writable layer that could be put back")
             }
         }
@@ -198,12 +198,43 @@ impl Runtime {
                 })?;
             }
             let _ = fs::remove_file(&diff);
+            let shm = from.named(checkpoint::SHM);
+            if archive.has(&shm) && !plan.host_ipc {
+                archive.extract_file(&shm, &directory.join(checkpoint::SHM))?;
+            }
             Ok(RestorePlan {
                 program,
                 directory,
                 mounts: from.remade.mounts,
                 streams: from.remade.streams,
                 user: from.remade.user,
+            })
+        })
+        .await
+    }
+
+    /// Fills the pod's shared memory, which the process `pid` has in the root that it made, unless another container has.
+    pub(super) async fn put_back_shm(
+        &self,
+        restore: &RestorePlan,
+        directory: &Path,
+        pid: i32,
+    ) -> Result<(), Error> {
+        let Ok(tar) = fs::File::open(restore.directory.join(checkpoint::SHM)) else {
+            return Ok(());
+        };
+        let root = directory.join("rootfs");
+        let at = PathBuf::from(format!("/proc/{pid}/root{}/dev/shm", root.display()));
+        let images = self.images.clone();
+        blocking(move || {
+            let what = "put back the pod's shared memory";
+            if fs::read_dir(&at).map_err(io(what))?.next().is_some() {
+                return Ok(());
+            }
+            // It was made for this container's pod, and nothing lies below it.
+            images.put_back(tar, &[], &at).map_err(|problem| {
+                let wrong = format!("{} of the checkpoint is wrong", checkpoint::SHM);
+                Unreadable::of(problem, what, &wrong).into()
             })
         })
         .await

@@ -1,0 +1,112 @@
+//! The daemon is killed while it makes a checkpoint, and the keeper of what came back from one.
+
+use std::fs;
+
+use cri::v1;
+use harness::{PATIENCE, eventually};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rstest::rstest;
+
+use super::{beyond, checkpoint, counter, names, none, not_root, restore_pod, with_image};
+use crate::recovery::keepers;
+use crate::support::{directory, skip_if};
+
+/// A daemon that is killed in the middle leaves the container running, and an archive that is whole or none at all.
+#[rstest]
+#[case::at_its_beginning("")]
+#[case::while_memory_is_written("checkpoint/pages-1.img")]
+#[case::while_nothing_runs("rootfs-diff.tar")]
+#[tokio::test]
+async fn a_daemon_that_is_killed(#[case] until: &str) {
+    let (mut runtime, _place) = with_image().await;
+    skip_if!("a_daemon_that_is_killed", not_root(&runtime).await);
+    let archives = directory(&runtime, "archives");
+    let archive = archives.join("c.tar");
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(counter("c")).await.unwrap();
+    beyond(&pod, &id, 3).await;
+    let first = checkpoint(&runtime, &id, &archive).await;
+    skip_if!("a_daemon_that_is_killed", none(&first));
+    first.unwrap();
+    fs::remove_file(&archive).unwrap();
+
+    let request = v1::CheckpointContainerRequest {
+        container_id: id.clone(),
+        location: archive.display().to_string(),
+        timeout: 0,
+    };
+    let mut client = runtime.client.runtime.clone();
+    let call = tokio::spawn(async move { client.checkpoint_container(request).await });
+    let own = runtime
+        .state_dir()
+        .join("sandboxes")
+        .join(&pod.id)
+        .join("containers")
+        .join(&id);
+    let begun = || {
+        let entries = fs::read_dir(&own).unwrap().flatten();
+        let mut files =
+            entries.filter(|e| e.file_name().to_string_lossy().starts_with("checkpoint-"));
+        files.any(|files| files.path().join(until).exists())
+    };
+    while !begun() && !call.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    runtime.kill9().await;
+    let _ = call.await;
+    match fs::read_dir(&archives).unwrap().next() {
+        None => {}
+        Some(only) => {
+            assert_eq!(only.unwrap().path(), archive);
+            assert!(names(&archive).iter().any(|name| name == "crib.dump"));
+        }
+    }
+
+    runtime.restart().await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
+    let now = beyond(&pod, &id, 3).await;
+    beyond(&pod, &id, now + 5).await;
+    fs::remove_file(&archive).ok();
+    checkpoint(&runtime, &id, &archive).await.unwrap();
+    runtime.client.stop(&id, 10).await.unwrap();
+    assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 143);
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
+/// What comes back belongs to its keeper, as everything that a keeper has started.
+#[tokio::test]
+async fn a_keeper_of_what_came_back_is_killed() {
+    let (runtime, _place) = with_image().await;
+    skip_if!(
+        "a_keeper_of_what_came_back_is_killed",
+        not_root(&runtime).await
+    );
+    let archive = runtime.root().join("c.tar");
+    let pod = runtime.pod("before").await.unwrap();
+    let id = pod.start(counter("c")).await.unwrap();
+    beyond(&pod, &id, 3).await;
+    let made = checkpoint(&runtime, &id, &archive).await;
+    skip_if!("a_keeper_of_what_came_back_is_killed", none(&made));
+    made.unwrap();
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    let config = runtime.sandbox("after");
+    let (pod, restored) = restore_pod(&runtime, &archive, config, Vec::new())
+        .await
+        .unwrap();
+    let [(_, keeper)] = keepers(&runtime).try_into().unwrap();
+    kill(Pid::from_raw(keeper.pid), Signal::SIGKILL).unwrap();
+    let status = pod.ended(&restored[0].container_id).await.unwrap();
+    assert_eq!((status.exit_code, status.reason.as_str()), (255, "Unknown"));
+    eventually(PATIENCE, "the end of what came back", || async {
+        let left = runtime.leaks().processes();
+        let left: Vec<_> = left
+            .into_iter()
+            .filter(|leak| leak.to_string().contains("/bin/sh"))
+            .collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
