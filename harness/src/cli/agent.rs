@@ -25,7 +25,7 @@ A manifest that is put into the directory is run, one that changes is run anew, 
 When the agent itself ends, its pods keep running; the next one with the same directories takes them over.")]
 pub(crate) struct AgentArgs {
     /// The runtime's socket
-    #[arg(long, value_name = "unix:///PATH")]
+    #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]
     runtime_endpoint: UnixEndpoint,
     /// The directory of manifests: *.yaml, *.yml and *.json
     #[arg(long, value_name = "DIR")]

@@ -267,7 +267,9 @@ impl Ready {
         let candidates: Vec<CString> = if named {
             vec![program.clone()]
         } else {
-            let directories = self.path.split(':').filter(|d| !d.is_empty());
+            // No name at all is no program's; with a directory before it, it would be the directory's.
+            let path = if name.is_empty() { "" } else { &self.path };
+            let directories = path.split(':').filter(|d| !d.is_empty());
             directories
                 .filter_map(|d| CString::new(Path::new(d).join(&name).as_os_str().as_bytes()).ok())
                 .collect()
