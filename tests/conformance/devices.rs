@@ -191,3 +191,30 @@ async fn no_device_of_that_name(#[case] name: &str, #[case] reason: &str) {
         assert!(error.message().contains(&file), "{error}");
     }
 }
+
+/// The permissions of a device are more than those of its node: root, too, has just what was given.
+#[rstest]
+#[case::to_read("r", "read\n")]
+#[case::to_write("w", "written\n")]
+#[case::both("rw", "read\nwritten\n")]
+#[tokio::test]
+async fn what_a_device_may_be_opened_for(#[case] permissions: &str, #[case] wanted: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("what_a_device_may_be_opened_for", means.no_host_mounts());
+    skip_if!("what_a_device_may_be_opened_for", means.no_limits());
+    if fs::File::open("/dev/net/tun").is_err() {
+        harness::skip!(
+            "what_a_device_may_be_opened_for",
+            "/dev/net/tun cannot be opened"
+        );
+    }
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "(: < /dev/given) 2>/dev/null && echo read; (: > /dev/given) 2>/dev/null && echo written; true";
+    let mut config = pod.script("c", script);
+    config.devices = vec![Device {
+        permissions: permissions.to_owned(),
+        ..device("/dev/net/tun", "/dev/given")
+    }];
+    assert_eq!(pod.output(config).await.unwrap(), wanted);
+}

@@ -192,3 +192,69 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
         .apply(Change::Sandbox(id.clone(), SandboxEvent::Stopped))
         .await;
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{
+        container::{Container, ContainerState},
+        launch::{Confinement, ImageDefaults},
+        store,
+    };
+
+    fn running(id: &str, sandbox: &SandboxId) -> Container {
+        Container {
+            id: ContainerId::from_record(id),
+            sandbox: sandbox.clone(),
+            config: cri::v1::ContainerConfig::default(),
+            image_id: String::new(),
+            image: ImageDefaults::default(),
+            stop_signal: 15,
+            log_path: String::new(),
+            state: ContainerState::Running,
+            created_at: Timestamp::UNIX_EPOCH,
+            started_at: None,
+            user: None,
+            exit: None,
+            cgroup: None,
+            not_applied: Vec::new(),
+            confinement: Confinement::default(),
+        }
+    }
+
+    /// A keeper may be killed between the record of an exit and the word of it.
+    #[tokio::test]
+    async fn what_a_keeper_recorded_last_is_believed() {
+        let root = tempfile::tempdir().unwrap();
+        let (directory, mut state) = store::open(root.path()).unwrap();
+        let id = SandboxId::random();
+        for name in ["recorded", "lost"] {
+            let container = running(name, &id);
+            state
+                .containers
+                .insert(container.id.clone(), std::sync::Arc::new(container));
+        }
+        let store = Store::start(directory, state);
+        let of_sandbox = store::sandbox_dir(root.path(), &id);
+        for name in ["recorded", "lost"] {
+            let directory = of_sandbox.join("containers").join(name);
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        let exit = Exit {
+            code: 7,
+            at: Timestamp::UNIX_EPOCH,
+            started: None,
+            start_error: None,
+            oom_killed: false,
+        };
+        let record = exit_record(&of_sandbox, "recorded");
+        std::fs::write(record, serde_json::to_vec(&exit).unwrap()).unwrap();
+        lose(&id, &of_sandbox, &store).await;
+        let state = store.state();
+        let known = |name: &str| state.containers[&ContainerId::from_record(name)].clone();
+        assert_eq!(known("recorded").state, ContainerState::Exited);
+        assert_eq!(known("recorded").exit.as_ref().unwrap().code, 7);
+        assert_eq!(known("lost").state, ContainerState::Lost);
+    }
+}

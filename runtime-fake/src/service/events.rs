@@ -47,3 +47,56 @@ pub(super) fn forward(
     });
     ReceiverStream::new(subscriber)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::Timestamp;
+    use tokio::sync::broadcast;
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+    use crate::{container::Told, id::SandboxId};
+
+    fn news(about: &str) -> News {
+        News {
+            about: about.to_owned(),
+            sandbox: SandboxId::random(),
+            told: Told::Created,
+            at: Timestamp::UNIX_EPOCH,
+            state: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_too_slow_is_told_and_gets_no_more() {
+        let sender = broadcast::Sender::new(2);
+        let receiver = sender.subscribe();
+        for about in ["a", "b", "c", "d", "e"] {
+            sender.send(news(about)).unwrap();
+        }
+        let mut events = forward(receiver, CancellationToken::new());
+        let told = events.next().await.unwrap().unwrap_err();
+        assert_eq!(told.code(), tonic::Code::DataLoss);
+        assert!(told.message().starts_with("3 events were missed"), "{told}");
+        // Nobody listens any longer.
+        sender.send(news("f")).unwrap_err();
+        assert!(events.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn others_get_all_in_order_until_the_daemon_stops() {
+        let sender = broadcast::Sender::new(2);
+        let stopping = CancellationToken::new();
+        let mut events = forward(sender.subscribe(), stopping.clone());
+        for about in ["a", "b", "c", "d", "e"] {
+            sender.send(news(about)).unwrap();
+            let event = events.next().await.unwrap().unwrap();
+            assert_eq!(event.container_id, about);
+        }
+        stopping.cancel();
+        assert!(events.next().await.is_none());
+    }
+}
