@@ -26,6 +26,8 @@ pub(super) struct Checkpoint {
     /// Its directory in there, with a slash at the end; empty for that of a single container.
     at: String,
     remade: Remade,
+    /// The criu that was found to work.
+    program: Option<PathBuf>,
 }
 
 impl From<Unreadable> for Error {
@@ -49,6 +51,7 @@ impl Checkpoint {
             archive,
             at,
             remade,
+            program: None,
         })
     }
 
@@ -69,10 +72,11 @@ impl Runtime {
         let path = archive_path("checkpoint_path", path)?;
         let found = blocking(move || all_of(&path)).await?;
         let wanted = matched(found, containers)?;
-        self.criu().await?;
+        let program = self.criu().await?;
         let sandbox = self.run_sandbox(config, runtime_handler).await?;
         let mut restored = Vec::new();
-        for (config, from) in wanted {
+        for (config, mut from) in wanted {
+            from.program = Some(program.clone());
             let name = from.remade.name().to_owned();
             match self.restore_into(&sandbox, config, from).await {
                 Ok(id) => restored.push((name, id)),
@@ -135,7 +139,10 @@ impl Runtime {
         plan: &LaunchPlan,
         image: &str,
     ) -> Result<PathBuf, Error> {
-        let program = self.criu().await?;
+        let program = match &from.program {
+            Some(program) => program.clone(),
+            None => self.criu().await?,
+        };
         let name = from.remade.name();
         let invalid = |why: &str| -> Result<PathBuf, Error> {
             Err(Invalid(format!("container {name:?} cannot be restored: {why}")).into())
