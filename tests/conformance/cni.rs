@@ -13,15 +13,16 @@ use tonic::Code;
 
 use crate::support::{Means, skip_if};
 
-/// A plugin that writes down what it is told, fails when it is asked to, and else gives everybody the same address.
+/// A plugin that writes down what it is told, last of all that it was called, fails when it is asked to, and else gives
+/// everybody the same address.
 const PLUGIN: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")
 netns=
 if [ -n "$CNI_NETNS" ]; then if [ -e "$CNI_NETNS" ]; then netns=there; else netns=gone; fi; fi
-echo "$CNI_COMMAND $name $netns" >> "$here/calls"
-echo "$CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS" >> "$here/variables"
 { tr -d '\n'; echo; } >> "$here/$CNI_COMMAND.$name"
+echo "$CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS" >> "$here/variables"
+echo "$CNI_COMMAND $name $netns" >> "$here/calls"
 if [ -e "$here/fail.$CNI_COMMAND.$name" ]; then cat "$here/fail.$CNI_COMMAND.$name"; exit 1; fi
 if [ "$CNI_COMMAND" = ADD ]; then
     echo '{"cniVersion": "1.1.0", "ips": [{"address": "10.9.8.7/24"}, {"address": "fd09::7/64"}],
