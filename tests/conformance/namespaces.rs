@@ -99,6 +99,11 @@ async fn a_pod_may_live_in_the_hosts_namespaces() {
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let mut container = fixture::forever("c");
     fixture::security(&mut container).namespace_options = Some(options);
+    let id = pod.start(container.clone()).await.unwrap();
+    let script = format!("cat /proc/{}/comm", std::process::id());
+    let seen = runtime.client.sh(&id, &script).await.unwrap();
+    assert_eq!(seen, std::fs::read_to_string("/proc/self/comm").unwrap());
+    container.metadata.as_mut().unwrap().name = "d".to_owned();
     let inside = witnessed(&pod, container).await;
     assert_eq!(
         differing(&inside.namespaces(), &witness::own().namespaces()),

@@ -208,6 +208,16 @@ pub(super) fn hide() -> Step {
 /// Moves this process into a namespace of `target`; `kind` is its name in `/proc/PID/ns`.
 pub(super) fn join(target: i32, kind: &str, name: LinkNameSpaceType) -> Step {
     let what = || format!("join the {kind} namespace of process {target}");
+    let own = if kind == "pid" {
+        "pid_for_children"
+    } else {
+        kind
+    };
+    let own = std::fs::read_link(format!("/proc/self/ns/{own}")).doing(what())?;
+    // The host's, which it is in already, it may not join when it is not root there.
+    if own == std::fs::read_link(format!("/proc/{target}/ns/{kind}")).doing(what())? {
+        return Ok(());
+    }
     let namespace = std::fs::File::open(format!("/proc/{target}/ns/{kind}")).doing(what())?;
     rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(name)).doing(what())
 }
