@@ -5,6 +5,7 @@ package interop
 
 import (
 	_ "github.com/onsi/ginkgo/v2"
+	_ "github.com/onsi/ginkgo/v2/ginkgo"
 	_ "sigs.k8s.io/cri-tools/cmd/crictl"
 	_ "sigs.k8s.io/cri-tools/pkg/benchmark"
 	_ "sigs.k8s.io/cri-tools/pkg/validate"
