@@ -42,7 +42,7 @@ open_box() {
   trap 'exit 143' TERM
   command -v go >/dev/null || die "go is not on the PATH: the official clients are built from their module"
   work=$(mktemp -d "${TMPDIR:-/tmp}/crib-interop.XXXXXX")
-  mkdir "$work/logs"
+  mkdir "$work/logs" "$work/tmp"
 }
 
 build_crib() {
