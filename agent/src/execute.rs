@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::blocking::blocking;
 use crate::clock::until;
 use crate::cri::CriError;
 use crate::observed::{ContainerId, Observed, SandboxId};
@@ -334,14 +335,6 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
-}
-
-/// Runs what blocks on the file system beside the async threads.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }
 
 /// How long something took.

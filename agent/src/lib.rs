@@ -1,6 +1,7 @@
 //! The node agent: pods in, Container Runtime Interface calls out, reports back.
 
 pub mod backoff;
+mod blocking;
 mod cache;
 pub mod clock;
 pub mod config;

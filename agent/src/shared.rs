@@ -6,11 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::blocking::blocking;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::cri::Cri;
-use crate::execute::blocking;
 use crate::hosts;
 use crate::images::Images;
 use crate::pod::Pod;

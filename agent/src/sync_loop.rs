@@ -9,8 +9,8 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::blocking::blocking;
 use crate::cri::PodRef;
-use crate::execute::blocking;
 use crate::pleg::RuntimePods;
 use crate::pod::{Pod, PodUid};
 use crate::shared::Shared;

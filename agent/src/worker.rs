@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::blocking::blocking;
 use crate::cache::{Snapshot, Snapshots, Ticket};
 use crate::clock::after;
 use crate::cri::PodRef;
@@ -354,7 +355,7 @@ impl Worker {
                 .and_then(|seen| seen.log_path.clone());
             if let Some(log) = log {
                 let dirs = self.dirs.clone();
-                execute::blocking(move || dirs.remove_log(&log)).await;
+                blocking(move || dirs.remove_log(&log)).await;
             }
         }
         for id in &waste.sandboxes {

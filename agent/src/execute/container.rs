@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Failure, Job, Place, Progress, blocking, chain, timed};
+use super::{Failure, Job, Place, Progress, chain, timed};
+use crate::blocking::blocking;
 use crate::images::{NoImage, PullPolicy};
 use crate::plan::Start;
 use crate::spec::{self, ContainerInputs};

@@ -3,6 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go, for pods at creation with default feature gates.
 
 mod container;
+mod declared;
 mod dns;
 mod env;
 mod lifecycle;

@@ -15,7 +15,7 @@ use inotify::{EventStream, Inotify, WatchMask};
 use tokio_stream::StreamExt;
 
 use super::PodSource;
-use crate::execute::blocking;
+use crate::blocking::blocking;
 use crate::manifest::{self, Strictness};
 use crate::pod::Pod;
 

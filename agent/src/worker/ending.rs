@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::phase::Event;
 use super::{Order, Worker, latest};
+use crate::blocking::blocking;
 use crate::clock::after;
-use crate::execute::{blocking, end, running};
+use crate::execute::{end, running};
 use crate::observed::Observed;
 use crate::plan::terminate::{KillPlan, Victim, end_pod};
 use crate::report::transitions::Stage;

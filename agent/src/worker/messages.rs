@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::execute::blocking;
+use crate::blocking::blocking;
 use crate::observed::{ContainerId, ContainerState, Observed};
 use crate::pod::Pod;
 use crate::volumes::termination;

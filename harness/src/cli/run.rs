@@ -18,14 +18,17 @@ use super::report::{complain, say};
 use crate::exit::Exit;
 
 pub(crate) mod args;
+mod colour;
 mod course;
 mod daemon;
 mod inputs;
 mod json;
+mod label;
 mod lines;
 mod notes;
 mod orphans;
 mod printer;
+mod reports;
 mod root;
 mod session;
 mod tail;

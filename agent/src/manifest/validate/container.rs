@@ -1,14 +1,11 @@
 //! Containers: names, images, ports, mounts, restart rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, VolumeMount};
 
-use super::volume::Kind;
+use super::declared::{Kind, Volumes};
 use super::{Check, Rule, duplicate, env, lifecycle, names, probe, resources, security};
-
-/// The volumes of a pod by name.
-pub(super) type Volumes = BTreeMap<String, Kind>;
 
 /// All containers of a pod.
 pub(super) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes) {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 
-use super::container::Volumes;
+use super::declared::Volumes;
 use super::{Check, Rule, names, resources};
 
 /// One variable of a container.

@@ -6,19 +6,11 @@ use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, ProjectedVolumeSource, Volume,
 };
 
+use super::declared::{Kind, Volumes};
 use super::{Check, duplicate, env, names, resources};
 
-/// What a container may do with a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A claim: it may be a block device.
-    Claim,
-    /// Anything else.
-    Other,
-}
-
 /// All volumes of a pod; the sound ones by name.
-pub(super) fn all(check: &mut Check, volumes: &[Volume]) -> BTreeMap<String, Kind> {
+pub(super) fn all(check: &mut Check, volumes: &[Volume]) -> Volumes {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {

@@ -9,8 +9,8 @@ use agent::{ContainerReport, PodReport, Transition};
 use harness::cri_log::Line;
 use serde::Serialize;
 
-use super::tail::Label;
-use super::view::Reports;
+use super::label::Label;
+use super::reports::Reports;
 use crate::exit::Exit;
 
 /// One line of output.

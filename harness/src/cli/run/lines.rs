@@ -5,45 +5,9 @@ use std::collections::BTreeMap;
 use agent::{ContainerPhase, PodReport, Transition};
 use harness::cri_log::Line;
 
-use super::tail::Label;
-use super::view::Reports;
-
-/// A colour of a terminal, as the number in its escape sequence (ECMA-48 SGR).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Colour(u8);
-
-impl Colour {
-    /// Something failed.
-    pub(crate) const RED: Self = Self(31);
-    /// Something is well.
-    pub(crate) const GREEN: Self = Self(32);
-    /// Something goes wrong.
-    pub(crate) const YELLOW: Self = Self(33);
-    /// Something goes on.
-    pub(crate) const CYAN: Self = Self(36);
-    /// The colours that containers take in turn; red is for what failed.
-    const CONTAINERS: [Self; 10] = [
-        Self(36),
-        Self(33),
-        Self(32),
-        Self(35),
-        Self(34),
-        Self(96),
-        Self(93),
-        Self(92),
-        Self(95),
-        Self(94),
-    ];
-}
-
-/// `text` in a colour, or as it is.
-pub(crate) fn paint(coloured: bool, colour: Colour, text: &str) -> String {
-    if coloured {
-        format!("\x1b[{}m{text}\x1b[0m", colour.0)
-    } else {
-        text.to_owned()
-    }
-}
+use super::colour::{Colour, paint};
+use super::label::Label;
+use super::reports::Reports;
 
 /// `text` for a terminal: colours stay, and what would move its cursor, clear it or write its title and clipboard is shown
 /// instead of done, as the pictures of control characters (Unicode, U+2400).

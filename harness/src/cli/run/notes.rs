@@ -6,13 +6,7 @@ use std::time::Duration;
 use agent::pod::{Pod, PodUid, RestartPolicy};
 use agent::{ContainerPhase, PodReport};
 
-use super::view::Reports;
-
-/// Waiting for anything but these means that a step failed and is tried again: `FailedMount`, `ErrImagePull`,
-/// `CrashLoopBackOff` (reasons of the kubelet of Kubernetes 1.36).
-pub(crate) fn is_trouble(reason: &str) -> bool {
-    !matches!(reason, "" | "ContainerCreating" | "PodInitializing")
-}
+use super::reports::{Reports, is_trouble};
 
 /// What was said already.
 #[derive(Debug)]

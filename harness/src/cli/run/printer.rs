@@ -14,8 +14,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::{OwnedSemaphorePermit, mpsc as tokio_mpsc, oneshot};
 
-use super::tail::Label;
-use super::view::{self, Frame, Reports};
+use super::label::Label;
+use super::reports::Reports;
+use super::view::{self, Frame};
 use super::{json, lines};
 use crate::cli::args::Output;
 use crate::cli::logging::no_color;

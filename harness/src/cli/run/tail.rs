@@ -14,16 +14,8 @@ use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watch
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::StreamExt as _;
 
+use super::label::Label;
 use super::printer::{Print, Printer};
-
-/// Which container a log is of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Label {
-    /// `namespace/name` of the pod.
-    pub(crate) pod: String,
-    /// The container.
-    pub(crate) container: String,
-}
 
 /// What the task is told.
 enum Order {

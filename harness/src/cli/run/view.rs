@@ -1,15 +1,11 @@
 //! ◆ The live view as text: a line for each pod and container. Pure; the printer draws it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent::pod::PodUid;
 use agent::{ContainerKind, ContainerPhase, ContainerReport, PodReport};
 
-use super::lines::{Colour, paint};
-
-/// What the agent reported last.
-pub(crate) type Reports = BTreeMap<PodUid, PodReport>;
+use super::colour::{Colour, paint};
+use super::reports::{Reports, is_trouble};
 
 /// How many lines the view has at most; beyond that containers are left out, then pods.
 const LINES: usize = 24;
@@ -119,9 +115,7 @@ fn pod_row(pod: &PodReport, frame: Frame) -> Row {
 
 fn container_row(container: &ContainerReport) -> Row {
     let mark = match (container.state, container.exit_code) {
-        (ContainerPhase::Waiting, _) if super::notes::is_trouble(&container.reason) => {
-            Mark::Trouble
-        }
+        (ContainerPhase::Waiting, _) if is_trouble(&container.reason) => Mark::Trouble,
         (ContainerPhase::Waiting, _) => Mark::Waiting,
         (ContainerPhase::Running, _) => Mark::Running,
         (ContainerPhase::Terminated, Some(0)) => Mark::Good,

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use rstest::rstest;
 
 use super::*;
+use agent::pod::PodUid;
 
 /// A pod in a phase, without containers.
 pub(crate) fn pod(name: &str, phase: &str) -> PodReport {

@@ -1,0 +1,15 @@
+//! ◆ What the agent reported last, of all pods. Pure.
+
+use std::collections::BTreeMap;
+
+use agent::PodReport;
+use agent::pod::PodUid;
+
+/// The latest report of each pod.
+pub(crate) type Reports = BTreeMap<PodUid, PodReport>;
+
+/// Waiting for anything but these means that a step failed and is tried again: `FailedMount`, `ErrImagePull`,
+/// `CrashLoopBackOff` (reasons of the kubelet of Kubernetes 1.36).
+pub(crate) fn is_trouble(reason: &str) -> bool {
+    !matches!(reason, "" | "ContainerCreating" | "PodInitializing")
+}
