@@ -3,6 +3,8 @@
 //! Each rule is a function from the tree to a list of offences, so that it can be shown to find them.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/code.rs"]
 mod code;
 #[path = "tidy/docs.rs"]

@@ -2,8 +2,19 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/network/dns/dns.go.
 
+use crate::node::Node;
 use crate::pod::Pod;
-use crate::spec::{DnsConfig, Node};
+
+/// resolv.conf of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// Name servers, at most 3.
+    pub servers: Vec<String>,
+    /// Search domains, at most 32.
+    pub searches: Vec<String>,
+    /// Options such as `ndots:5`.
+    pub options: Vec<String>,
+}
 
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;

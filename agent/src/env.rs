@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{
     Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
 };
 
+use crate::node::Node;
 use crate::pod::Pod;
 use crate::quantity::Quantity;
-use crate::spec::Node;
 
 /// Why an environment cannot be made. The text ends up in the container's waiting message, with reason
 /// `CreateContainerConfigError`.

@@ -15,6 +15,7 @@ pub mod hosts;
 mod images;
 pub mod labels;
 pub mod manifest;
+mod node;
 pub mod observed;
 pub mod plan;
 mod pleg;

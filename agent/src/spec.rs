@@ -1,7 +1,6 @@
 //! What the agent asks the runtime to make, in the agent's own words: sandbox, container, mounts, security.
 
 mod container;
-mod node;
 pub mod resources;
 mod sandbox;
 mod security;
@@ -9,11 +8,12 @@ mod security;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use crate::dns::DnsConfig;
+pub use crate::node::Node;
 pub use container::{
     ContainerError, ContainerInputs, HostVolume, ImageUser, container, hosts_path,
     mounts_hosts_file,
 };
-pub use node::Node;
 pub use sandbox::{SandboxError, sandbox};
 pub use security::UserError;
 
@@ -52,17 +52,6 @@ pub struct SandboxSpec {
     pub security: SandboxSecurity,
     /// Runtime handler; empty: the default one.
     pub runtime_handler: String,
-}
-
-/// resolv.conf of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DnsConfig {
-    /// Name servers, at most 3.
-    pub servers: Vec<String>,
-    /// Search domains, at most 32.
-    pub searches: Vec<String>,
-    /// Options such as `ndots:5`.
-    pub options: Vec<String>,
 }
 
 /// One port published on the node.
