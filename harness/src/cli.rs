@@ -29,6 +29,7 @@ pub(crate) mod report;
 pub(crate) mod rmi;
 pub(crate) mod run;
 pub(crate) mod runtime;
+mod shutdown;
 mod signals;
 pub(crate) mod stats;
 mod stream;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::handler::Handlers;
 use crate::isolation::Isolation;
+use crate::keeper::Deadlines;
 use crate::net::{CniConfig, PodCidrs};
 use crate::registry::Registries;
 
@@ -43,6 +44,8 @@ pub struct Config {
     pub log_max: Option<NonZeroU64>,
     /// Every pod gets an SELinux label, not only those that ask for one.
     pub selinux: bool,
+    /// How long a keeper may take for a call.
+    pub deadlines: Deadlines,
     /// Below which directory the files of the kernel's security modules are: `/`, but in tests.
     pub kernel_files: PathBuf,
 }
@@ -87,6 +90,7 @@ impl Config {
             streams: Streams::default(),
             log_max: None,
             selinux: false,
+            deadlines: Deadlines::default(),
             kernel_files: PathBuf::from("/"),
         }
     }

@@ -10,6 +10,7 @@ mod child;
 pub(crate) mod client;
 mod connection;
 mod container;
+mod deadlines;
 mod dump;
 mod ending;
 mod exec;
@@ -52,6 +53,7 @@ use nix::{
 use cgroups::{AGAIN, Cgroups};
 use connection::Connection;
 use container::Container;
+pub use deadlines::Deadlines;
 use exec::Execs;
 use pod::Pod;
 use protocol::{Message, Outcome};
@@ -69,11 +71,7 @@ pub fn keeper_main() -> ! {
     let code = match run() {
         Ok(()) => 0,
         Err(error) => {
-            // Standard error is the sandbox's keeper.log.
-            let _ = std::io::Write::write_all(
-                &mut std::io::stderr(),
-                format!("keeper: {error}\n").as_bytes(),
-            );
+            complain(&error.to_string());
             1
         }
     };
@@ -148,8 +146,8 @@ impl Keeper {
                 self.connection = Connection::new(stream).ok();
             }
             self.listen();
-            if self.connection.as_mut().is_some_and(|c| c.flush().is_err()) {
-                self.lose_connection();
+            if let Some(Err(error)) = self.connection.as_mut().map(Connection::flush) {
+                self.lose_connection(&error);
             }
             self.cgroups.catch_up();
         }
@@ -208,12 +206,15 @@ impl Keeper {
                     self.answer(request, descriptors);
                 }
             }
-            Err(_) => self.lose_connection(),
+            Err(error) => self.lose_connection(&error),
         }
     }
 
-    fn lose_connection(&mut self) {
+    fn lose_connection(&mut self, why: &std::io::Error) {
         self.connection = None;
+        if why.kind() != std::io::ErrorKind::UnexpectedEof {
+            complain(&format!("the connection to the daemon failed: {why}"));
+        }
         // Its clients went with it.
         for container in self.containers.values_mut() {
             container.output.watchers.clear();
@@ -247,6 +248,14 @@ impl Keeper {
             connection.say(&message, answer.descriptors);
         }
     }
+}
+
+/// Writes a line to standard error, which is the sandbox's keeper.log.
+fn complain(what: &str) {
+    let _ = std::io::Write::write_all(
+        &mut std::io::stderr(),
+        format!("keeper: {what}\n").as_bytes(),
+    );
 }
 
 fn own_pid() -> i32 {

@@ -7,7 +7,7 @@
 //! | task | owns | in | out |
 //! |---|---|---|---|
 //! | store (one) | every record, their files | changes (channel) | state (watch), news (broadcast) |
-//! | keeper writer, reader (a pod) | one connection | calls (channel) | answers (oneshot), news (channel) |
+//! | keeper connection (a pod) | one connection | calls (channel) | answers (oneshot), news (channel) |
 //! | follower (a pod) | nothing | a keeper's news | changes to the store |
 //! | stream server (one) | tokens | clients with a URL | their streams to processes and pods |
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
@@ -45,8 +45,8 @@ mod streaming;
 pub use config::{Config, Streams};
 pub use handler::{Handler, Handlers, NotAName};
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
-pub use keeper::keeper_main;
-pub use server::{ServeError, serve};
+pub use keeper::{Deadlines, keeper_main};
+pub use server::{ServeError, longest_end, serve};
 pub use store::OpenError;
 
 /// An error with its causes, on one line.

@@ -26,6 +26,8 @@ use crate::{
 pub(crate) const KEEPER_PID: &str = "keeper.pid";
 /// The file in a sandbox's directory that is its keeper's standard error.
 pub(crate) const KEEPER_LOG: &str = "keeper.log";
+/// How long a killed keeper may take to end: one that does not is stuck in the kernel.
+const KILLED: Duration = Duration::from_secs(10);
 /// How long a restart waits for a keeper's answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -66,11 +68,9 @@ pub(crate) fn network_namespace(sandbox_dir: &Path) -> Option<OwnedFd> {
 }
 
 /// Kills the keeper in `sandbox_dir`, if one runs, and all of its pod with it; returns when it has ended.
-pub(crate) async fn kill_keeper(sandbox_dir: &Path) {
+pub(crate) async fn kill_keeper(sandbox_dir: &Path) -> std::io::Result<()> {
     let directory = sandbox_dir.to_owned();
-    if let Err(error) = blocking(move || kill_and_wait(&directory)).await {
-        tracing::error!(directory = %sandbox_dir.display(), %error, "failed to kill a keeper");
-    }
+    blocking(move || kill_and_wait(&directory)).await
 }
 
 /// The same, for those that may block.
@@ -88,8 +88,14 @@ pub(crate) fn kill_and_wait(sandbox_dir: &Path) -> std::io::Result<()> {
     pidfd_send_signal(&process, Signal::KILL)?;
     // Readable when the process has ended.
     let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-    poll(&mut ended, PollTimeout::NONE)?;
-    Ok(())
+    let limit = PollTimeout::try_from(KILLED).unwrap_or(PollTimeout::MAX);
+    match poll(&mut ended, limit)? {
+        0 => Err(std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            format!("process {pid} did not end within {KILLED:?} after SIGKILL"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What the network has to know of the sandboxes that are connected.

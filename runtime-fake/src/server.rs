@@ -32,7 +32,19 @@ use deadline::Deadline;
 const MAX_MESSAGE: usize = 16 << 20;
 
 /// How long calls may go on after the word to stop.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(4);
+/// How long operations may go on that nobody waits for any more. What they leave the next daemon finds.
+const FINISH: Duration = Duration::from_secs(3);
+/// How long the removal of all pods may take.
+const REMOVE: Duration = Duration::from_secs(20);
+/// How long the removal of cgroups and bridge may take.
+const CLOSE: Duration = Duration::from_secs(2);
+
+/// How long a daemon may take to end, whatever hangs. With ephemeral pods it removes them first.
+#[must_use]
+pub const fn longest_end(ephemeral: bool) -> Duration {
+    Duration::from_secs(if ephemeral { 30 } else { 10 })
+}
 
 /// Why the daemon could not run.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +104,7 @@ pub async fn serve(
         store: Store::start(directory, state),
         images: Arc::new(images),
         network: Arc::new(opened),
-        pods: Arc::new(Pods::new(Program::own())),
+        pods: Arc::new(Pods::new(Program::own(), config.deadlines)),
         rates: Arc::default(),
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
@@ -170,20 +182,34 @@ fn admission(config: &Config) -> Admission {
     }
 }
 
+/// Each step has a bound of its own: what hangs in one must not keep the others from being done.
 async fn put_away(runtime: Runtime) {
     runtime.tasks.close();
-    runtime.tasks.wait().await;
+    let tasks = runtime.tasks.clone();
+    within(FINISH, "finish all operations", tasks.wait()).await;
     if runtime.config.ephemeral {
-        remove_everything(&runtime).await;
+        within(REMOVE, "remove all pods", remove_everything(&runtime)).await;
     }
     let Runtime {
         network, cgroups, ..
     } = runtime;
-    cgroups.close();
-    if let Some(network) = Arc::into_inner(network) {
-        blocking(move || network.close()).await;
-    }
+    let close = blocking(move || {
+        cgroups.close();
+        if let Some(network) = Arc::into_inner(network) {
+            network.close();
+        }
+    });
+    within(CLOSE, "close the network", close).await;
     tracing::info!("stopped");
+}
+
+async fn within(bound: Duration, what: &str, work: impl Future<Output = ()>) {
+    if tokio::time::timeout(bound, work).await.is_err() {
+        tracing::warn!(
+            ?bound,
+            "failed to {what} in time: the next start goes on with it"
+        );
+    }
 }
 
 async fn remove_everything(runtime: &Runtime) {

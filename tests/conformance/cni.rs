@@ -1,5 +1,6 @@
 //! Plugins connect pods: what they are told and when, and what becomes of pods when they fail.
 
+mod hanging;
 mod real;
 
 use std::fs;

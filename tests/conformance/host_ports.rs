@@ -1,5 +1,7 @@
 //! Ports of the host lead to the pod: whoever asks, and as long as the pod lives.
 
+mod many;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 

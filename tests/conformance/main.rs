@@ -38,6 +38,7 @@ mod sandbox;
 mod seccomp;
 mod security;
 mod security_modules;
+mod silent_keepers;
 mod stats;
 mod stop;
 mod storm;

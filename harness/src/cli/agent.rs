@@ -2,18 +2,23 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::clock::SystemClock;
 use agent::dialer::SystemDialer;
 use clap::Args;
 use runtime_fake::IsolationWish;
+use tokio_util::sync::CancellationToken;
 
 use super::args::UnixEndpoint;
 use super::dirs::default_dir;
 use super::logging::{self, LogArgs};
 use super::report::{complain, say};
-use super::signals::Signals;
+use super::shutdown;
 use crate::exit::Exit;
+
+/// How long the agent may take to end.
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// Keep the pods of a directory of manifests running on a runtime
 #[derive(Debug, Args)]
@@ -22,7 +27,8 @@ use crate::exit::Exit;
   crib agent --runtime-endpoint unix:///run/containerd/containerd.sock --manifests pods/
 
 A manifest that is put into the directory is run, one that changes is run anew, one that goes away ends its pods. \
-When the agent itself ends, its pods keep running; the next one with the same directories takes them over.")]
+When the agent itself ends, its pods keep running; the next one with the same directories takes them over. SIGTERM or \
+SIGINT ends it within 10 s, a second signal at once.")]
 pub(crate) struct AgentArgs {
     /// The runtime's socket
     #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]
@@ -73,27 +79,37 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
         complain(&error);
         return Exit::NoRuntime;
     }
-    match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(tokio) => tokio.block_on(serve(args, root_dir)),
-        Err(error) => {
-            say(&format!("cannot start the event loop: {error}"));
-            Exit::NoRuntime
-        }
-    }
-}
-
-async fn serve(args: AgentArgs, root_dir: PathBuf) -> Exit {
-    let mut signals = match Signals::listen() {
-        Ok(signals) => signals,
+    let shutdown = match shutdown::on_signal(LONGEST_END) {
+        Ok(shutdown) => shutdown,
         Err(error) => {
             say(&format!("cannot listen for signals: {error}"));
             return Exit::NoRuntime;
         }
     };
-    let cri = match agent::cri::grpc::connect(&args.runtime_endpoint.to_string()).await {
+    let tokio = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(tokio) => tokio,
+        Err(error) => {
+            say(&format!("cannot start the event loop: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    let exit = tokio.block_on(serve(args, root_dir, shutdown));
+    // A blocking task that hangs, in a volume say, must not keep the command from ending.
+    tokio.shutdown_background();
+    exit
+}
+
+async fn serve(args: AgentArgs, root_dir: PathBuf, shutdown: CancellationToken) -> Exit {
+    let socket = args.runtime_endpoint.to_string();
+    let connecting = agent::cri::grpc::connect(&socket);
+    let connected = tokio::select! {
+        connected = connecting => connected,
+        () = shutdown.cancelled() => return Exit::Interrupted,
+    };
+    let cri = match connected {
         Ok(cri) => cri,
         Err(error) => {
             complain(&error);
@@ -111,8 +127,8 @@ async fn serve(args: AgentArgs, root_dir: PathBuf) -> Exit {
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), runtime = %args.runtime_endpoint, node = config.node_name, "starting");
     let agent = agent::start(config, parts);
-    let cause = signals.next().await;
-    tracing::info!(cause, "ending; the pods keep running");
+    shutdown.cancelled().await;
+    tracing::info!("stopping; the pods keep running");
     agent.stop().await;
     Exit::Success
 }

@@ -3,10 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use nix::unistd::Gid;
-use runtime_fake::{Config, Isolation, IsolationWish};
+use runtime_fake::{Config, Deadlines, Isolation, IsolationWish};
 use tokio_util::sync::CancellationToken;
 
 use super::args::UnixEndpoint;
@@ -17,7 +18,7 @@ use super::logging::{self, LogArgs};
 use super::network::NetworkArgs;
 use super::report::{complain, say};
 use super::run::remove_root;
-use super::signals::Signals;
+use super::shutdown;
 use crate::exit::Exit;
 
 /// Serve the Container Runtime Interface on a unix socket
@@ -29,7 +30,8 @@ Examples:
   crictl --runtime-endpoint unix:///run/crib/crib.sock pods
 
 SIGTERM or SIGINT ends it in order; containers keep running and are found again by the next start with the same \
-state directory, unless --ephemeral is given. A second signal ends it at once.")]
+state directory, unless --ephemeral is given. It takes at most 10 s, and 30 s where pods have to be removed, whatever \
+hangs. A second signal ends it at once.")]
 pub(crate) struct RuntimeArgs {
     /// Where to listen [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for others]
     #[arg(long, value_name = "unix:///PATH")]
@@ -69,6 +71,9 @@ pub(crate) struct RuntimeArgs {
     /// A directory that is removed after everything else
     #[arg(long, hide = true)]
     remove_at_end: Option<PathBuf>,
+    /// For tests: how many seconds a keeper may take for any call
+    #[arg(long, hide = true, value_name = "SECONDS")]
+    keeper_deadline: Option<u64>,
     /// For tests: below which directory the files of the kernel's security modules are
     #[arg(long, hide = true)]
     kernel_files: Option<PathBuf>,
@@ -139,6 +144,18 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
+    let ephemeral = args.ephemeral || args.until_stdin_closes;
+    let bound = runtime_fake::longest_end(ephemeral);
+    let shutdown = match shutdown::on_signal(bound) {
+        Ok(shutdown) => shutdown,
+        Err(error) => {
+            say(&format!("cannot listen for signals: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    if args.until_stdin_closes {
+        stop_at_end_of_stdin(&shutdown, bound);
+    }
     let tokio = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -152,7 +169,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     };
     let mut config = Config::new(state_dir, isolation);
     config.image_archives.clone_from(&args.image_archive);
-    config.ephemeral = args.ephemeral || args.until_stdin_closes;
+    config.ephemeral = ephemeral;
     config.socket_group = args.socket_group.is_some();
     file.apply(&mut config);
     args.network.apply(&mut config);
@@ -160,10 +177,13 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     if let Some(directory) = &args.kernel_files {
         config.kernel_files.clone_from(directory);
     }
+    if let Some(seconds) = args.keeper_deadline {
+        config.deadlines = Deadlines::all(Duration::from_secs(seconds));
+    }
     if let Some(address) = args.stream_address {
         config.streams.address = address;
     }
-    let exit = tokio.block_on(serve(&args, config, listener, &endpoint));
+    let exit = tokio.block_on(serve(config, listener, &endpoint, shutdown));
     tokio.shutdown_background();
     // Others may have the path by now only if somebody removed ours by hand.
     let _ = std::fs::remove_file(endpoint.path());
@@ -210,19 +230,11 @@ fn group_here(group: Gid, isolation: Isolation) -> Result<Gid, String> {
 }
 
 async fn serve(
-    args: &RuntimeArgs,
     config: Config,
     listener: std::os::unix::net::UnixListener,
     endpoint: &UnixEndpoint,
+    shutdown: CancellationToken,
 ) -> Exit {
-    let shutdown = CancellationToken::new();
-    if let Err(error) = stop_on_signals(&shutdown) {
-        say(&format!("cannot listen for signals: {error}"));
-        return Exit::NoRuntime;
-    }
-    if args.until_stdin_closes {
-        stop_at_end_of_stdin(&shutdown);
-    }
     let listener = match tokio::net::UnixListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -264,32 +276,15 @@ async fn serve(
     }
 }
 
-/// The first signal asks for an orderly end, the second ends the process.
-fn stop_on_signals(shutdown: &CancellationToken) -> std::io::Result<()> {
-    let mut signals = Signals::listen()?;
-    let shutdown = shutdown.clone();
-    tokio::spawn(async move {
-        loop {
-            let cause = signals.next().await;
-            if shutdown.is_cancelled() {
-                tracing::warn!(cause, "ending at once");
-                std::process::exit(i32::from(Exit::Interrupted.code()));
-            }
-            tracing::info!(cause, "ending");
-            shutdown.cancel();
-        }
-    });
-    Ok(())
-}
-
 /// A thread of its own, because reading standard input cannot be given up; it ends with the process.
-fn stop_at_end_of_stdin(shutdown: &CancellationToken) {
-    let shutdown = shutdown.clone();
+fn stop_at_end_of_stdin(shutdown: &CancellationToken, bound: Duration) {
+    let token = shutdown.clone();
     std::thread::spawn(move || {
         let mut buffer = [0; 512];
         let mut stdin = std::io::stdin().lock();
         while stdin.read(&mut buffer).is_ok_and(|length| length > 0) {}
+        shutdown::within(bound);
+        token.cancel();
         tracing::info!(cause = "standard input was closed", "ending");
-        shutdown.cancel();
     });
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// A signal that comes again within this time counts once: `timeout` of GNU coreutils sends its signal to the command and
 /// then to the group of processes that the command is in.
-const ECHO: Duration = Duration::from_millis(250);
+pub(super) const ECHO: Duration = Duration::from_millis(250);
 
 /// Signals that are heard from the moment it is made.
 #[derive(Debug)]

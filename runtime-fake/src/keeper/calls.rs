@@ -78,7 +78,9 @@ impl Keeper {
                 self.containers.insert(container, created);
                 Ok(None)
             }
-            Call::Start { container } => self.container(&container)?.start(number).map(|()| None),
+            Call::Start { container, .. } => {
+                self.container(&container)?.start(number).map(|()| None)
+            }
             Call::Signal { container, signal } => {
                 let target = self.container(&container)?;
                 target.killed |= signal == libc::SIGKILL;

@@ -3,14 +3,11 @@
 use std::{
     collections::VecDeque,
     io,
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::{fd::OwnedFd, unix::net::UnixStream},
 };
 
 use super::{
-    frame::{Receiver, encode, send},
+    frame::{Outgoing, Receiver},
     protocol::{Message, Request},
 };
 
@@ -18,8 +15,10 @@ use super::{
 pub(super) struct Connection {
     pub(super) stream: UnixStream,
     receiver: Receiver,
-    /// Frames, the first of them perhaps sent in part, with the descriptors that ride on their first bytes.
-    outgoing: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    /// The first of them may have been sent in part.
+    outgoing: VecDeque<Outgoing<OwnedFd>>,
+    /// A message that cannot be sent: the daemon would wait for it, so the connection ends.
+    failed: Option<io::Error>,
 }
 
 impl Connection {
@@ -29,6 +28,7 @@ impl Connection {
             stream,
             receiver: Receiver::default(),
             outgoing: VecDeque::new(),
+            failed: None,
         })
     }
 
@@ -38,22 +38,24 @@ impl Connection {
 
     /// Queues `message` and the descriptors that it speaks of; [`Self::flush`] sends.
     pub(super) fn say(&mut self, message: &Message, descriptors: Vec<OwnedFd>) {
-        // All our messages are plain structures with string keys: they have a JSON form.
-        if let Ok(document) = serde_json::to_vec(message) {
-            self.outgoing.push_back((encode(&document), descriptors));
+        let frame = serde_json::to_vec(message)
+            .map_err(io::Error::from)
+            .and_then(|document| Outgoing::new(document, descriptors));
+        match frame {
+            Ok(frame) => self.outgoing.push_back(frame),
+            Err(error) => self.failed = Some(error),
         }
     }
 
     /// Sends what the socket takes now.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        while let Some((frame, descriptors)) = self.outgoing.front_mut() {
-            let riding: Vec<_> = descriptors.iter().map(|d| d.as_fd()).collect();
-            match send(&self.stream, frame, &riding) {
-                Ok(sent) if sent == frame.len() => drop(self.outgoing.pop_front()),
-                Ok(sent) => {
-                    descriptors.clear();
-                    frame.drain(..sent);
-                }
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        while let Some(frame) = self.outgoing.front_mut() {
+            match frame.send(&self.stream) {
+                Ok(true) => drop(self.outgoing.pop_front()),
+                Ok(false) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }

@@ -1,5 +1,6 @@
 //! Frames on a stream socket: a four-byte little-endian length, then that many bytes. File descriptors ride on a frame's
-//! first bytes; a receiver queues them in order, and each document says how many are its own.
+//! first bytes, as many on each as one message carries; a receiver queues them in order, and each document says how many
+//! are its own. Descriptors that get lost on the way are an error on both sides.
 
 use std::{
     collections::VecDeque,
@@ -8,46 +9,105 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+use rustix::{
+    io::retry_on_intr,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
 };
 
-/// No document is longer; a peer that says so is not a keeper.
+/// The longest document; a peer that sends a longer one is not a keeper.
 pub(super) const MAX_FRAME: usize = 32 << 20;
-/// The most descriptors that ride on one frame.
-const MAX_DESCRIPTORS: usize = 8;
+/// The most descriptors that one message carries (unix(7): SCM_MAX_FD). Both sides have room for as many.
+const PER_MESSAGE: usize = 253;
 
-/// `document` as a frame.
-#[must_use]
-pub(crate) fn encode(document: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(document.len()).unwrap_or(u32::MAX);
-    let mut frame = Vec::with_capacity(document.len() + 4);
-    frame.extend_from_slice(&length.to_le_bytes());
-    frame.extend_from_slice(document);
-    frame
+/// A frame with the descriptors that ride on it, sent as far as its socket takes it.
+#[derive(Debug)]
+pub(crate) struct Outgoing<F> {
+    bytes: Vec<u8>,
+    sent: usize,
+    descriptors: VecDeque<F>,
 }
 
-/// Sends what fits of `bytes`, and all of `descriptors` with it. Returns how many bytes went.
+impl<F: AsFd> Outgoing<F> {
+    /// `document`, a JSON text, as a frame.
+    pub(crate) fn new(mut document: Vec<u8>, descriptors: Vec<F>) -> io::Result<Self> {
+        // Each message needs a byte to carry its descriptors. JSON ends in any number of spaces (RFC 8259, section 2).
+        let messages = descriptors.len().div_ceil(PER_MESSAGE);
+        if document.len() < messages {
+            document.resize(messages, b' ');
+        }
+        let length = u32::try_from(document.len()).ok();
+        let Some(length) = length.filter(|length| *length as usize <= MAX_FRAME) else {
+            return Err(too_long(document.len()));
+        };
+        let mut bytes = Vec::with_capacity(document.len() + 4);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&document);
+        Ok(Self {
+            bytes,
+            sent: 0,
+            descriptors: descriptors.into(),
+        })
+    }
+
+    /// Sends one message. Returns whether the whole frame has gone.
+    pub(crate) fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
+        let riding = self.descriptors.len().min(PER_MESSAGE);
+        let rest = &self.bytes[self.sent..];
+        // A byte is enough to carry descriptors while more of them have to ride on the bytes behind.
+        let part = if riding < self.descriptors.len() {
+            &rest[..1]
+        } else {
+            rest
+        };
+        let descriptors: Vec<BorrowedFd<'_>> = self
+            .descriptors
+            .iter()
+            .take(riding)
+            .map(AsFd::as_fd)
+            .collect();
+        let sent = send(socket, part, &descriptors)?;
+        drop(descriptors);
+        self.descriptors.drain(..riding);
+        self.sent += sent;
+        Ok(self.sent == self.bytes.len())
+    }
+}
+
+/// Sends what fits of `bytes`, and all of `descriptors` with it. Returns how many bytes were sent.
 pub(crate) fn send(
     socket: impl AsFd,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_MESSAGE))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "too many descriptors for one frame",
+            format!(
+                "{} descriptors for one message, which carries {PER_MESSAGE}",
+                descriptors.len()
+            ),
         ));
     }
-    Ok(sendmsg(
-        socket,
-        &[IoSlice::new(bytes)],
-        &mut ancillary,
-        SendFlags::NOSIGNAL,
-    )?)
+    Ok(retry_on_intr(|| {
+        sendmsg(
+            &socket,
+            &[IoSlice::new(bytes)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )
+    })?)
+}
+
+fn too_long(length: usize) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("a frame of {length} bytes, more than {MAX_FRAME}"),
+    )
 }
 
 /// Collects bytes and descriptors until frames are whole.
@@ -60,15 +120,28 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// Reads once. `Ok(0)` is the end of the stream.
     pub(crate) fn fill(&mut self, socket: impl AsFd) -> io::Result<usize> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_MESSAGE))];
+        self.fill_with(socket, &mut room)
+    }
+
+    /// [`Self::fill`] with `room` for descriptors.
+    fn fill_with(&mut self, socket: impl AsFd, room: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
         let mut chunk = [0u8; 16 << 10];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let got = recvmsg(
-            socket,
-            &mut [IoSliceMut::new(&mut chunk)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )?;
+        let mut ancillary = RecvAncillaryBuffer::new(room);
+        let got = retry_on_intr(|| {
+            recvmsg(
+                &socket,
+                &mut [IoSliceMut::new(&mut chunk)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            )
+        })?;
+        // The kernel leaves out what it has no room for in this process, and says only this (recvmsg(2)).
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::Error::other(
+                "descriptors were lost on their way: this process may open no more files (RLIMIT_NOFILE)",
+            ));
+        }
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 self.descriptors.extend(descriptors);
@@ -85,10 +158,7 @@ impl Receiver {
         };
         let length = u32::from_le_bytes(*header) as usize;
         if length > MAX_FRAME {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("a frame of {length} bytes, more than {MAX_FRAME}"),
-            ));
+            return Err(too_long(length));
         }
         if self.bytes.len() < 4 + length {
             return Ok(None);
@@ -117,8 +187,15 @@ mod tests {
     use std::{fs::File, io::Read as _, os::unix::net::UnixStream};
 
     use proptest::prelude::*;
+    use rstest::rstest;
 
     use super::*;
+
+    fn encode(document: &[u8]) -> Vec<u8> {
+        Outgoing::<OwnedFd>::new(document.to_vec(), Vec::new())
+            .unwrap()
+            .bytes
+    }
 
     proptest! {
         #[test]
@@ -153,6 +230,50 @@ mod tests {
         let mut text = String::new();
         { reader }.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hi");
+    }
+
+    #[rstest]
+    #[case::none(0)]
+    #[case::one_message(PER_MESSAGE)]
+    #[case::two_messages(PER_MESSAGE + 1)]
+    #[case::more_messages_than_the_document_has_bytes(3 * PER_MESSAGE + 1)]
+    fn frame_carries_any_number_of_descriptors_in_order(#[case] count: usize) {
+        use std::os::{fd::AsRawFd as _, unix::fs::MetadataExt as _};
+
+        let (a, b) = UnixStream::pair().unwrap();
+        // Each a file of its own, so that the order can be seen.
+        let files: Vec<File> = (0..count).map(|_| tempfile::tempfile().unwrap()).collect();
+        let inode = |file: &File| file.metadata().unwrap().ino();
+        let expected: Vec<u64> = files.iter().map(inode).collect();
+        let mut frame = Outgoing::new(b"1".to_vec(), files).unwrap();
+        let mut receiver = Receiver::default();
+        while !frame.send(&a).unwrap() {
+            receiver.fill(&b).unwrap();
+        }
+        let document = loop {
+            receiver.fill(&b).unwrap();
+            if let Some(document) = receiver.next().unwrap() {
+                break document;
+            }
+        };
+        assert_eq!(serde_json::from_slice::<u8>(&document).unwrap(), 1);
+        let came = receiver.take_descriptors(count).unwrap();
+        assert!(came.iter().all(|fd| fd.as_raw_fd() > 2));
+        let came: Vec<u64> = came.into_iter().map(|fd| inode(&fd.into())).collect();
+        assert_eq!(came, expected);
+    }
+
+    #[test]
+    fn lost_descriptors_are_an_error() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        send(&a, b"x", &[file.as_fd(); 3]).unwrap();
+        // A reader without room gets what one gets that may open no more files.
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut receiver = Receiver::default();
+        assert!(receiver.fill_with(&b, &mut room).is_err());
+        let too_many = vec![file.as_fd(); PER_MESSAGE + 1];
+        assert!(send(&a, b"x", &too_many).is_err());
     }
 
     #[test]

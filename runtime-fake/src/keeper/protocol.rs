@@ -46,6 +46,9 @@ pub(crate) enum Call {
     Start {
         /// The container's id.
         container: String,
+        /// criu makes its processes, which takes longer.
+        #[serde(default)]
+        restored: bool,
     },
     /// Send a signal to a container's first process, if it still runs.
     Signal {
@@ -261,6 +264,8 @@ pub(crate) enum FailureKind {
     NotRestored,
     /// There was no answer in time.
     Silent,
+    /// The connection failed. The keeper may live.
+    Disconnected,
     /// The box refused.
     System,
 }
@@ -273,9 +278,15 @@ impl Failure {
         }
     }
 
-    /// Whether nothing was tried, because of the state that things are in.
-    pub(crate) fn is_wrong_state(&self) -> bool {
-        matches!(self.kind, FailureKind::WrongState | FailureKind::NotFound)
+    /// Whether the keeper has tried, and will not any more. Otherwise nothing was tried, or what comes of it is unknown.
+    pub(crate) fn is_final(&self) -> bool {
+        !matches!(
+            self.kind,
+            FailureKind::WrongState
+                | FailureKind::NotFound
+                | FailureKind::Silent
+                | FailureKind::Disconnected
+        )
     }
 }
 

@@ -26,13 +26,11 @@ impl Runtime {
                 "only a created container can be started",
             ));
         }
-        match pod
-            .keeper
-            .call(Call::Start {
-                container: container.id.to_string(),
-            })
-            .await
-        {
+        let call = Call::Start {
+            container: container.id.to_string(),
+            restored: self.is_restored(&container),
+        };
+        match pod.keeper.call(call).await {
             Ok(Outcome::Started { at, pid }) => {
                 self.came_back(&container, pid);
                 self.store
@@ -46,7 +44,7 @@ impl Runtime {
             Ok(outcome) => Err(unexpected(&outcome).into()),
             Err(failure) => {
                 // Whoever reads the error finds the container ended, with the reason.
-                if !failure.is_wrong_state() {
+                if failure.is_final() {
                     self.store
                         .wait(|state| {
                             state
@@ -106,15 +104,18 @@ impl Runtime {
         };
         self.stop_container(container.id.as_str(), Duration::ZERO)
             .await?;
-        if let Some(pod) = self.pods.get(&container.sandbox)
-            && let Err(failure) = pod
-                .keeper
-                .call(Call::Forget {
-                    container: container.id.to_string(),
-                })
-                .await
-        {
-            tracing::debug!(%failure, "a keeper had ended before it could forget a container");
+        if let Some(pod) = self.pods.get(&container.sandbox) {
+            let call = Call::Forget {
+                container: container.id.to_string(),
+            };
+            match pod.keeper.call(call).await {
+                Ok(_) => {}
+                // It may have processes yet.
+                Err(failure) if failure.kind == FailureKind::Silent => return Err(failure.into()),
+                Err(failure) => {
+                    tracing::debug!(%failure, "a keeper had ended before it could forget a container");
+                }
+            }
         }
         self.store
             .apply(Change::RemoveContainer(container.id.clone()))
@@ -133,7 +134,7 @@ impl Runtime {
             ));
         }
         pod.keeper
-            .call_soon(Call::ReopenLog {
+            .call(Call::ReopenLog {
                 container: container.id.to_string(),
             })
             .await?;
@@ -169,7 +170,7 @@ async fn signal(pod: &Pod, container: &Container, signal: i32) -> Result<(), Err
         container: container.id.to_string(),
         signal,
     };
-    match pod.keeper.call_soon(call).await {
+    match pod.keeper.call(call).await {
         Ok(_) => Ok(()),
         Err(failure) if failure.kind == FailureKind::Silent => Err(failure.into()),
         Err(failure) => {

@@ -85,9 +85,7 @@ impl Runtime {
             },
             () = self.stopping.cancelled() => Refused::ShuttingDown.into(),
         };
-        pod.keeper
-            .call_soon(Call::KillExec { pid: exec.pid })
-            .await?;
+        pod.keeper.call(Call::KillExec { pid: exec.pid }).await?;
         Err(given_up)
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     container::ContainerEvent,
     id::{ContainerId, SandboxId},
     keeper::{
+        Deadlines,
         client::{KeeperClient, Told, connect, listen},
         protocol::{Event, Exit, exit_record},
     },
@@ -33,6 +34,7 @@ const LAST: Duration = Duration::from_secs(5);
 pub(crate) struct Pods {
     handles: Mutex<HashMap<SandboxId, Arc<Pod>>>,
     program: Program,
+    deadlines: Deadlines,
 }
 
 /// A sandbox's keeper, and the turn to stop or remove it.
@@ -46,10 +48,11 @@ pub(crate) struct Pod {
 
 impl Pods {
     /// None yet; their keepers run `program`.
-    pub(crate) fn new(program: Program) -> Self {
+    pub(crate) fn new(program: Program, deadlines: Deadlines) -> Self {
         Self {
             handles: Mutex::default(),
             program,
+            deadlines,
         }
     }
 
@@ -110,7 +113,7 @@ impl Pods {
     ) -> io::Result<Arc<Pod>> {
         let (told, news) = mpsc::unbounded_channel();
         let pod = Arc::new(Pod {
-            keeper: KeeperClient::start(stream, told)?,
+            keeper: KeeperClient::start(stream, told, self.deadlines)?,
             turn: tokio::sync::Mutex::default(),
             limits: tokio::sync::Mutex::default(),
         });
@@ -145,7 +148,18 @@ async fn follow(
                 let _ = store.apply(change).await;
             }
             Told::Event(Event::ExecExited { .. }) => {}
-            Told::Gone => break,
+            Told::Started { container, at, pid } => {
+                if let Some(pid) = pid {
+                    let of_container = directory.join("containers").join(container.as_str());
+                    let _ = survivor::note(&of_container, pid);
+                }
+                let change = Change::Container(container, ContainerEvent::Started(at));
+                let _ = store.apply(change).await;
+            }
+            Told::Disconnected(why) => {
+                tracing::debug!(sandbox = id.short(), why, "a keeper's connection has ended");
+                break;
+            }
         }
     }
     pods.forget(&id);

@@ -247,6 +247,12 @@ impl Runtime {
         .await
     }
 
+    /// Whether criu is to make a container's processes.
+    pub(super) fn is_restored(&self, container: &Container) -> bool {
+        let directory = self.container_dir(&container.sandbox, &container.id);
+        directory.join(DIRECTORY).exists()
+    }
+
     /// Takes note that a container's processes came back, of which `pid` is the first.
     pub(super) fn came_back(&self, container: &Container, pid: Option<i32>) {
         let Some(pid) = pid else { return };

@@ -15,7 +15,7 @@ use crate::{
     keeper::{
         client::unexpected,
         forward::ForwardPlan,
-        protocol::{Call, Outcome},
+        protocol::{Call, FailureKind, Outcome},
     },
     launch::{self, IdMaps, PodPlan, Rung, of_network},
     recovery, resolv,
@@ -23,8 +23,10 @@ use crate::{
     store::{Change, Refused, State},
 };
 
-/// How long a keeper may take to kill what it keeps.
-const ENDING: Duration = Duration::from_secs(10);
+/// How long a keeper may take to end when the daemon ends too: then it is killed rather than left.
+const HASTE: Duration = Duration::from_secs(2);
+/// How long the last news of a keeper that has ended may take to be in the store.
+const NEWS: Duration = Duration::from_secs(10);
 
 impl Runtime {
     /// Makes a sandbox and everything it needs; on failure nothing of it is left.
@@ -200,18 +202,27 @@ impl Runtime {
             None
         };
         let ended = match &pod {
-            Some(pod) => end_keeper(pod).await,
+            Some(pod) => self.end_keeper(pod).await,
             None => false,
         };
         if !ended {
             // One that hangs, or that this daemon has lost sight of.
-            recovery::kill_keeper(&self.sandbox_dir(id)).await;
+            recovery::kill_keeper(&self.sandbox_dir(id))
+                .await
+                .map_err(io("kill the pod's keeper"))?;
         }
         pods::destroy_cgroups(id, &self.store).await;
         // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
-        self.store
-            .wait(|state| state.containers_of(id).all(|c| c.ended() || !c.visible()))
-            .await?;
+        let ended = |state: &State| state.containers_of(id).all(|c| c.ended() || !c.visible());
+        match tokio::time::timeout(NEWS, self.store.wait(ended)).await {
+            Ok(waited) => waited?,
+            Err(_) => {
+                return Err(Error::Timeout {
+                    what: format!("the containers of pod sandbox {}", id.short()),
+                    seconds: NEWS.as_secs(),
+                });
+            }
+        }
         let (network, target) = (self.network.clone(), self.for_network(&sandbox));
         blocking(move || network.detach(&target, namespace.as_ref())).await?;
         let stopped = Change::Sandbox(id.clone(), SandboxEvent::Stopped);
@@ -241,19 +252,31 @@ impl Runtime {
         }
         Ok(())
     }
-}
 
-/// Asks the keeper to end, and says whether it answered that it does.
-async fn end_keeper(pod: &Arc<Pod>) -> bool {
-    match tokio::time::timeout(ENDING, pod.keeper.call(Call::Shutdown)).await {
-        Ok(Ok(_)) => true,
-        Ok(Err(failure)) => {
-            tracing::debug!(%failure, "a keeper had ended before it was asked to");
-            false
-        }
-        Err(_) => {
-            tracing::warn!("a keeper does not answer: it is killed, and the pod with it");
-            false
+    /// Asks the keeper to end, and says whether it answered that it does.
+    async fn end_keeper(&self, pod: &Arc<Pod>) -> bool {
+        let haste = async {
+            self.stopping.cancelled().await;
+            tokio::time::sleep(HASTE).await;
+        };
+        // Cancel-safe: what was asked needs no answer.
+        let answer = tokio::select! {
+            answer = pod.keeper.call(Call::Shutdown) => answer,
+            () = haste => {
+                tracing::warn!("a keeper does not answer: it is killed, and the pod with it");
+                return false;
+            }
+        };
+        match answer {
+            Ok(_) => true,
+            Err(failure) if failure.kind == FailureKind::Silent => {
+                tracing::warn!("a keeper does not answer: it is killed, and the pod with it");
+                false
+            }
+            Err(failure) => {
+                tracing::debug!(%failure, "a keeper had ended before it was asked to");
+                false
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ impl From<Error> for Status {
                 FailureKind::NotFound => Code::NotFound,
                 FailureKind::WrongState | FailureKind::NotRestored => Code::FailedPrecondition,
                 FailureKind::Silent => Code::DeadlineExceeded,
+                FailureKind::Disconnected => Code::Unavailable,
                 FailureKind::NoOverlay | FailureKind::NoIdMap | FailureKind::System => {
                     Code::Internal
                 }

@@ -16,8 +16,8 @@ use super::root::{Root, last_lines};
 
 /// How long a runtime may take until it serves.
 const START: Duration = Duration::from_secs(30);
-/// How long a runtime may take to end every pod and itself.
-const STOP: Duration = Duration::from_secs(20);
+/// How long a runtime may take to end every pod and itself: a little more than it takes at most.
+const STOP: Duration = Duration::from_secs(35);
 /// What a runtime prints once it serves.
 const READY: &str = "listening on ";
 

@@ -160,13 +160,8 @@ fn send(to: &OwnedFd, parcel: &Parcel, descriptor: Option<&OwnedFd>) -> Step {
     let document = serde_json::to_vec(parcel)
         .map_err(io::Error::from)
         .doing(what)?;
-    let mut bytes = frame::encode(&document);
-    let mut descriptors: Vec<BorrowedFd<'_>> = descriptor.iter().map(|fd| fd.as_fd()).collect();
-    while !bytes.is_empty() {
-        let sent = frame::send(to, &bytes, &descriptors).doing(what)?;
-        descriptors.clear();
-        bytes.drain(..sent);
-    }
+    let mut frame = frame::Outgoing::new(document, descriptor.into_iter().collect()).doing(what)?;
+    while !frame.send(to).doing(what)? {}
     Ok(())
 }
 

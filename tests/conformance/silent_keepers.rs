@@ -1,0 +1,181 @@
+//! A keeper that does not answer: its pod's calls end at their deadline, other pods do not notice, and the daemon ends.
+
+use std::time::{Duration, Instant};
+
+use cri::v1::{ExecSyncRequest, StopContainerRequest};
+use harness::{PATIENCE, Pod, Runtime, fixture};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonic::{Code, Request};
+
+use crate::recovery::{again, keepers};
+
+/// What a daemon that keeps its pods takes at most to end, with some room for a busy box.
+const LONGEST_END: Duration = Duration::from_secs(10 + 5);
+
+/// A stopped process, which goes on when this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn keeper_of(runtime: &Runtime, pod: &Pod) -> Self {
+        let keeper = keepers(runtime)
+            .into_iter()
+            .find(|(log, _)| log.components().any(|part| part.as_os_str() == &*pod.id));
+        Self::process(keeper.unwrap().1.pid)
+    }
+
+    fn process(pid: i32) -> Self {
+        let pid = Pid::from_raw(pid);
+        kill(pid, Signal::SIGSTOP).unwrap();
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may have been killed.
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
+}
+
+fn exec(container: &str) -> ExecSyncRequest {
+    ExecSyncRequest {
+        container_id: container.to_owned(),
+        cmd: vec!["true".to_owned()],
+        timeout: 0,
+    }
+}
+
+#[tokio::test]
+async fn calls_to_stopped_keeper_end_at_their_deadline_and_others_go_on() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let pod = runtime.pod("silent").await.unwrap();
+    let container = pod.start(fixture::forever("c")).await.unwrap();
+    let created = pod.create(fixture::forever("created")).await.unwrap();
+    let other = runtime.pod("other").await.unwrap();
+    let neighbour = other.start(fixture::forever("c")).await.unwrap();
+
+    let stopped = Stopped::keeper_of(&runtime, &pod);
+    let client = runtime.client.clone();
+    let calls = async {
+        let stop = StopContainerRequest {
+            container_id: container.clone(),
+            timeout: 3600,
+        };
+        let mut hasty = Request::new(exec(&container));
+        hasty.set_timeout(Duration::from_millis(100));
+        let (mut one, mut two, mut three) = (
+            client.runtime.clone(),
+            client.runtime.clone(),
+            client.runtime.clone(),
+        );
+        tokio::join!(
+            one.exec_sync(exec(&container)),
+            two.stop_container(stop),
+            three.exec_sync(hasty),
+            client.reopen_log(&container),
+        )
+    };
+    let others = async {
+        for _ in 0..10 {
+            assert_eq!(client.sh(&neighbour, "echo fine").await.unwrap(), "fine\n");
+            let late = other.start(other.script("late", "exit 3")).await.unwrap();
+            assert_eq!(other.ended(&late).await.unwrap().exit_code, 3);
+            client.remove(&late).await.unwrap();
+        }
+    };
+    let (answers, ()) = tokio::join!(tokio::time::timeout(PATIENCE * 2, calls), others);
+    let (exec_answer, stop, hasty, log) = answers.unwrap();
+    for answer in [exec_answer.map(drop), stop.map(drop), log] {
+        let refused = answer.unwrap_err();
+        assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
+        assert!(refused.message().contains("did not answer"), "{refused}");
+    }
+    // The client's own deadline, which was shorter, kept by the client too.
+    let late = hasty.unwrap_err();
+    assert!(!late.message().contains("did not answer"), "{late}");
+
+    // A call without an answer does not keep the daemon either.
+    let start = tokio::spawn({
+        let (client, created) = (client.clone(), created.clone());
+        async move { client.start(&created).await }
+    });
+    let _events = client.events().await.unwrap();
+    let began = Instant::now();
+    assert!(runtime.stop().await.unwrap().success());
+    assert!(began.elapsed() < LONGEST_END, "{:?}", began.elapsed());
+    start.await.unwrap().unwrap_err();
+
+    // It goes on, and with it everything.
+    drop(stopped);
+    runtime.restart().await.unwrap();
+    let pod = again(&pod, &runtime);
+    assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
+    let late = pod.output(pod.script("late", "echo late")).await.unwrap();
+    assert_eq!(late, "late\n");
+    // What the stopped keeper was asked for it did when it went on: the program was asked to end.
+    assert_eq!(pod.ended(&container).await.unwrap().exit_code, 143);
+}
+
+#[tokio::test]
+async fn stop_pod_sandbox_ends_a_stopped_keeper() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("silent").await.unwrap();
+    pod.start(fixture::forever("c")).await.unwrap();
+    let _stopped = Stopped::keeper_of(&runtime, &pod);
+    let removal = runtime.client.remove_pod(&pod.id);
+    tokio::time::timeout(PATIENCE * 2, removal)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(keepers(&runtime).is_empty());
+}
+
+/// Its pods end with it, those of stopped keepers too, within its bound.
+#[tokio::test]
+async fn sigterm_ends_an_ephemeral_daemon_with_a_stopped_keeper() {
+    let mut runtime = Runtime::start().await.unwrap();
+    if !runtime.is_ours() {
+        harness::skip!(
+            "sigterm_ends_an_ephemeral_daemon",
+            "the runtime is not ours"
+        );
+    }
+    let pod = runtime.pod("silent").await.unwrap();
+    pod.start(fixture::forever("c")).await.unwrap();
+    let _stopped = Stopped::keeper_of(&runtime, &pod);
+    assert!(runtime.stop().await.unwrap().success());
+    assert!(keepers(&runtime).is_empty());
+}
+
+/// A file that never ends being read holds a thread of the daemon.
+#[tokio::test]
+async fn sigterm_ends_daemon_while_a_fifo_is_read() {
+    let place = tempfile::tempdir().unwrap();
+    let fifo = place.path().join("vendor.json");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    let config = format!("cdi:\n  spec_dirs: [{}]\n", place.path().display());
+    let mut runtime = Runtime::with()
+        .durable()
+        .config(&config)
+        .start()
+        .await
+        .unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut device = fixture::forever("c");
+    device.cdi_devices = vec![cri::v1::CdiDevice {
+        name: "vendor.com/device=one".to_owned(),
+    }];
+    let create = tokio::spawn({
+        let pod = pod.clone();
+        async move { pod.create(device).await }
+    });
+    // The call is under way when another one that came later is answered.
+    runtime.client.version().await.unwrap();
+    let began = Instant::now();
+    runtime.stop().await.unwrap();
+    assert!(began.elapsed() < LONGEST_END, "{:?}", began.elapsed());
+    create.await.unwrap().unwrap_err();
+    // For the daemon that takes everything away.
+    std::fs::remove_file(&fifo).unwrap();
+}
