@@ -3,9 +3,11 @@
 # pulls from it; all of it is taken away at the end. CRIB may name a ready-made crib,
 # BUSYBOX another busybox than the one on the PATH.
 
-readonly hosts=(registry.k8s.io k8s.gcr.io gcr.io)
+readonly hosts=(registry.k8s.io k8s.gcr.io gcr.io ghcr.io quay.io)
 work=
 started=()
+# What goes before each command that the suite runs: nothing, or the way into namespaces of its own.
+inside=()
 
 say() { printf -- '-- %s\n' "$*"; }
 die() {
@@ -45,6 +47,15 @@ open_box() {
   mkdir "$work/logs" "$work/tmp"
 }
 
+# Gives what follows a network and mounts of its own: a suite that makes bridges or mounts does not touch the host's.
+enter_namespaces() {
+  unshare --net --mount --propagation slave sh -c \
+    "mount --make-rshared / && ip link set lo up && echo >'$work/namespaces' made && exec sleep infinity" &
+  started+=($!)
+  until_there "$work/namespaces" $! /dev/null
+  inside=(nsenter --target "$!" --net --mount)
+}
+
 build_crib() {
   if [[ -n ${CRIB:-} ]]; then
     crib=$CRIB
@@ -69,7 +80,7 @@ build_images() {
 # start_registry ADDRESS: leaves the address in $registry.
 start_registry() {
   local log=$work/logs/registry.log
-  "$crib" registry --listen "$1" --load "$work/layout" --ready-file "$work/registry.address" \
+  "${inside[@]}" "$crib" registry --listen "$1" --load "$work/layout" --ready-file "$work/registry.address" \
     >"$log" 2>&1 &
   started+=($!)
   until_there "$work/registry.address" $! "$log"
@@ -83,7 +94,7 @@ start_runtime() {
   for host in "${hosts[@]}"; do
     mirrors+=(--registry-mirror "$host=http://$registry")
   done
-  "$crib" runtime --listen "unix://$work/crib.sock" --state-dir "$work/state" --ephemeral "${mirrors[@]}" \
+  "${inside[@]}" "$crib" runtime --listen "unix://$work/crib.sock" --state-dir "$work/state" --ephemeral "${mirrors[@]}" \
     >"$log" 2>&1 &
   started+=($!)
   until_there "$work/crib.sock" $! "$log"

@@ -1,4 +1,5 @@
-// Builds the images that critest names, as one OCI layout: `images DIRECTORY BUSYBOX PROGRAM`.
+// Builds the images that the suites name (critest here, the others in their own files), as one OCI layout:
+// `images DIRECTORY BUSYBOX PROGRAM`.
 //
 // BUSYBOX is Debian's busybox, with the libraries that it needs: the shell of busybox-static runs `ls` without looking at
 // /bin/ls, which a spec masks. PROGRAM is what ../program builds to. The last line is `digest NAME sha256:…`: the image that
@@ -37,6 +38,7 @@ nobody:x:65534:65534:nobody:/home:/bin/false
 type file struct {
 	name string
 	mode int64
+	uid  int
 	body []byte
 	link string
 	// Another name of this file.
@@ -45,11 +47,20 @@ type file struct {
 
 // What an image runs, and as whom.
 type config struct {
-	User       string   `json:"User,omitempty"`
-	Env        []string `json:"Env,omitempty"`
-	Entrypoint []string `json:"Entrypoint,omitempty"`
-	Cmd        []string `json:"Cmd,omitempty"`
-	StopSignal string   `json:"StopSignal,omitempty"`
+	User       string              `json:"User,omitempty"`
+	Env        []string            `json:"Env,omitempty"`
+	Entrypoint []string            `json:"Entrypoint,omitempty"`
+	Cmd        []string            `json:"Cmd,omitempty"`
+	WorkingDir string              `json:"WorkingDir,omitempty"`
+	StopSignal string              `json:"StopSignal,omitempty"`
+	Volumes    map[string]struct{} `json:"Volumes,omitempty"`
+}
+
+// An image: the names it is served under, its configuration, and its layers from the lowest up.
+type image struct {
+	names  []string
+	config config
+	layers []layer
 }
 
 type descriptor struct {
@@ -146,11 +157,7 @@ func build(directory, busybox, program string) error {
 
 	idle := config{Cmd: []string{"sh"}}
 	web := config{Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGTERM"}
-	images := []struct {
-		names  []string
-		config config
-		layers []layer
-	}{
+	images := []image{
 		{[]string{e2e + "busybox:1.29-2"}, idle, []layer{base, extras}},
 		{[]string{e2e + "nginx:1.14-2"}, web, []layer{base, extras, nginx}},
 		{[]string{e2e + "httpd:2.4.39-4"}, config{Cmd: []string{"httpd"}}, []layer{base, httpd}},
@@ -163,11 +170,7 @@ func build(directory, busybox, program string) error {
 		"uid": "1002", "username": "www-data", "uid-group": "1003:users", "username-group": "www-data:www-data",
 	}
 	for name, user := range users {
-		images = append(images, struct {
-			names  []string
-			config config
-			layers []layer
-		}{[]string{staging + "test-image-user-" + name + ":latest"}, config{User: user, Cmd: []string{"sh"}}, []layer{base}})
+		images = append(images, image{[]string{staging + "test-image-user-" + name + ":latest"}, config{User: user, Cmd: []string{"sh"}}, []layer{base}})
 	}
 	// Each of these has a file of its own, so that they are different images.
 	marked := [][]string{
@@ -184,15 +187,18 @@ func build(directory, busybox, program string) error {
 		for i, name := range names {
 			full[i] = staging + name
 		}
-		images = append(images, struct {
-			names  []string
-			config config
-			layers []layer
-		}{full, idle, []layer{base, mark}})
+		images = append(images, image{full, idle, []layer{base, mark}})
 	}
 
-	for _, image := range images {
-		if err := out.image(image.names, image.config, image.layers); err != nil {
+	for _, suite := range []func(*layout, layer, []byte) ([]image, error){containerdImages, crioImages} {
+		more, err := suite(out, base, own)
+		if err != nil {
+			return err
+		}
+		images = append(images, more...)
+	}
+	for _, each := range images {
+		if err := out.image(each.names, each.config, each.layers); err != nil {
 			return err
 		}
 	}
@@ -236,7 +242,7 @@ func (l *layout) layer(files []file) (layer, error) {
 	var plain bytes.Buffer
 	archive := tar.NewWriter(&plain)
 	for _, f := range files {
-		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.body)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		header := &tar.Header{Name: f.name, Mode: f.mode, Uid: f.uid, Gid: f.uid, Size: int64(len(f.body)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
 		switch {
 		case f.hard != "":
 			header.Typeflag, header.Linkname = tar.TypeLink, f.hard
@@ -272,7 +278,7 @@ func (l *layout) layer(files []file) (layer, error) {
 
 // image writes configuration and manifest, and lists the manifest under each name.
 func (l *layout) image(names []string, run config, layers []layer) error {
-	run.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	run.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, run.Env...)
 	diffIDs, descriptors := []string{}, []descriptor{}
 	for _, each := range layers {
 		diffIDs = append(diffIDs, each.diffID)

@@ -1,4 +1,4 @@
-// The programs that critest expects in its images and that Debian's busybox does not have: one file, many names.
+// The programs that the suites expect in their images and that Debian's busybox does not have: one file, many names.
 package main
 
 import (
@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -26,8 +28,12 @@ func main() {
 		err = pgrep(os.Args[1:])
 	case "ipcs":
 		err = sharedMemory(os.Args[1:])
-	case "pause":
+	case "pause", "consumer":
 		wait()
+	case "findmnt":
+		err = findmnt(os.Args[1:])
+	case "stress":
+		err = stress(os.Args[1:])
 	default:
 		err = fmt.Errorf("no program of the name %q", name)
 	}
@@ -110,6 +116,62 @@ func sharedMemory(args []string) error {
 			fmt.Printf("%-10s %-10s %-10s %-10s %-10s\n", f[0], f[1], f[7], f[2], f[3])
 		}
 	}
+	return nil
+}
+
+// findmnt is `findmnt -no TARGET,PROPAGATION DIRECTORY`.
+func findmnt(args []string) error {
+	if len(args) != 3 || args[0] != "-no" || args[1] != "TARGET,PROPAGATION" {
+		return fmt.Errorf("usage: findmnt -no TARGET,PROPAGATION DIRECTORY")
+	}
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, line := range strings.Split(string(text), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 7 || f[4] != args[2] {
+			continue
+		}
+		// The optional fields, up to a dash: proc_pid_mountinfo(5).
+		propagation := []string{}
+		for _, field := range f[6:] {
+			if strings.HasPrefix(field, "shared:") {
+				propagation = append(propagation, "shared")
+			} else if strings.HasPrefix(field, "master:") {
+				propagation = append(propagation, "slave")
+			} else if field == "-" {
+				break
+			}
+		}
+		if len(propagation) == 0 {
+			propagation = []string{"private"}
+		}
+		fmt.Println(f[4], strings.Join(propagation, ","))
+		found = true
+	}
+	if !found {
+		os.Exit(1)
+	}
+	return nil
+}
+
+// stress is `stress -m 1 --vm-bytes 100M --vm-hang 0 -t SECONDS`: it fills that memory, and holds it for that long.
+func stress(args []string) error {
+	if len(args) != 8 || args[3] != "100M" || args[6] != "-t" {
+		return fmt.Errorf("usage: stress -m 1 --vm-bytes 100M --vm-hang 0 -t SECONDS")
+	}
+	seconds, err := strconv.Atoi(args[7])
+	if err != nil {
+		return err
+	}
+	held := make([]byte, 101<<20)
+	for i := range held {
+		held[i] = byte(i)
+	}
+	time.Sleep(time.Duration(seconds) * time.Second)
+	runtime.KeepAlive(held)
 	return nil
 }
 
