@@ -140,6 +140,8 @@ impl<R: Skip> TarReader<R> {
         }
         (self.body, self.padding) = (0, 0);
         let mut extensions = Extensions::default();
+        // All that is said about one member is held until it comes.
+        let mut room = self.extension_limit;
         loop {
             let at = self.at;
             let broken = |why| Problem::Header { at, why };
@@ -161,23 +163,24 @@ impl<R: Skip> TarReader<R> {
             let kind = match header.entry_type() {
                 EntryType::GNULongName => {
                     extensions.any = true;
-                    extensions.path = Some(strip_nul(self.extension(size)?));
+                    extensions.path = Some(strip_nul(self.extension(size, &mut room)?));
                     continue;
                 }
                 EntryType::GNULongLink => {
                     extensions.any = true;
-                    extensions.link = Some(strip_nul(self.extension(size)?));
+                    extensions.link = Some(strip_nul(self.extension(size, &mut room)?));
                     continue;
                 }
                 EntryType::XHeader => {
                     extensions.any = true;
-                    let records = self.extension(size)?;
+                    let records = self.extension(size, &mut room)?;
                     extensions.read(&records, at)?;
                     continue;
                 }
                 EntryType::XGlobalHeader => {
                     // Comments of whoever made the archive: nothing in it is for one file.
-                    self.extension(size)?;
+                    let mut own = self.extension_limit;
+                    self.extension(size, &mut own)?;
                     continue;
                 }
                 // Before ustar a directory was a file whose name ends with a slash.
@@ -265,15 +268,16 @@ impl<R: Skip> TarReader<R> {
         Ok((block != [0; BLOCK]).then_some(block))
     }
 
-    /// The whole body of an extension header.
-    fn extension(&mut self, size: u64) -> Result<Vec<u8>, Problem> {
-        if size > self.extension_limit {
+    /// The whole body of an extension header, which has to fit into what is left of `room`.
+    fn extension(&mut self, size: u64, room: &mut u64) -> Result<Vec<u8>, Problem> {
+        let Some(left) = room.checked_sub(size) else {
             return Err(Problem::TooMuch {
                 what: format!("an extension header of {}", self.what),
                 limit: self.extension_limit,
                 unit: "bytes",
             });
-        }
+        };
+        *room = left;
         let padded = size + padding(size);
         let mut body = Vec::new();
         (&mut self.inner)
@@ -395,6 +399,28 @@ mod tests {
                 other => panic!("cut at {cut}: {other:?}"),
             }
         }
+    }
+
+    /// Without that, a few compressed kilobytes of headers would make a gigabyte of attributes of one file.
+    #[test]
+    fn extension_headers_of_one_member_share_their_limit() {
+        let attributes = [7; 1000];
+        let members = |headers: usize| {
+            let mut builder = tar::Builder::new(Vec::new());
+            for _ in 0..headers {
+                let record = ("SCHILY.xattr.user.a", attributes.as_slice());
+                builder.append_pax_extensions([record]).unwrap();
+            }
+            let mut header = tar::Header::new_gnu();
+            header.set_size(0);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, "a", &b""[..]).unwrap();
+            let bytes = builder.into_inner().unwrap();
+            // Each member has room of its own.
+            read_all(&[&bytes[..bytes.len() - 1024], &bytes[..]].concat())
+        };
+        assert_eq!(members(60).unwrap().len(), 2);
+        assert!(matches!(members(70), Err(Problem::TooMuch { .. })));
     }
 
     proptest! {
