@@ -169,11 +169,13 @@ pub(super) fn process_stat(text: &str) -> Option<ProcessTimes> {
     let fields: Vec<&str> = rest.split_whitespace().collect();
     // The first after the name is field 3 of the manual page.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    // Sums that a kernel's counters would take centuries to overflow: the largest number, rather than a wrong one.
+    let sum = |one, other| Some(field(one)?.saturating_add(field(other)?));
     Some(ProcessTimes {
-        minor_faults: field(10)? + field(11)?,
-        major_faults: field(12)? + field(13)?,
-        user: field(14)? + field(16)?,
-        system: field(15)? + field(17)?,
+        minor_faults: sum(10, 11)?,
+        major_faults: sum(12, 13)?,
+        user: sum(14, 16)?,
+        system: sum(15, 17)?,
     })
 }
 
