@@ -3,6 +3,8 @@
 //! A file says what a container needs for a device: nodes, mounts, variables, groups. The files are read anew for each
 //! container that asks for a device, so that what was installed a moment ago is known.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod resolve;
 mod spec;
 

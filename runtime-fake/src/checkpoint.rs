@@ -14,6 +14,8 @@
 
 mod archive;
 mod diff;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 
 use std::{collections::BTreeMap, io, path::Path};
 

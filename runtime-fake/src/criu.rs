@@ -1,6 +1,8 @@
 //! criu, which freezes processes, writes them to files and makes them again (<https://criu.org>): where it is, whether it
 //! works here, and how it is asked.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub(crate) mod mounts;
 mod rpc;
 

@@ -16,6 +16,8 @@ mod digest;
 mod disk;
 mod flatten;
 mod flight;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod host;
 mod import;
 mod intake;
@@ -376,7 +378,7 @@ impl ImageStore {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

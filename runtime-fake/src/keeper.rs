@@ -16,6 +16,8 @@ mod ending;
 mod exec;
 pub(crate) mod forward;
 pub(crate) mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod kin;
 mod output;
 mod pod;

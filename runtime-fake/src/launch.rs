@@ -3,6 +3,8 @@
 pub(crate) mod apparmor;
 mod capability;
 pub(crate) mod devices;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod limits;
 mod log;
 mod mounts;

@@ -19,6 +19,10 @@ mod checkpoint;
 mod config;
 mod container;
 mod criu;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod handler;
 mod host;
 mod host_devices;

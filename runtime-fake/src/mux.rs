@@ -14,6 +14,8 @@
 
 mod channels;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod headers;
 mod pipe;
 mod spdy;

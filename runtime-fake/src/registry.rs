@@ -8,6 +8,8 @@
 mod challenge;
 mod credentials;
 mod download;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod judge;
 mod problem;
 mod pull;

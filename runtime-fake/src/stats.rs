@@ -4,6 +4,8 @@
 
 mod cgroup;
 mod disk;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub(crate) mod metrics;
 pub(crate) mod parse;
 mod process;

@@ -10,6 +10,8 @@
 
 mod command;
 mod forward;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod http;
 mod negotiate;
 mod resize;

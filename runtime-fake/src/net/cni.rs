@@ -11,6 +11,8 @@ mod answer;
 mod attached;
 mod conf;
 mod exec;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod pod;
 
 use std::{

@@ -206,7 +206,7 @@ fn named(repository: &str, what: &str) -> String {
 }
 
 /// The part of an error's body that is for people.
-fn explanation(body: &[u8]) -> String {
+pub(super) fn explanation(body: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let Some(document) = parsed else {
         return match std::str::from_utf8(body) {

@@ -162,7 +162,7 @@ fn agree(redeemed: &Request, headers: &HeaderMap) -> Result<Agreed, (StatusCode,
     Ok(agreed)
 }
 
-fn asked(headers: &HeaderMap) -> Asked<'_> {
+pub(super) fn asked(headers: &HeaderMap) -> Asked<'_> {
     fn all<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
         let values = headers.get_all(name).into_iter();
         values.filter_map(|value| value.to_str().ok()).collect()
@@ -184,7 +184,7 @@ fn say(status: StatusCode, text: String) -> Response<String> {
     response
 }
 
-fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
+pub(super) fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
     let mut response = say(StatusCode::SWITCHING_PROTOCOLS, String::new());
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));

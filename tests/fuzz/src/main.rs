@@ -1,0 +1,39 @@
+//! Searches for inputs that break a parser's laws, guided by coverage: libFuzzer with the targets of runtime-fake.
+//!
+//! `CRIB_FUZZ_TARGET` names the target; arguments are libFuzzer's. With `CRIB_FUZZ_SEEDS`, the target's valid inputs are
+//! written into that directory instead; without a target, the names of all are printed.
+#![no_main]
+
+use std::{env, fs, path::Path, process, sync::OnceLock};
+
+use libfuzzer_sys::fuzz_target;
+use runtime_fake::fuzz::{Target, targets};
+
+static TARGET: OnceLock<Target> = OnceLock::new();
+
+fn choose() {
+    let Ok(name) = env::var("CRIB_FUZZ_TARGET") else {
+        for target in targets() {
+            println!("{}", target.name);
+        }
+        process::exit(0);
+    };
+    let Some(target) = targets().into_iter().find(|target| target.name == name) else {
+        eprintln!("no target is named {name}");
+        process::exit(2);
+    };
+    if let Some(directory) = env::var_os("CRIB_FUZZ_SEEDS") {
+        for (number, seed) in (target.seeds)().iter().enumerate() {
+            let path = Path::new(&directory).join(format!("seed-{number}"));
+            fs::write(path, seed).expect("write a seed");
+        }
+        process::exit(0);
+    }
+    TARGET.get_or_init(|| target);
+}
+
+fuzz_target!(init: choose(), |data: &[u8]| {
+    if let Some(target) = TARGET.get() {
+        (target.run)(data);
+    }
+});
