@@ -13,6 +13,7 @@ mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod http;
+mod knockers;
 mod negotiate;
 mod resize;
 mod status;

@@ -82,6 +82,44 @@ async fn until_said(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -
     said
 }
 
+/// Anybody on the host can connect: clients that show no token must not keep those out that have one.
+#[tokio::test]
+async fn idle_connections_make_room_for_new_clients() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let argv = ["sh", "-c", "echo started; cat"];
+    let url = exec_url(&pod, &id, &argv, ALL).await.unwrap();
+    let server = url.strip_prefix("http://").unwrap();
+    let server = server.split_once('/').unwrap().0.to_owned();
+    let mut early = command(&url, ALL, Transport::Spdy).await.unwrap();
+    until_said(&mut early.stdout, "started").await;
+
+    let mut idle = Vec::new();
+    for number in 0..400 {
+        let mut client = tokio::net::TcpStream::connect(&server).await.unwrap();
+        if number % 2 == 0 {
+            // Headers that never end.
+            client.write_all(b"POST /exec/").await.unwrap();
+        }
+        idle.push(client);
+    }
+    for over in [Transport::Spdy, Transport::WebSocket] {
+        let mut late = exec(&pod, &id, "echo late", OUTPUTS, over).await;
+        assert_eq!(text(&mut late.stdout).await, "late\n");
+        assert_eq!(late.ended().await, Ok(0));
+    }
+    // One that has shown its token stays.
+    early
+        .stdin
+        .take()
+        .unwrap()
+        .send("again\n".into())
+        .await
+        .unwrap();
+    until_said(&mut early.stdout, "again").await;
+}
+
 #[rstest]
 #[case(Transport::Spdy)]
 #[case(Transport::WebSocket)]

@@ -4,7 +4,7 @@
 use std::{
     convert::Infallible,
     fmt::Display,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -19,11 +19,10 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::JoinSet,
 };
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::config::Streams as Settings;
 
@@ -31,6 +30,7 @@ use super::{
     Request, Streams,
     command::{self, Command},
     forward::{self, Pod},
+    knockers::{Arrival, Knockers},
     negotiate::{Agreed, Asked, Refused, Speech, negotiate},
     target::Target,
     watch,
@@ -38,8 +38,8 @@ use super::{
 
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many may be doing so at once.
-const KNOCKERS: usize = 256;
+/// How many may be doing so at once. For one more the oldest of them is dropped: each holds a descriptor.
+const MAX_KNOCKERS: usize = 256;
 /// How long a client may take to close a connection over which everything was said.
 const LINGER: Duration = Duration::from_secs(5);
 /// The most ports that have channels: their numbers have to fit into a byte, in text too.
@@ -62,7 +62,7 @@ pub(super) async fn serve(
     target: Arc<dyn Target>,
     tasks: TaskTracker,
 ) {
-    let knockers = Arc::new(Semaphore::new(KNOCKERS));
+    let knockers = Arc::new(Mutex::new(Knockers::new(MAX_KNOCKERS)));
     let mut connections = JoinSet::new();
     loop {
         // Cancel-safe, both.
@@ -73,46 +73,98 @@ pub(super) async fn serve(
         let client = match accepted {
             Ok((client, _)) => client,
             Err(error) => {
-                // Most likely there are too many open files: others have to close some first.
+                // Most likely there are too many open files: one that has shown no token makes room.
                 tracing::warn!(%error, "the stream server could not take a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                let oldest = lock(&knockers).drop_oldest();
+                match oldest {
+                    Some(oldest) => oldest.cancel(),
+                    None => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
                 continue;
             }
         };
-        // More than these are turned away: each would hold a descriptor for as long as it likes to say nothing.
-        let Ok(knocker) = knockers.clone().try_acquire_owned() else {
-            continue;
+        let dropped = CancellationToken::new();
+        let (arrival, oldest) = lock(&knockers).enter(dropped.clone());
+        if let Some(oldest) = oldest {
+            oldest.cancel();
+        }
+        let knocker = Knocker {
+            arrival,
+            dropped,
+            knockers: knockers.clone(),
         };
         let (streams, pods) = (streams.clone(), tasks.clone());
         let target = target.clone();
         connections.spawn(tasks.track_future(async move {
-            let accepted = knock(client, &streams).await;
-            drop(knocker);
-            if let Some(accepted) = accepted {
+            if let Some(accepted) = knock(client, &streams, &knocker).await {
                 hand_on(accepted, settings, target, pods).await;
             }
         }));
     }
 }
 
-async fn knock(client: TcpStream, streams: &Streams) -> Option<Accepted> {
+type Waiting = Mutex<Knockers<CancellationToken>>;
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, Knockers<CancellationToken>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A connection as it is known while it has shown no token.
+struct Knocker {
+    arrival: Arrival,
+    /// Cancelled when it has to make room.
+    dropped: CancellationToken,
+    knockers: Arc<Waiting>,
+}
+
+impl Knocker {
+    /// It has shown a token: from now on it is not dropped for others.
+    fn leave(&self) {
+        lock(&self.knockers).leave(self.arrival);
+    }
+}
+
+impl Drop for Knocker {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+async fn knock(client: TcpStream, streams: &Streams, knocker: &Knocker) -> Option<Accepted> {
     // What is typed should be seen at once.
     let _ = client.set_nodelay(true);
     let slot = Mutex::new(None);
     let service = service_fn(async |request| {
         let (response, accepted) = answer(request, streams);
         if accepted.is_some() {
+            knocker.leave();
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = accepted;
         }
         Ok::<_, Infallible>(response)
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(16 << 10)
-        .serve_connection(TokioIo::new(client), service)
-        .with_upgrades();
-    match tokio::time::timeout(PATIENCE, connection).await {
+    let ended = {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .max_buf_size(16 << 10)
+            .serve_connection(TokioIo::new(client), service)
+            .with_upgrades();
+        let connection = tokio::time::timeout(PATIENCE, connection);
+        tokio::pin!(connection);
+        let has_token = || slot.lock().is_ok_and(|slot| slot.is_some());
+        tokio::select! {
+            biased;
+            // First, so that one whose request is there already is answered and not dropped.
+            ended = &mut connection => ended,
+            () = knocker.dropped.cancelled() => {
+                if !has_token() {
+                    return None;
+                }
+                connection.await
+            }
+        }
+    };
+    match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a client of the stream server spoke no HTTP"),
         Err(_) => return None,

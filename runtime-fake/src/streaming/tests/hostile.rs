@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{
     Fixture,
-    client::{Client, V4, command, spdy, websocket},
+    client::{Client, V4, command, send, spdy, websocket},
     fixture, in_time,
 };
 use crate::mux::{Headers, Role, connect};
@@ -209,4 +209,33 @@ async fn those_who_say_nothing_do_not_keep_others_out() {
             .is_err()
     );
     until_closed(silent.remove(0)).await;
+}
+
+/// There is room for so many that have shown no token: the oldest make room for new ones.
+#[tokio::test]
+async fn idle_connections_make_room_for_new_clients() {
+    let fixture = fixture().await;
+    let url = fixture.exec(&["cat"], "io");
+    let mut early = command(&url, "SPDY v4.channel.k8s.io", "io").await;
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(TcpStream::connect(fixture.address()).await.unwrap());
+        let mut slow = TcpStream::connect(fixture.address()).await.unwrap();
+        slow.write_all(b"POST /exec/0 HTTP/1.1\r\nHost")
+            .await
+            .unwrap();
+        idle.push(slow);
+    }
+    let late = fixture.exec(&["say", "late"], "oe");
+    let mut late = command(&late, "SPDY v4.channel.k8s.io", "oe").await;
+    assert_eq!(Client::all(&mut late.stdout).await, "late");
+    drop(late);
+    until_closed(idle.remove(0)).await;
+    // One that has shown its token stays.
+    let stdin = early.stdin.take();
+    send(&stdin, "again").await;
+    stdin.unwrap().end().await;
+    assert_eq!(Client::all(&mut early.stdout).await, "again");
+    drop(early);
+    fixture.nothing_left().await;
 }

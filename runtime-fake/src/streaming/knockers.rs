@@ -1,0 +1,95 @@
+//! Connections that have shown no token yet, and which of them is dropped when there are too many ◆
+
+use std::collections::BTreeMap;
+
+/// A connection's place in the order in which connections came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Arrival(u64);
+
+/// Connections by arrival, each with what drops it. One that shows a valid token leaves, so that it can never be dropped
+/// for others: only those that have shown none are in here, and the oldest of them goes first.
+#[derive(Debug)]
+pub(super) struct Knockers<T> {
+    room: usize,
+    next: u64,
+    waiting: BTreeMap<Arrival, T>,
+}
+
+impl<T> Knockers<T> {
+    /// Nobody, with room for so many.
+    pub(super) fn new(room: usize) -> Self {
+        Self {
+            room: room.max(1),
+            next: 0,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a connection in. The one that is returned has to be dropped for it.
+    #[must_use]
+    pub(super) fn enter(&mut self, connection: T) -> (Arrival, Option<T>) {
+        let full = self.waiting.len() >= self.room;
+        let dropped = if full { self.drop_oldest() } else { None };
+        let arrival = Arrival(self.next);
+        self.next += 1;
+        self.waiting.insert(arrival, connection);
+        (arrival, dropped)
+    }
+
+    /// The one that has waited longest, which has to be dropped.
+    #[must_use]
+    pub(super) fn drop_oldest(&mut self) -> Option<T> {
+        self.waiting.pop_first().map(|(_, connection)| connection)
+    }
+
+    /// The connection has shown a token, or has ended.
+    pub(super) fn leave(&mut self, arrival: Arrival) {
+        self.waiting.remove(&arrival);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        /// The connection of this number comes, and that one has to go.
+        Enters(usize, Option<usize>),
+        /// It shows a token, or ends.
+        Leaves(usize),
+    }
+    use Step::{Enters, Leaves};
+
+    #[rstest]
+    #[case::room_for_all(&[Enters(0, None), Enters(1, None), Enters(2, None)])]
+    #[case::oldest_first(&[Enters(0, None), Enters(1, None), Enters(2, None), Enters(3, Some(0)), Enters(4, Some(1))])]
+    #[case::not_one_with_a_token(&[Enters(0, None), Enters(1, None), Leaves(0), Enters(2, None), Enters(3, None), Enters(4, Some(1))])]
+    #[case::all_with_tokens(&[Enters(0, None), Leaves(0), Enters(1, None), Leaves(1), Enters(2, None), Leaves(2), Enters(3, None)])]
+    #[case::leaves_after_it_was_dropped(&[Enters(0, None), Enters(1, None), Enters(2, None), Enters(3, Some(0)), Leaves(0), Enters(4, Some(1))])]
+    fn the_oldest_without_a_token_is_dropped(#[case] steps: &[Step]) {
+        let mut knockers = Knockers::new(3);
+        let mut arrivals = Vec::new();
+        for step in steps {
+            match *step {
+                Enters(number, expected) => {
+                    let (arrival, dropped) = knockers.enter(number);
+                    assert_eq!((arrivals.len(), dropped), (number, expected));
+                    arrivals.push(arrival);
+                }
+                Leaves(number) => knockers.leave(arrivals[number]),
+            }
+        }
+    }
+
+    #[test]
+    fn no_room_is_room_for_one() {
+        let mut knockers = Knockers::new(0);
+        assert_eq!(knockers.enter('a').1, None);
+        assert_eq!(knockers.enter('b').1, Some('a'));
+        assert_eq!(knockers.drop_oldest(), Some('b'));
+        assert_eq!(knockers.drop_oldest(), None);
+    }
+}
