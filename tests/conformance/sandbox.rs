@@ -292,11 +292,10 @@ async fn a_pod_with_a_handler_that_nobody_configured_is_refused() {
         runtime_handler: handler.to_owned(),
     };
     let config = Some(runtime.sandbox("p"));
-    code(
-        calls
-            .run_pod_sandbox(request("no-such-handler", config))
-            .await,
-    );
+    let unknown = calls.run_pod_sandbox(request("no-such-handler", config));
+    assert_eq!(code(unknown.await), Code::InvalidArgument);
+    let all = PodSandboxFilter::default();
+    assert_eq!(runtime.client.pods(all).await.unwrap(), []);
     let nothing = calls.run_pod_sandbox(request("", None)).await;
     assert_eq!(code(nothing), Code::InvalidArgument);
 }
