@@ -11,14 +11,16 @@
 //! it. All calls block; a daemon makes them on a thread where blocking is allowed. `nat` has the packet rules for what
 //! leaves the host, and `cni` the networks that other programs make instead of all this.
 //!
-//! Reading order: `subnet` ◆, `ipam` ◆ and `names` ◆ decide, `survey` observes, `requests` ◆ builds what `netlink`
-//! sends, `opening` and `bridge` walk it; `claim`, `namespace` and `deletion` are the tools beside.
+//! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `survey` observes, `requests` ◆ builds what
+//! `netlink` sends, `opening`, `further` and `bridge` walk it; `claim`, `namespace`, `pod_netns` and `deletion` are the
+//! tools beside.
 
 mod bridge;
 mod claim;
 pub(crate) mod cni;
 mod conntrack;
 mod deletion;
+mod further;
 mod ipam;
 mod names;
 mod namespace;
@@ -26,7 +28,9 @@ pub(crate) mod nat;
 mod netlink;
 mod nft;
 mod opening;
+mod pod_netns;
 mod requests;
+mod segments;
 mod subnet;
 mod subnet6;
 mod survey;
@@ -34,13 +38,15 @@ mod survey;
 mod tests;
 
 pub use bridge::{Bridge, BridgeConfig, Ipv6};
+pub use claim::{ClaimError, Claims};
 pub use cni::CniConfig;
 pub use ipam::{Ipam, IpamError};
 pub use names::bridge_name;
 pub use nat::tables;
 pub use netlink::NetlinkError;
 pub use nft::PortRule;
-pub use subnet::{Subnet, SubnetError};
+pub(crate) use pod_netns::{PodNetns, has_ended};
+pub use subnet::{Pool, Subnet, SubnetError};
 pub use subnet6::{CidrError, PodCidrs, Subnet6};
 
 use std::fmt;
@@ -103,9 +109,7 @@ pub enum NetError {
         source: io::Error,
     },
     /// The bridge's name is not one the kernel takes.
-    #[error(
-        "{name:?} can not name a network interface; use 1 to 15 characters without '/', ':' and spaces"
-    )]
+    #[error("{name:?} can not name a bridge; use 1 to 12 characters without '/', ':' and spaces")]
     BridgeName {
         /// The name.
         name: String,
@@ -126,13 +130,34 @@ pub enum NetError {
         /// Its subnet.
         subnet: String,
     },
-    /// The socket that stands for a subnet could not be made.
-    #[error("claiming the subnet {subnet}")]
+    /// No claim could be made.
+    #[error("failed to claim the subnet {subnet}")]
     Claim {
         /// The subnet.
         subnet: String,
         /// Why it failed.
-        source: io::Error,
+        source: ClaimError,
+    },
+    /// There is no place for claims.
+    #[error("failed to claim subnets")]
+    Claims(#[from] ClaimError),
+    /// Every address is held.
+    #[error(
+        "all {capacity} addresses of {subnets} are held by pods; remove a pod, or configure a larger subnet (--pod-cidr)"
+    )]
+    Full {
+        /// The subnets that pods have addresses of.
+        subnets: String,
+        /// For how many pods.
+        capacity: u32,
+    },
+    /// Every port of every bridge is taken.
+    #[error("all {capacity} ports of the bridge {name} are taken by pods; remove a pod")]
+    NoPorts {
+        /// The bridge.
+        name: String,
+        /// How many there are.
+        capacity: usize,
     },
     /// Everything in the pools is taken.
     #[error(

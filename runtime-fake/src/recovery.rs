@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    io,
     os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
     time::Duration,
@@ -17,6 +18,7 @@ use crate::{
         protocol::{Call, ContainerState as Seen, Outcome},
     },
     launch::host_ports,
+    net::PodNetns,
     runtime::{Connected, Runtime, Target, blocking, pods},
     sandbox::{SandboxEvent, SandboxState},
     store::{Change, State},
@@ -58,13 +60,25 @@ pub(crate) fn living_keeper(sandbox_dir: &Path) -> Option<i32> {
         .then_some(pid)
 }
 
+/// The keeper in `sandbox_dir`, if it lives: its process id, which may be another process's at any time, and its pidfd.
+fn hold_keeper(sandbox_dir: &Path) -> io::Result<Option<(i32, OwnedFd)>> {
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let find = || living_keeper(sandbox_dir).and_then(Pid::from_raw);
+    let Some(pid) = find() else { return Ok(None) };
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        opened => opened?,
+    };
+    // It may have ended, and its number gone to another one, before that.
+    Ok((find() == Some(pid)).then_some((pid.as_raw_pid(), process)))
+}
+
 /// The network namespace of the pod in `sandbox_dir`, if it lives and has one of its own.
-pub(crate) fn network_namespace(sandbox_dir: &Path) -> Option<OwnedFd> {
-    let path = format!("/proc/{}/ns/net", living_keeper(sandbox_dir)?);
-    let namespace = File::open(&path).ok()?;
-    let own = fs::metadata("/proc/self/ns/net").ok()?;
-    let its = namespace.metadata().ok()?;
-    ((own.dev(), own.ino()) != (its.dev(), its.ino())).then(|| namespace.into())
+pub(crate) fn pod_netns(sandbox_dir: &Path) -> io::Result<Option<PodNetns>> {
+    match hold_keeper(sandbox_dir)? {
+        Some((pid, keeper)) => PodNetns::open(pid, keeper),
+        None => Ok(None),
+    }
 }
 
 /// Kills the keeper in `sandbox_dir`, if one runs, and all of its pod with it; returns when it has ended.
@@ -74,17 +88,13 @@ pub(crate) async fn kill_keeper(sandbox_dir: &Path) -> std::io::Result<()> {
 }
 
 /// The same, for those that may block.
-pub(crate) fn kill_and_wait(sandbox_dir: &Path) -> std::io::Result<()> {
+pub(crate) fn kill_and_wait(sandbox_dir: &Path) -> io::Result<()> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    use rustix::process::{Signal, pidfd_send_signal};
     use std::os::fd::AsFd as _;
-    let find = || living_keeper(sandbox_dir).and_then(Pid::from_raw);
-    let Some(pid) = find() else { return Ok(()) };
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
-    // It may have ended, and its number gone to another one, before that.
-    if find() != Some(pid) {
+    let Some((pid, process)) = hold_keeper(sandbox_dir)? else {
         return Ok(());
-    }
+    };
     pidfd_send_signal(&process, Signal::KILL)?;
     // Readable when the process has ended.
     let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
@@ -116,18 +126,25 @@ pub(crate) fn connected(state: &State) -> Vec<Connected> {
 
 /// The namespace of an earlier daemon's bridge, from a keeper that holds it.
 pub(crate) fn private_bridge_namespace(state_dir: &Path) -> Option<OwnedFd> {
-    living_keepers(state_dir).into_iter().find_map(|pid| {
-        let own = fs::read_link(format!("/proc/{pid}/ns/net")).ok()?;
+    let directories = fs::read_dir(state_dir.join("sandboxes")).ok()?.flatten();
+    let keepers = directories.filter_map(|entry| hold_keeper(&entry.path()).ok()?);
+    keepers.into_iter().find_map(|(pid, keeper)| {
+        let of = |process: String| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+        let (pods, own) = (of(pid.to_string())?, of("self".to_owned())?);
         let held: Vec<PathBuf> = fs::read_dir(format!("/proc/{pid}/fd"))
             .ok()?
             .flatten()
             .map(|e| e.path())
             .collect();
         let bridge = held.into_iter().find(|path| {
-            fs::read_link(path)
-                .is_ok_and(|link| link.to_string_lossy().starts_with("net:[") && link != own)
+            fs::read_link(path).is_ok_and(|link| {
+                link.to_string_lossy().starts_with("net:[") && link != pods && link != own
+            })
         })?;
-        File::open(bridge).ok().map(Into::into)
+        let opened = File::open(bridge).ok()?;
+        // All of it was the keeper's if it still lives.
+        let lives = !crate::net::has_ended(&keeper).ok()?;
+        lives.then(|| opened.into())
     })
 }
 
@@ -191,11 +208,9 @@ async fn look_over_network(runtime: &Runtime) {
         .sandboxes
         .values()
         .filter(|s| s.state == SandboxState::Ready);
-    let connected: Vec<(Target, i32)> = connected
-        .filter_map(|sandbox| {
-            let pid = living_keeper(&runtime.sandbox_dir(&sandbox.id))?;
-            Some((runtime.for_network(sandbox), pid))
-        })
+    let connected: Vec<Target> = connected
+        .filter(|sandbox| living_keeper(&runtime.sandbox_dir(&sandbox.id)).is_some())
+        .map(|sandbox| runtime.for_network(sandbox))
         .collect();
     let network = runtime.network.clone();
     let connected = blocking(move || {
@@ -206,7 +221,7 @@ async fn look_over_network(runtime: &Runtime) {
     let network = runtime.network.clone();
     runtime
         .tasks
-        .spawn(blocking(move || network.check(&connected)));
+        .spawn(blocking(move || network.check(&connected, pod_netns)));
 }
 
 async fn remove(runtime: &Runtime, id: &SandboxId) {

@@ -87,7 +87,7 @@ pub async fn serve(
         let config = config.clone();
         blocking(move || {
             let private = recovery::private_bridge_namespace(&config.state_dir);
-            Network::open(&crate::runtime::opening(&config), &connected, private)
+            Network::open(&crate::runtime::opening(&config), connected, private)
         })
         .await
     };

@@ -1,6 +1,7 @@
 //! Plugins connect pods: what they are told and when, and what becomes of pods when they fail.
 
 mod hanging;
+mod namespace;
 mod real;
 
 use std::fs;
@@ -14,8 +15,9 @@ use tonic::Code;
 
 use crate::support::{Means, skip_if};
 
-/// A plugin that writes down what it is told, last of all that it was called, fails when it is asked to, and else gives
-/// everybody the same address.
+/// A plugin that writes down what it is told, last of all that it was called, waits while it is held, writes down the
+/// network namespace that it then finds, fails when it is asked to, and else gives everybody the same address. With a file
+/// `claim` it also claims to have made an interface.
 const PLUGIN: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")
@@ -24,9 +26,13 @@ if [ -n "$CNI_NETNS" ]; then if [ -e "$CNI_NETNS" ]; then netns=there; else netn
 { tr -d '\n'; echo; } >> "$here/$CNI_COMMAND.$name"
 echo "$CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS" >> "$here/variables"
 echo "$CNI_COMMAND $name $netns" >> "$here/calls"
+if [ -e "$here/hold.$CNI_COMMAND.$name" ]; then cat "$here/hold.$CNI_COMMAND.$name"; fi
+if [ -n "$CNI_NETNS" ]; then echo "$CNI_COMMAND $name $(readlink "$CNI_NETNS")" >> "$here/namespaces"; fi
 if [ -e "$here/fail.$CNI_COMMAND.$name" ]; then cat "$here/fail.$CNI_COMMAND.$name"; exit 1; fi
 if [ "$CNI_COMMAND" = ADD ]; then
-    echo '{"cniVersion": "1.1.0", "ips": [{"address": "10.9.8.7/24"}, {"address": "fd09::7/64"}],
+    made=
+    if [ -e "$here/claim" ]; then made='"interfaces": [{"name": "eth0", "sandbox": "'$CNI_NETNS'"}],'; fi
+    echo '{"cniVersion": "1.1.0", '"$made"'"ips": [{"address": "10.9.8.7/24"}, {"address": "fd09::7/64"}],
         "dns": {"nameservers": ["10.9.8.1"], "search": ["plugin.test"]}}'
 fi
 "#;

@@ -1,5 +1,7 @@
 //! Pods talk to each other, and to themselves.
 
+mod room;
+
 use cri::v1;
 use harness::{Netns, Pod, Runtime, fixture};
 use tonic::Code;

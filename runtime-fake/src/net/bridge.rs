@@ -5,14 +5,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::claim::Claim;
+use super::claim::{Claim, Claims};
 use super::deletion::Deletions;
-use super::names::host_interface;
+use super::further::{self, Bridges};
+use super::names::{further_bridge, host_interface, uplink};
 use super::netlink::Netlink;
-use super::opening::{open_here, reconcile_ports};
+use super::opening::open_here;
 use super::requests::{self, Link};
+use super::segments::{PORTS, Segment};
 use super::survey;
-use super::{Attachment, Ipam, Mac, NetError, POD_INTERFACE, PodCidrs, Subnet, Subnet6, namespace};
+use super::{
+    Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, Pool, Subnet, Subnet6,
+    namespace,
+};
 
 /// How long an interface may take to begin to carry traffic. The kernel does it within a few milliseconds.
 const FORWARDING_WITHIN: Duration = Duration::from_secs(5);
@@ -23,14 +28,16 @@ const IDLE_SOCKETS: usize = 4;
 /// What a bridge is made from.
 #[derive(Debug)]
 pub struct BridgeConfig {
-    /// The name of the bridge, 1 to 15 characters; the same name finds the bridge again after a restart.
+    /// The name of the bridge, 1 to 12 characters; the same name finds the bridge again after a restart.
     pub name_hint: String,
     /// Where the subnet is taken from, in order of preference.
-    pub pools: Vec<Subnet>,
-    /// The prefix length of the subnet taken, 24 for 253 pods. A Linux bridge has 1023 ports, so below 22 is no gain.
-    pub subnet_prefix_len: u8,
+    pub pools: Vec<Pool>,
     /// The network namespace the bridge lives in; the current one when none is given.
     pub namespace: Option<OwnedFd>,
+    /// Where the subnets are claimed; nowhere in a namespace that no other daemon has a bridge in.
+    pub claims: Option<Claims>,
+    /// How many pods are ports of one bridge, before another one is connected with it.
+    pub ports: usize,
     /// Pods have IPv4 addresses. Without, `pools` are of no use.
     pub ipv4: bool,
     /// Pods have IPv6 addresses.
@@ -50,16 +57,25 @@ pub enum Ipv6 {
 
 impl BridgeConfig {
     /// The default pools: 10.200.0.0/14, then 198.18.0.0/15 (RFC 2544, set apart for benchmarks), for hosts that route
-    /// all of 10.0.0.0/8 somewhere. No widespread tool takes its addresses from either.
+    /// all of 10.0.0.0/8 somewhere. No widespread tool takes its addresses from either. The first 48 daemons of a host have
+    /// room for 4093 pods each, and some hundreds more for less.
     pub fn new(name_hint: impl Into<String>) -> BridgeConfig {
-        let pool = |a, b, len| Subnet::containing(Ipv4Addr::new(a, b, 0, 0), len).ok();
+        let pool = |a, b, len, piece_len| {
+            let subnet = Subnet::containing(Ipv4Addr::new(a, b, 0, 0), len).ok()?;
+            Some(Pool { subnet, piece_len })
+        };
+        let pools = [
+            pool(10, 200, 15, 20),
+            pool(198, 18, 16, 20),
+            pool(10, 202, 16, 22),
+            pool(10, 203, 16, 24),
+            pool(198, 19, 16, 24),
+        ];
         BridgeConfig {
             name_hint: name_hint.into(),
-            pools: [pool(10, 200, 14), pool(198, 18, 15)]
-                .into_iter()
-                .flatten()
-                .collect(),
-            subnet_prefix_len: 24,
+            pools: pools.into_iter().flatten().collect(),
+            claims: None,
+            ports: PORTS,
             namespace: None,
             ipv4: true,
             ipv6: Ipv6::Never,
@@ -76,8 +92,8 @@ impl BridgeConfig {
             None => Ipv6::Never,
         };
         if let Some(subnet) = cidrs.v4 {
-            self.pools = vec![subnet];
-            self.subnet_prefix_len = subnet.prefix_len();
+            let piece_len = subnet.prefix_len();
+            self.pools = vec![Pool { subnet, piece_len }];
         }
         self
     }
@@ -96,6 +112,8 @@ pub struct Bridge {
     ipv4: bool,
     ipv6: Option<Subnet6>,
     ipam: Mutex<Ipam>,
+    /// This one, and those that are connected with it.
+    bridges: Mutex<Bridges>,
     /// Sockets of the bridge's namespace that nobody uses now. Every call takes one, so none waits for another's.
     idle: Mutex<Vec<Netlink>>,
     deletions: Deletions,
@@ -108,7 +126,7 @@ impl Bridge {
     /// the bridge that belong to no existing sandbox are leftovers and are removed.
     pub fn open(config: BridgeConfig, existing: &[(String, IpAddr)]) -> Result<Bridge, NetError> {
         let name = config.name_hint.clone();
-        let fits = (1..=15).contains(&name.len())
+        let fits = (1..=12).contains(&name.len())
             && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c == '\0')
             && name != "."
             && name != "..";
@@ -127,20 +145,23 @@ impl Bridge {
         });
         let addresses: Vec<(&str, Ipv4Addr)> = addresses.collect();
 
-        let mut ipam = Ipam::new(opened.subnet);
+        let numbers = opened.ipv6.map_or(u8::MAX, |ipv6| 128 - ipv6.prefix_len());
+        let mut ipam = Ipam::with_numbers(opened.subnet, numbers);
         for (sandbox, address) in addresses {
             // A pod of another subnet has lost its network and can not get in the way of a new one.
             if let Err(error) = ipam.restore(sandbox, address) {
                 tracing::warn!(sandbox, %error, "a pod is not connected to the bridge");
             }
         }
-        reconcile_ports(&mut opened.netlink, &name, opened.index, existing)?;
+        let (netlink, index) = (&mut opened.netlink, opened.index);
+        let bridges = further::reconcile(netlink, &name, index, existing, config.ports)?;
         Ok(Bridge {
             index: opened.index,
             subnet: opened.subnet,
             ipv4: config.ipv4,
             ipv6: opened.ipv6,
             ipam: Mutex::new(ipam),
+            bridges: Mutex::new(bridges),
             idle: Mutex::new(vec![opened.netlink]),
             deletions: Deletions::default(),
             _claims: opened.claims,
@@ -193,9 +214,12 @@ impl Bridge {
         sandbox_id: &str,
         pod_netns: BorrowedFd<'_>,
     ) -> Result<Attachment, NetError> {
-        let address = self.ipam().allocate(sandbox_id)?;
+        let address = self
+            .ipam()
+            .allocate(sandbox_id)
+            .map_err(|error| self.no_address(error))?;
         let host_interface = host_interface(&self.name, sandbox_id);
-        match self.connect(&host_interface, address, pod_netns) {
+        match self.connect(sandbox_id, &host_interface, address, pod_netns) {
             Ok(()) => Ok(Attachment {
                 ip: self
                     .addresses(address)
@@ -227,6 +251,7 @@ impl Bridge {
             self.netlink()?,
             requests::delete(Link::Name(&host_interface)),
         )?;
+        self.bridges().segments.remove(sandbox_id);
         self.ipam().free(sandbox_id);
         Ok(())
     }
@@ -241,25 +266,59 @@ impl Bridge {
                 pods,
             });
         }
+        let further: Vec<Segment> = self.bridges().indexes.keys().copied().collect();
+        for segment in further.into_iter().filter(|segment| *segment > 0) {
+            self.with_netlink(|netlink| further::remove(netlink, &self.name, segment))?;
+        }
         self.deletions
             .delete(self.netlink()?, requests::delete(Link::Index(self.index)))?;
         self.deletions.finish();
         Ok(())
     }
 
+    /// Names the subnets, which the numbers of addresses alone do not.
+    fn no_address(&self, error: IpamError) -> NetError {
+        if let IpamError::Exhausted { capacity, .. } = error {
+            let subnets = self.cidrs().texts().join(", ");
+            return NetError::Full { subnets, capacity };
+        }
+        error.into()
+    }
+
+    /// The bridge that the sandbox becomes a port of: its name and its interface's number.
+    fn bridge_for(&self, sandbox_id: &str) -> Result<(String, u32), NetError> {
+        let name_of = |segment| match segment {
+            0 => self.name.clone(),
+            segment => further_bridge(&self.name, segment),
+        };
+        let make = |segment| {
+            let index = self
+                .with_netlink(|netlink| further::make(netlink, &self.name, self.index, segment))?;
+            let (upper, lower) = uplink(&self.name, segment);
+            self.wait_until_it_forwards(&upper, &self.name)?;
+            self.wait_until_it_forwards(&lower, &name_of(segment))?;
+            Ok(index)
+        };
+        // Others wait until it is there.
+        let placed = self.bridges().place(sandbox_id, &self.name, make)?;
+        Ok((name_of(placed.0), placed.1))
+    }
+
     fn connect(
         &self,
+        sandbox_id: &str,
         host_interface: &str,
         address: Ipv4Addr,
         pod_netns: BorrowedFd<'_>,
     ) -> Result<(), NetError> {
+        let (bridge, index) = self.bridge_for(sandbox_id)?;
         let host = Link::Name(host_interface);
         // The pod's end goes up last: an end that goes up while the other is up carries traffic at once.
         self.with_netlink(|netlink| {
             netlink.batch(&[
                 requests::create_veth(
                     host_interface,
-                    self.index,
+                    index,
                     POD_INTERFACE,
                     Mac::of(address),
                     pod_netns,
@@ -269,7 +328,7 @@ impl Bridge {
             ])
         })?;
         within(Some(pod_netns), || self.configure_pod(address))??;
-        self.wait_until_it_forwards(host_interface)
+        self.wait_until_it_forwards(host_interface, &bridge)
     }
 
     /// Sets the pod's end up; runs in the pod's namespace.
@@ -314,14 +373,13 @@ impl Bridge {
     /// The kernel opens a bridge's port, and the bridge itself with its first port, a little after the carrier is
     /// there. Since Linux 6.8 asking for the link makes that happen; before, it is waited for. A frame sent earlier
     /// would be lost, and a lost first question for a neighbour costs its sender a second.
-    fn wait_until_it_forwards(&self, host_interface: &str) -> Result<(), NetError> {
+    fn wait_until_it_forwards(&self, port: &str, bridge: &str) -> Result<(), NetError> {
         let ready = |netlink: &mut Netlink| -> Result<bool, NetError> {
             let vanished = |name: &str| NetError::Vanished {
                 name: name.to_owned(),
             };
-            let port =
-                survey::link(netlink, host_interface)?.ok_or_else(|| vanished(host_interface))?;
-            let bridge = survey::link(netlink, &self.name)?.ok_or_else(|| vanished(&self.name))?;
+            let port = survey::link(netlink, port)?.ok_or_else(|| vanished(port))?;
+            let bridge = survey::link(netlink, bridge)?.ok_or_else(|| vanished(bridge))?;
             Ok(port.forwarding && bridge.operational)
         };
         if self.with_netlink(ready)? {
@@ -336,11 +394,15 @@ impl Bridge {
             }
             if !watch.wait_for_change(began + FORWARDING_WITHIN)? {
                 return Err(NetError::NotForwarding {
-                    name: host_interface.to_owned(),
+                    name: port.to_owned(),
                     waited_ms: began.elapsed().as_millis(),
                 });
             }
         }
+    }
+
+    fn bridges(&self) -> MutexGuard<'_, Bridges> {
+        self.bridges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ipam(&self) -> MutexGuard<'_, Ipam> {

@@ -1,27 +1,215 @@
 //! A subnet reserved against the other daemons of the same network namespace.
 //!
-//! The reservation is an abstract unix socket named after the subnet. Abstract names are per network namespace, as
-//! subnets are; binding one is atomic; and the kernel lets go of it with the process that holds it, however that ends.
+//! The reservation is a locked file (`flock(2)`) in a directory that only the daemon's own user can enter: no other user can
+//! make one. The kernel unlocks it with the process that holds it, however that ends. What has a subnet without a claim,
+//! such as another user's daemon in the same namespace, is seen by its addresses and routes.
 
 use std::fmt::Display;
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+
+/// Why there is no place for claims.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Somebody else could have made what is there.
+    #[error(
+        "{path} belongs to user {owner} with mode {mode:03o}: it has to be a directory that only user {own} can write to; remove it"
+    )]
+    NotOwn {
+        /// The directory, or the one that it is in.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Its mode.
+        mode: u32,
+        /// Whose it has to be.
+        own: u32,
+    },
+    /// A system call.
+    #[error("failed to lock a file in {directory}")]
+    Io {
+        /// The directory of claims.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Where subnets are claimed.
+#[derive(Debug, Clone)]
+pub struct Claims {
+    directory: PathBuf,
+}
 
 /// Holds the subnet until dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
-    _socket: UnixDatagram,
+    path: PathBuf,
+    _locked: File,
 }
 
-impl Claim {
+impl Claims {
+    /// Claims are files in `directory`, which is made, with the one that it is in, if need be.
+    ///
+    /// # Errors
+    /// When it cannot be made, or another user could write to it.
+    pub fn open(directory: &Path) -> Result<Claims, ClaimError> {
+        let claims = Claims {
+            directory: directory.to_owned(),
+        };
+        let failed = |source| claims.failed(source);
+        let mut made = DirBuilder::new();
+        made.mode(0o755);
+        for path in directory.parent().into_iter().chain([directory]) {
+            match made.create(path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => created.map_err(failed)?,
+            }
+            let own = nix::unistd::geteuid().as_raw();
+            let meta = fs::symlink_metadata(path).map_err(failed)?;
+            if !meta.is_dir() || meta.uid() != own || meta.mode() & 0o022 != 0 {
+                return Err(ClaimError::NotOwn {
+                    path: path.to_owned(),
+                    owner: meta.uid(),
+                    mode: meta.mode() & 0o7777,
+                    own,
+                });
+            }
+        }
+        fs::set_permissions(directory, Permissions::from_mode(0o700)).map_err(failed)?;
+        claims.sweep();
+        Ok(claims)
+    }
+
     /// Claims the subnet in the calling thread's network namespace; `None` when another daemon holds it.
-    pub(super) fn take(subnet: impl Display) -> io::Result<Option<Claim>> {
-        let name = format!("crib/subnet/{subnet}");
-        match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?) {
-            Ok(socket) => Ok(Some(Claim { _socket: socket })),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
-            Err(error) => Err(error),
+    pub(super) fn take(&self, subnet: impl Display) -> Result<Option<Claim>, ClaimError> {
+        let take = || {
+            let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
+            let name = format!("{namespace}-{subnet}").replace('/', "_");
+            lock(&self.directory.join(name), OFlags::CREATE)
+        };
+        take().map_err(|source| self.failed(source))
+    }
+
+    /// Removes what daemons left that were killed.
+    fn sweep(&self) {
+        for entry in fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            // One that nobody holds goes with the claim to it.
+            drop(lock(&entry.path(), OFlags::empty()));
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ClaimError {
+        ClaimError::Io {
+            directory: self.directory.clone(),
+            source,
+        }
+    }
+}
+
+/// Locks the file; `None` when somebody else has it.
+fn lock(path: &Path, create: OFlags) -> io::Result<Option<Claim>> {
+    loop {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | create;
+        let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            locked => locked?,
+        }
+        // Between the two its last holder may have removed it: then this one stands for nothing.
+        let linked = match fs::metadata(path) {
+            Ok(meta) => meta.ino() == file.metadata()?.ino(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if linked {
+            return Ok(Some(Claim {
+                path: path.to_owned(),
+                _locked: file,
+            }));
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // While it is still locked: nobody else can have made it again.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn claims() -> (tempfile::TempDir, Claims) {
+        let root = tempfile::tempdir().unwrap();
+        let claims = Claims::open(&root.path().join("crib/subnets")).unwrap();
+        (root, claims)
+    }
+
+    #[test]
+    fn a_subnet_is_claimed_once() {
+        let (root, claims) = claims();
+        let directory = root.path().join("crib/subnets");
+        let claim = claims.take("10.0.0.0/24").unwrap().unwrap();
+        let again = Claims::open(&directory).unwrap();
+        assert!(again.take("10.0.0.0/24").unwrap().is_none());
+        assert!(again.take("10.0.1.0/24").unwrap().is_some());
+        drop(claim);
+        assert!(again.take("10.0.0.0/24").unwrap().is_some());
+        assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn leftovers_are_removed_and_held_claims_stay() {
+        let (root, claims) = claims();
+        let directory = root.path().join("crib/subnets");
+        let _held = claims.take("10.0.0.0/24").unwrap().unwrap();
+        fs::write(directory.join("1-10.0.1.0_24"), "").unwrap();
+        let again = Claims::open(&directory).unwrap();
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        assert!(again.take("10.0.0.0/24").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("crib/subnets");
+        fs::create_dir_all(&directory).unwrap();
+        for open in [directory.parent().unwrap(), &directory] {
+            fs::set_permissions(open, Permissions::from_mode(0o777)).unwrap();
+            let error = Claims::open(&directory).unwrap_err().to_string();
+            let expected = format!("{} belongs to user ", open.display());
+            assert!(error.starts_with(&expected), "{error}");
+            fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::remove_dir(&directory).unwrap();
+        std::os::unix::fs::symlink("/tmp", &directory).unwrap();
+        assert!(Claims::open(&directory).is_err());
+    }
+
+    #[test]
+    fn claimants_at_once_agree_on_one() {
+        let (_root, claims) = claims();
+        for _ in 0..50 {
+            let won = std::thread::scope(|scope| {
+                let all: Vec<_> = (0..8)
+                    .map(|_| scope.spawn(|| claims.take("10.0.0.0/24").unwrap()))
+                    .collect();
+                let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
+                all.iter().flatten().count()
+            });
+            assert_eq!(won, 1);
         }
     }
 }

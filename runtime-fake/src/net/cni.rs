@@ -25,12 +25,12 @@ use std::{
 use serde_json::{Map, Value, json};
 
 pub(crate) use answer::{Dns, Given};
-use attached::Attached;
+use attached::{Attached, KnownNetns};
 use conf::{NetworkList, Plugin, Version};
 use exec::{Ask, PluginError};
 pub(crate) use pod::{CniPod, Wishes, annotations_fit};
 
-use super::{POD_INTERFACE, namespace};
+use super::{NetError, POD_INTERFACE, PodNetns, namespace};
 
 /// How long a plugin may take to connect a pod, or to disconnect one: some wait for a lease.
 const LONG: Duration = Duration::from_secs(60);
@@ -62,6 +62,17 @@ pub(crate) enum CniError {
         "the CNI network {network} gave the pod no address: does its configuration have an ipam part?"
     )]
     NoAddress { network: String },
+    /// The pod ended meanwhile.
+    #[error("the pod's keeper ended while the CNI network {network} was being set up")]
+    PodEnded { network: String },
+    /// It is said to have an interface, and has none.
+    #[error(
+        "the CNI network {network} gave the pod no interface {POD_INTERFACE}, which its plugins say that they made"
+    )]
+    NoInterface { network: String },
+    /// The pod's interfaces could not be looked at.
+    #[error("failed to look at the pod's interfaces")]
+    Interfaces(#[source] NetError),
     /// An answer that cannot be used.
     #[error("the CNI network {network} cannot be used: {problem}")]
     Answer { network: String, problem: String },
@@ -104,8 +115,9 @@ impl Cni {
     }
 
     /// Connects a pod. When that fails, what was done is undone, and if that works nothing is left of it.
-    pub(crate) fn add(&self, pod: &CniPod, netns: &str) -> Result<Given, CniError> {
+    pub(crate) fn add(&self, pod: &CniPod, netns: &PodNetns) -> Result<Given, CniError> {
         let list = self.list()?;
+        let path = netns.path();
         let mut attached = Attached {
             network: list.source.clone(),
             bin_dirs: self.config.bin_dirs.clone(),
@@ -114,11 +126,20 @@ impl Cni {
             begun: list.plugins.len(),
             result: None,
             detached: false,
+            netns: Some(KnownNetns {
+                path: path.clone(),
+                identity: netns.identity(),
+            }),
         };
         attached.save(&pod.directory)?;
-        match self.add_all(pod, netns, &list, &mut attached) {
+        let added = self.add_all(pod, &path, &list, &mut attached);
+        let added = added.and_then(|given| {
+            look_again(netns, &list, &attached)?;
+            Ok(given)
+        });
+        match added {
             Ok(given) => Ok(given),
-            Err(error) => match self.del_all(&pod.id, Some(netns), &list, &attached) {
+            Err(error) => match self.del_all(&pod.id, Some(&path), &list, &attached) {
                 Ok(()) => {
                     attached.detached = true;
                     attached.save(&pod.directory)?;
@@ -172,7 +193,7 @@ impl Cni {
     pub(crate) fn del(
         &self,
         pod: &CniPod,
-        netns: Option<&str>,
+        netns: Option<&PodNetns>,
         connected: bool,
     ) -> Result<(), CniError> {
         let mut attached = match Attached::load(&pod.directory)? {
@@ -195,6 +216,7 @@ impl Cni {
                     runtime: pod.runtime(),
                     result: None,
                     detached: false,
+                    netns: None,
                 }
             }
         };
@@ -203,7 +225,8 @@ impl Cni {
                 reason: error.to_string(),
             }
         })?;
-        self.del_all(&pod.id, netns, &list, &attached)?;
+        let path = attached.same(netns).map(PodNetns::path);
+        self.del_all(&pod.id, path.as_deref(), &list, &attached)?;
         attached.detached = true;
         match attached.save(&pod.directory) {
             // Of several who remove the pod at once another one was first.
@@ -221,11 +244,10 @@ impl Cni {
     ) -> Result<(), CniError> {
         // Plugins learn of the result of their ADD since 0.4.0.
         let previous = attached
-            .result
-            .as_ref()
+            .result_at(netns)
             .filter(|_| list.version >= Version::CHECK);
         for plugin in list.plugins.iter().take(attached.begun).rev() {
-            let input = list.input(plugin, previous, &attached.runtime, Map::new());
+            let input = list.input(plugin, previous.as_ref(), &attached.runtime, Map::new());
             let variables = pod_variables(id, netns, &attached.arguments);
             self.run("DEL", &attached.bin_dirs, list, plugin, variables, &input)?;
         }
@@ -233,24 +255,22 @@ impl Cni {
     }
 
     /// Whether a pod is still connected as it was, as far as its plugins can tell.
-    pub(crate) fn check(&self, pod: &CniPod, netns: &str) -> Result<(), CniError> {
+    pub(crate) fn check(&self, pod: &CniPod, netns: &PodNetns) -> Result<(), CniError> {
         let Some(attached) = Attached::load(&pod.directory)?.filter(|known| !known.detached) else {
             return Ok(());
         };
         let Ok(list) = NetworkList::read(attached.network.clone()) else {
             return Ok(());
         };
-        if list.version < Version::CHECK || list.disable_check {
+        let another = attached.same(Some(netns)).is_none();
+        if list.version < Version::CHECK || list.disable_check || another {
             return Ok(());
         }
+        let path = netns.path();
+        let result = attached.result_at(Some(&path));
         for plugin in &list.plugins {
-            let input = list.input(
-                plugin,
-                attached.result.as_ref(),
-                &attached.runtime,
-                Map::new(),
-            );
-            let variables = pod_variables(&pod.id, Some(netns), &attached.arguments);
+            let input = list.input(plugin, result.as_ref(), &attached.runtime, Map::new());
+            let variables = pod_variables(&pod.id, Some(&path), &attached.arguments);
             self.run(
                 "CHECK",
                 &attached.bin_dirs,
@@ -357,6 +377,29 @@ impl Cni {
             }),
         })
     }
+}
+
+/// Whether the pod is there, with what its plugins say that it has.
+fn look_again(netns: &PodNetns, list: &NetworkList, attached: &Attached) -> Result<(), CniError> {
+    let network = || list.name.clone();
+    let ended = netns.has_ended().map_err(|source| CniError::Io {
+        what: "look after the pod's keeper",
+        source,
+    })?;
+    if ended {
+        return Err(CniError::PodEnded { network: network() });
+    }
+    let claimed = attached
+        .result
+        .as_ref()
+        .is_some_and(|result| answer::claims_interface(result, POD_INTERFACE));
+    let there = !claimed
+        || netns
+            .has_interface(POD_INTERFACE)
+            .map_err(CniError::Interfaces)?;
+    there
+        .then_some(())
+        .ok_or_else(|| CniError::NoInterface { network: network() })
 }
 
 impl CniError {

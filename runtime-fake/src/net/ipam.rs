@@ -13,6 +13,8 @@ use super::subnet::Subnet;
 #[derive(Debug, Clone)]
 pub struct Ipam {
     subnet: Subnet,
+    /// The first address after those of pods.
+    end: Ipv4Addr,
     by_sandbox: BTreeMap<String, Ipv4Addr>,
     by_address: BTreeMap<Ipv4Addr, String>,
     /// Addresses that were held and are free again, each with the count of frees before it.
@@ -68,7 +70,16 @@ pub enum IpamError {
 impl Ipam {
     /// All addresses of the subnet are free.
     pub fn new(subnet: Subnet) -> Ipam {
+        Ipam::with_numbers(subnet, u8::MAX)
+    }
+
+    /// The same, with addresses of which only so many bits are not the network's: pods have addresses of the same numbers
+    /// in another subnet, which has no room for more.
+    pub(super) fn with_numbers(subnet: Subnet, bits: u8) -> Ipam {
+        let more = 1u32.checked_shl(bits.into()).unwrap_or(u32::MAX);
+        let end = subnet.network().to_bits().saturating_add(more);
         Ipam {
+            end: Ipv4Addr::from_bits(end).min(subnet.broadcast()),
             subnet,
             by_sandbox: BTreeMap::new(),
             by_address: BTreeMap::new(),
@@ -86,7 +97,7 @@ impl Ipam {
     /// How many pods the subnet has room for.
     pub fn capacity(&self) -> u32 {
         // Network, gateway and broadcast are not for pods; subnets of /31 and /32 have none left.
-        (self.subnet.broadcast().to_bits() - self.subnet.network().to_bits()).saturating_sub(2)
+        (self.end.to_bits() - self.subnet.network().to_bits()).saturating_sub(2)
     }
 
     /// How many addresses are held.
@@ -156,15 +167,15 @@ impl Ipam {
     }
 
     fn is_for_pods(&self, address: Ipv4Addr) -> bool {
-        self.subnet.gateway() < address && address < self.subnet.broadcast()
+        self.subnet.gateway() < address && address < self.end
     }
 
     fn next_free(&self) -> Option<Ipv4Addr> {
         let gateway = self.subnet.gateway().to_bits();
-        let broadcast = self.subnet.broadcast().to_bits();
+        let end = self.end.to_bits();
         let above = self.floor.to_bits().saturating_add(1);
-        (above..broadcast)
-            .chain(gateway.saturating_add(1)..broadcast.min(above))
+        (above..end)
+            .chain(gateway.saturating_add(1)..end.min(above))
             .map(Ipv4Addr::from_bits)
             .find(|address| {
                 !self.by_address.contains_key(address) && !self.freed.contains_key(address)
@@ -268,6 +279,30 @@ mod tests {
             (0u8..24).prop_map(Step::Free),
             (0u8..24, any::<u8>()).prop_map(|(s, a)| Step::Restore(s, a)),
         ]
+    }
+
+    #[test]
+    fn numbers_have_to_fit_into_the_other_subnet() {
+        // A /28 beside it: 16 addresses, its own and the gateway's among them.
+        let mut ipam = Ipam::with_numbers("10.0.0.0/16".parse().unwrap(), 4);
+        assert_eq!(ipam.capacity(), 14);
+        for number in 2..16 {
+            let address = ipam.allocate(&number.to_string()).unwrap();
+            assert_eq!(address, Ipv4Addr::new(10, 0, 0, number));
+        }
+        assert!(ipam.allocate("more").is_err());
+    }
+
+    #[test]
+    fn thousands_of_pods_have_addresses_of_their_own() {
+        let mut ipam = ipam("10.0.0.0/20");
+        let given: BTreeSet<Ipv4Addr> = (0..4093)
+            .map(|n| ipam.allocate(&n.to_string()).unwrap())
+            .collect();
+        assert_eq!((given.len(), ipam.capacity()), (4093, 4093));
+        assert!(ipam.allocate("more").is_err());
+        ipam.free("77").unwrap();
+        assert_eq!(ipam.allocate("more").unwrap(), ip("10.0.0.79"));
     }
 
     proptest! {

@@ -19,6 +19,17 @@ pub(super) fn host_interface(bridge: &str, sandbox_id: &str) -> String {
     )
 }
 
+/// The name of a bridge that is connected with the daemon's first one.
+pub(super) fn further_bridge(bridge: &str, segment: usize) -> String {
+    format!("{bridge}-{segment}")
+}
+
+/// The names of the two ends that connect a further bridge with the first one: the first one's port, the further one's.
+pub(super) fn uplink(bridge: &str, segment: usize) -> (String, String) {
+    let digits = digits([bridge.as_bytes(), &segment.to_ne_bytes()], 12);
+    (format!("cru{digits}"), format!("crl{digits}"))
+}
+
 /// The first hexadecimal digits of a hash over the parts.
 fn digits<const N: usize>(parts: [&[u8]; N], count: usize) -> String {
     let digest = hash(parts);
@@ -64,6 +75,10 @@ mod tests {
         assert!(port.len() == 15 && port.starts_with("crv"), "{port}");
         assert_eq!(port, host_interface(&name, "a"));
         assert_ne!(port, host_interface(&name, "b"));
+        assert_eq!(further_bridge(&name, 23).len(), 15);
+        let (upper, lower) = uplink(&name, 1);
+        assert!(upper.len() == 15 && lower.len() == 15 && upper != lower);
+        assert_ne!(uplink(&name, 2).0, upper);
         // The parts are kept apart: moving a letter from one to the other makes another name.
         assert_ne!(host_interface("cribx", "a"), host_interface("crib", "xa"));
     }

@@ -1,12 +1,12 @@
-//! Taking over or making the bridge of a daemon, and putting its ports in order.
+//! Taking over or making the bridge of a daemon.
 
-use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::bridge::{BridgeConfig, Ipv6};
-use super::claim::Claim;
-use super::names::{host_interface, seed};
-use super::netlink::{Netlink, NetlinkError};
+use super::claim::{Claim, Claims};
+use super::names::seed;
+use super::netlink::Netlink;
 use super::requests::{self, Link};
 use super::survey::{self, LinkFacts};
 use super::{Mac, NetError, Subnet, Subnet6, subnet};
@@ -39,13 +39,13 @@ pub(super) fn open_here(
     let mut claims = Vec::new();
     let subnet = if config.ipv4 {
         let (subnet, claim) = settle_subnet(&mut netlink, name, bridge.as_ref(), config, existing)?;
-        claims.push(claim);
+        claims.extend(claim);
         subnet
     } else {
         Subnet::NUMBERS
     };
-    let ipv6 = settle_ipv6(name, config.ipv6)?.map(|(subnet, claim)| {
-        claims.push(claim);
+    let ipv6 = settle_ipv6(name, config)?.map(|(subnet, claim)| {
+        claims.extend(claim);
         subnet
     });
 
@@ -93,26 +93,47 @@ pub(super) fn open_here(
     })
 }
 
-/// The IPv6 subnet and the claim to it. It is nobody else's: the one made of the name as good as certainly, the one that
-/// was asked for by whoever asked.
-fn settle_ipv6(name: &str, wished: Ipv6) -> Result<Option<(Subnet6, Claim)>, NetError> {
-    let subnet = match wished {
-        Ipv6::Never => return Ok(None),
-        Ipv6::IfPossible if !kernel_has_ipv6() => return Ok(None),
-        Ipv6::IfPossible => Subnet6::of(name),
-        Ipv6::Subnet(subnet) => subnet,
+/// Claims a subnet; `None` when another daemon holds it. In a namespace of the daemon's own there is nobody to claim it
+/// from.
+fn claim(claims: Option<&Claims>, subnet: impl Display) -> Result<Option<Option<Claim>>, NetError> {
+    let Some(claims) = claims else {
+        return Ok(Some(None));
     };
-    match Claim::take(subnet) {
-        Ok(Some(claim)) => Ok(Some((subnet, claim))),
-        Ok(None) => Err(NetError::SubnetClaimed {
-            name: name.to_owned(),
-            subnet: subnet.to_string(),
-        }),
+    match claims.take(&subnet) {
+        Ok(claim) => Ok(claim.map(Some)),
         Err(source) => Err(NetError::Claim {
             subnet: subnet.to_string(),
             source,
         }),
     }
+}
+
+/// [`claim`], for a subnet that it has to be.
+fn claim_this(
+    name: &str,
+    claims: Option<&Claims>,
+    subnet: impl Display,
+) -> Result<Option<Claim>, NetError> {
+    claim(claims, &subnet)?.ok_or_else(|| NetError::SubnetClaimed {
+        name: name.to_owned(),
+        subnet: subnet.to_string(),
+    })
+}
+
+/// The IPv6 subnet and the claim to it. It is nobody else's: the one made of the name as good as certainly, the one that
+/// was asked for by whoever asked.
+fn settle_ipv6(
+    name: &str,
+    config: &BridgeConfig,
+) -> Result<Option<(Subnet6, Option<Claim>)>, NetError> {
+    let subnet = match config.ipv6 {
+        Ipv6::Never => return Ok(None),
+        Ipv6::IfPossible if !kernel_has_ipv6() => return Ok(None),
+        Ipv6::IfPossible => Subnet6::of(name),
+        Ipv6::Subnet(subnet) => subnet,
+    };
+    let claim = claim_this(name, config.claims.as_ref(), subnet)?;
+    Ok(Some((subnet, claim)))
 }
 
 /// Whether interfaces made in this thread's network namespace can have IPv6 addresses.
@@ -130,27 +151,28 @@ fn settle_subnet(
     bridge: Option<&LinkFacts>,
     config: &BridgeConfig,
     existing: &[(String, IpAddr)],
-) -> Result<(Subnet, Claim), NetError> {
-    let claim = |subnet: Subnet| {
-        Claim::take(subnet).map_err(|source| NetError::Claim {
-            subnet: subnet.to_string(),
-            source,
-        })
-    };
+) -> Result<(Subnet, Option<Claim>), NetError> {
+    let claims = config.claims.as_ref();
     let ours = bridge.map(|bridge| bridge.index);
-    let in_use = survey::subnets(netlink)?;
+    let mut in_use = survey::subnets(netlink)?;
     let had = in_use
         .iter()
         .find(|used| used.address && used.index.is_some() && used.index == ours);
-    if let Some(had) = had {
+    if let (Some(had), Some(index)) = (had, ours) {
         let subnet = had.subnet;
-        return match claim(subnet)? {
-            Some(claim) => Ok((subnet, claim)),
-            None => Err(NetError::SubnetClaimed {
-                name: name.to_owned(),
-                subnet: subnet.to_string(),
-            }),
-        };
+        let claim = claim_this(name, claims, subnet)?;
+        let provided = config.pools.iter().any(|pool| pool.provides(subnet));
+        if provided || !existing.is_empty() {
+            return Ok((subnet, claim));
+        }
+        // An earlier version's, or of another configuration, and no pod has an address of it.
+        let gateway = subnet.gateway();
+        netlink.batch(&[requests::delete_address(
+            index,
+            gateway,
+            subnet.prefix_len(),
+        )])?;
+        in_use = survey::subnets(netlink)?;
     }
 
     let taken: Vec<Subnet> = in_use.iter().map(|used| used.subnet).collect();
@@ -159,15 +181,8 @@ fn settle_subnet(
         IpAddr::V6(_) => None,
     });
     let preferred: Vec<Ipv4Addr> = preferred.collect();
-    let candidates = subnet::candidates(
-        &config.pools,
-        config.subnet_prefix_len,
-        &preferred,
-        &taken,
-        seed(name),
-    );
-    for candidate in candidates {
-        let Some(claim) = claim(candidate)? else {
+    for candidate in subnet::candidates(&config.pools, &preferred, &taken, seed(name)) {
+        let Some(claim) = claim(claims, candidate)? else {
             continue;
         };
         // Between the look around and the claim another daemon may have made its bridge here and been killed.
@@ -178,41 +193,12 @@ fn settle_subnet(
             return Ok((candidate, claim));
         }
     }
-    let pools: Vec<String> = config.pools.iter().map(Subnet::to_string).collect();
+    let pools: Vec<String> = config
+        .pools
+        .iter()
+        .map(|pool| pool.subnet.to_string())
+        .collect();
     Err(NetError::NoSubnet {
         pools: pools.join(", "),
     })
-}
-
-/// Removes ports that belong to no sandbox, and connects those of sandboxes that lost their bridge.
-pub(super) fn reconcile_ports(
-    netlink: &mut Netlink,
-    name: &str,
-    bridge: u32,
-    existing: &[(String, IpAddr)],
-) -> Result<(), NetlinkError> {
-    let wanted = existing
-        .iter()
-        .map(|(sandbox, _)| host_interface(name, sandbox));
-    let wanted: BTreeSet<String> = wanted.collect();
-    let mut requests = Vec::new();
-    for link in survey::links(netlink)? {
-        let connected = link.controller == Some(bridge);
-        if wanted.contains(&link.name) {
-            if !connected {
-                tracing::info!(
-                    interface = link.name,
-                    "connecting a pod to its bridge again"
-                );
-                requests.push(requests::enslave(Link::Index(link.index), bridge));
-            }
-        } else if connected {
-            tracing::info!(
-                interface = link.name,
-                "removing an interface that belongs to no pod"
-            );
-            requests.push(requests::delete(Link::Index(link.index)));
-        }
-    }
-    netlink.batch(&requests)
 }

@@ -104,6 +104,38 @@ pub(super) fn create_veth(
     }
 }
 
+/// Makes a pair of connected interfaces, both here; the first one is a port of the bridge. Both are still down.
+pub(super) fn create_uplink(upper: &str, bridge: u32, lower: &str) -> Request {
+    let peer = Link::Name(lower).message();
+    let mut message = Link::Name(upper).message();
+    message.attributes.extend([
+        LinkAttribute::Controller(bridge),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]),
+    ]);
+    Request {
+        doing: format!("creating the interface pair {upper} and {lower}"),
+        flags: NLM_F_CREATE | NLM_F_EXCL,
+        fine: &[],
+        message: RouteNetlinkMessage::NewLink(message),
+    }
+}
+
+/// Lets a link answer no questions for neighbours: the kernel answers on every link for the addresses of all of them.
+pub(super) fn no_arp(link: Link<'_>) -> Request {
+    let mut message = link.message();
+    message.header.flags = LinkFlags::Noarp;
+    message.header.change_mask = LinkFlags::Noarp;
+    Request {
+        doing: format!("turning ARP off on interface {link}"),
+        flags: 0,
+        fine: &[],
+        message: RouteNetlinkMessage::SetLink(message),
+    }
+}
+
 /// Turns the link-local IPv6 address off; must come before the link goes up. A kernel without IPv6 has nothing to turn
 /// off and says so with `EAFNOSUPPORT` or `EOPNOTSUPP`.
 pub(super) fn no_ipv6_link_local(link: Link<'_>) -> Request {
@@ -172,6 +204,22 @@ pub(super) fn add_address(index: u32, address: Ipv4Addr, subnet: Subnet) -> Requ
         flags: NLM_F_CREATE | NLM_F_EXCL,
         fine: &[],
         message: RouteNetlinkMessage::NewAddress(message),
+    }
+}
+
+/// Takes an address from a link.
+pub(super) fn delete_address(index: u32, address: Ipv4Addr, prefix_len: u8) -> Request {
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = prefix_len;
+    message.header.index = index;
+    let address = IpAddr::V4(address);
+    message.attributes.push(AddressAttribute::Local(address));
+    Request {
+        doing: format!("removing the address {address}/{prefix_len}"),
+        flags: 0,
+        fine: &[nix::libc::EADDRNOTAVAIL],
+        message: RouteNetlinkMessage::DelAddress(message),
     }
 }
 

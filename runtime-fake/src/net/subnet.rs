@@ -11,6 +11,29 @@ pub struct Subnet {
     prefix_len: u8,
 }
 
+/// Where subnets are taken from, and how large they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// All of it.
+    pub subnet: Subnet,
+    /// The length of the prefix of a subnet of it.
+    pub piece_len: u8,
+}
+
+impl Pool {
+    /// The subnets.
+    fn pieces(self) -> impl ExactSizeIterator<Item = Subnet> {
+        self.subnet.pieces(self.piece_len)
+    }
+
+    /// Whether a subnet is of this pool, and no smaller than those that are taken from it.
+    pub(super) fn provides(self, subnet: Subnet) -> bool {
+        self.subnet.contains(subnet.network())
+            && subnet.prefix_len() >= self.subnet.prefix_len()
+            && subnet.prefix_len() <= self.piece_len.max(self.subnet.prefix_len())
+    }
+}
+
 /// A text, or an address and prefix length, that is no IPv4 subnet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubnetError {
@@ -139,21 +162,20 @@ fn mask(prefix_len: u8) -> u32 {
 /// overlapping nothing in `taken`. Within a pool the walk begins at the piece `seed` points to and goes round once, so
 /// that daemons that start together do not all try the same one first. Lazy, as a pool may have very many pieces.
 pub(super) fn candidates<'a>(
-    pools: &'a [Subnet],
-    piece_len: u8,
+    pools: &'a [Pool],
     preferred: &'a [Ipv4Addr],
     taken: &'a [Subnet],
     seed: u32,
 ) -> impl Iterator<Item = Subnet> + 'a {
     let preferred = preferred.iter().filter_map(move |address| {
-        let pool = pools.iter().find(|pool| pool.contains(*address))?;
-        Subnet::containing(*address, piece_len.max(pool.prefix_len())).ok()
+        let pool = pools.iter().find(|pool| pool.subnet.contains(*address))?;
+        Subnet::containing(*address, pool.piece_len.max(pool.subnet.prefix_len())).ok()
     });
     let walk = pools.iter().flat_map(move |pool| {
-        let count = pool.pieces(piece_len).len();
+        let count = pool.pieces().len();
         let start = seed as usize % count.max(1);
-        let after = pool.pieces(piece_len).skip(start);
-        after.chain(pool.pieces(piece_len).take(start))
+        let after = pool.pieces().skip(start);
+        after.chain(pool.pieces().take(start))
     });
     preferred
         .chain(walk)
@@ -169,6 +191,27 @@ mod tests {
 
     fn net(text: &str) -> Subnet {
         text.parse().unwrap()
+    }
+
+    fn pool(text: &str, piece_len: u8) -> Pool {
+        let subnet = net(text);
+        Pool { subnet, piece_len }
+    }
+
+    #[rstest]
+    #[case("10.0.0.0/14", 20, "10.0.16.0/20", true)]
+    #[case("10.0.0.0/14", 20, "10.0.0.0/16", true)]
+    #[case("10.0.0.0/14", 20, "10.0.16.0/24", false)]
+    #[case("10.0.0.0/14", 20, "10.0.0.0/8", false)]
+    #[case("10.0.0.0/14", 20, "10.4.0.0/20", false)]
+    #[case("10.0.0.0/28", 24, "10.0.0.0/28", true)]
+    fn a_pool_provides_subnets_of_its_size(
+        #[case] all: &str,
+        #[case] piece_len: u8,
+        #[case] subnet: &str,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(pool(all, piece_len).provides(net(subnet)), expected);
     }
 
     #[rstest]
@@ -213,15 +256,18 @@ mod tests {
 
     #[test]
     fn the_walk_starts_at_the_seed_skips_what_is_taken_and_goes_round() {
-        let pools = [net("10.0.0.0/22"), net("192.168.0.0/24")];
+        let pools = [pool("10.0.0.0/22", 24), pool("192.168.0.0/23", 25)];
         let taken = [net("10.0.3.128/25")];
         assert_eq!(
-            candidates(&pools, 24, &[], &taken, 2).collect::<Vec<_>>(),
+            candidates(&pools, &[], &taken, 2).collect::<Vec<_>>(),
             [
                 "10.0.2.0/24",
                 "10.0.0.0/24",
                 "10.0.1.0/24",
-                "192.168.0.0/24"
+                "192.168.1.0/25",
+                "192.168.1.128/25",
+                "192.168.0.0/25",
+                "192.168.0.128/25"
             ]
             .map(net)
         );
@@ -229,14 +275,14 @@ mod tests {
 
     #[test]
     fn the_subnet_of_living_pods_comes_first_unless_it_is_taken() {
-        let pools = [net("10.0.0.0/22")];
+        let pools = [pool("10.0.0.0/22", 24)];
         let pods = [Ipv4Addr::new(10, 0, 3, 9), Ipv4Addr::new(172, 16, 0, 1)];
         assert_eq!(
-            candidates(&pools, 24, &pods, &[], 0).next(),
+            candidates(&pools, &pods, &[], 0).next(),
             Some(net("10.0.3.0/24"))
         );
         let taken = [net("10.0.3.0/26")];
-        assert!(candidates(&pools, 24, &pods, &taken, 0).all(|piece| piece != net("10.0.3.0/24")));
+        assert!(candidates(&pools, &pods, &taken, 0).all(|piece| piece != net("10.0.3.0/24")));
     }
 
     proptest! {
@@ -250,7 +296,7 @@ mod tests {
                 .into_iter()
                 .map(|(bits, len)| Subnet::containing(Ipv4Addr::from_bits(0x0a00_0000 | bits & 0x001f_ffff), len).unwrap())
                 .collect();
-            let found: Vec<Subnet> = candidates(&[pool], 20, &[], &taken, seed).collect();
+            let found: Vec<Subnet> = candidates(&[Pool { subnet: pool, piece_len: 20 }], &[], &taken, seed).collect();
             for piece in &found {
                 prop_assert!(pool.contains(piece.network()) && pool.contains(piece.broadcast()));
                 prop_assert!(taken.iter().all(|t| !t.overlaps(*piece)));

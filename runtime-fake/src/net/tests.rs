@@ -4,6 +4,7 @@
 mod daemons;
 mod measure;
 mod pods;
+mod room;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +14,9 @@ use std::time::Duration;
 
 use super::netlink::{Netlink, Request};
 use super::survey::LinkFacts;
-use super::{Attachment, Bridge, BridgeConfig, NetError, namespace, private_netns, survey};
+use super::{
+    Attachment, Bridge, BridgeConfig, Claims, NetError, Pool, namespace, private_netns, survey,
+};
 
 const IN_USER_NAMESPACE: &str = "CRIB_TEST_IN_USER_NAMESPACE";
 
@@ -66,6 +69,12 @@ fn config(name: &str, namespace: &OwnedFd) -> BridgeConfig {
         namespace: Some(namespace.try_clone().unwrap()),
         ..BridgeConfig::new(name)
     }
+}
+
+/// A pool whose subnets have prefixes of this length.
+fn pool(subnet: &str, piece_len: u8) -> Vec<Pool> {
+    let subnet = subnet.parse().unwrap();
+    vec![Pool { subnet, piece_len }]
 }
 
 fn open(name: &str, namespace: &OwnedFd) -> Bridge {

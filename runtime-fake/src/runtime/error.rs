@@ -33,6 +33,9 @@ pub(crate) enum Error {
         what: &'static str,
         source: crate::net::cni::CniError,
     },
+    /// There is no network for pods: why.
+    #[error("pods have no network; pods of the host's network can be run: {0}")]
+    NoNetwork(String),
     /// A port of the host.
     #[error(transparent)]
     Port(#[from] super::ports::PortError),

@@ -1,12 +1,13 @@
 //! The network that pods are connected to.
 
+mod bridged;
+mod loopback;
+
 use std::{
-    collections::BTreeMap,
-    fs::File,
+    io,
     net::IpAddr,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
-    sync::{PoisonError, RwLock},
 };
 
 use cri::v1::NamespaceMode;
@@ -15,21 +16,21 @@ use super::Error;
 use crate::{
     id::SandboxId,
     isolation::Isolation,
-    launch::{HostPort, Invalid, Transport},
+    launch::{HostPort, Invalid},
     net::{
-        Bridge, BridgeConfig, CniConfig, NetError, PodCidrs, PortRule,
+        CniConfig, PodCidrs, PodNetns,
         cni::{self, Cni, CniPod, Dns, Given, Wishes, annotations_fit},
-        loopback_up,
-        nat::Nat,
-        private_netns,
+        loopback_up, private_netns,
     },
     sandbox::Sandbox,
 };
+use bridged::Pods;
+use loopback::Loopbacks;
 
 /// What pods are connected to, or why to nothing.
 pub(crate) enum Network {
-    /// Pods get addresses on it.
-    Bridge(Box<RwLock<Option<Bridged>>>),
+    /// Pods get addresses on a bridge.
+    Bridge(Box<Pods>),
     /// Plugins connect pods.
     Cni {
         /// They.
@@ -38,18 +39,12 @@ pub(crate) enum Network {
         cidrs: PodCidrs,
     },
     /// Pods share the host's network, each with a loopback address of its own: there are no network namespaces.
-    Host,
-    /// Pods have a loopback interface only.
-    Loopback {
+    Host(Loopbacks),
+    /// There is no network that plugins could work in: why.
+    Nowhere {
         /// Why.
         reason: String,
     },
-}
-
-/// A bridge, with the host's packet rules for it where it is in the host's network.
-pub(crate) struct Bridged {
-    bridge: Bridge,
-    nat: Option<Nat>,
 }
 
 /// How to open a network.
@@ -96,87 +91,80 @@ impl Network {
     /// daemon's bridge.
     pub(crate) fn open(
         opening: &Opening,
-        existing: &[Connected],
+        existing: Vec<Connected>,
         private: Option<OwnedFd>,
     ) -> Self {
         let namespace = match opening.isolation {
-            Isolation::Process => return Self::Host,
+            Isolation::Process => return Self::Host(Loopbacks::of(existing)),
+            _ if opening.cni.is_none() => {
+                return Self::Bridge(Box::new(Pods::open(opening.clone(), existing, private)));
+            }
             Isolation::Root => Ok(None),
             Isolation::Rootless { .. } => private.map_or_else(private_netns, Ok).map(Some),
         };
-        let opened = namespace.and_then(|namespace| match &opening.cni {
-            Some(config) => Ok(Self::Cni {
+        match (namespace, &opening.cni) {
+            (Ok(namespace), Some(config)) => Self::Cni {
                 cni: Cni::new(config.clone(), namespace),
                 cidrs: opening.cidrs,
-            }),
-            None => Bridged::open(opening, existing, namespace)
-                .map(|bridged| Self::Bridge(Box::new(RwLock::new(Some(bridged))))),
-        });
-        opened.unwrap_or_else(|error| {
-            let reason = crate::chain(&error);
-            tracing::warn!(%reason, "no bridge: pods get a loopback interface only");
-            Self::Loopback { reason }
-        })
+            },
+            (Ok(_), None) => Self::Nowhere {
+                reason: "no plugins are configured".to_owned(),
+            },
+            (Err(error), _) => {
+                let reason = crate::chain(&error);
+                tracing::warn!(reason, "no network: pods cannot be run");
+                Self::Nowhere { reason }
+            }
+        }
     }
 
-    /// Connects the network namespace of process `pid`.
-    pub(crate) fn attach(&self, target: &Target, pid: i32) -> Result<Given, Error> {
+    /// What a sandbox's keeper is to hold for its network, as long as the pod lives. It is made before the keeper is told of
+    /// the pod.
+    pub(crate) fn hold(&self, id: &SandboxId) -> Result<Vec<OwnedFd>, Error> {
+        match self {
+            Self::Host(loopbacks) => Ok(vec![loopbacks.reserve(id)?]),
+            Self::Bridge(_) | Self::Cni { .. } | Self::Nowhere { .. } => {
+                Ok(self.pin().into_iter().collect())
+            }
+        }
+    }
+
+    /// Connects the network namespace of a pod. Without namespaces there is none.
+    pub(crate) fn attach(&self, target: &Target, netns: Option<&PodNetns>) -> Result<Given, Error> {
         let given = |addresses| Given {
             addresses,
             dns: None,
         };
-        let fail = |source| Error::Net {
-            what: "set up",
-            source,
-        };
-        let namespace = || {
-            File::open(format!("/proc/{pid}/ns/net"))
-                .map_err(super::io("open the pod's network namespace"))
-        };
         let id = &target.sandbox.id;
+        if let Self::Host(loopbacks) = self {
+            return Ok(given(loopbacks.address_of(id).into_iter().collect()));
+        }
+        let netns = netns.ok_or_else(ended)?;
         match self {
-            Self::Host => Ok(given(vec![own_loopback(id)])),
-            Self::Loopback { .. } => {
-                loopback_up(namespace()?.as_fd()).map_err(fail)?;
-                Ok(given(vec![IpAddr::from([127, 0, 0, 1])]))
-            }
+            Self::Host(_) => Ok(given(Vec::new())),
+            Self::Nowhere { reason } => Err(Error::NoNetwork(reason.clone())),
             Self::Cni { cni, cidrs } => {
                 annotations_fit(&target.sandbox.config.annotations).map_err(Invalid)?;
-                loopback_up(namespace()?.as_fd()).map_err(fail)?;
-                let pod = target.for_plugins(cidrs);
-                let added = cni.add(&pod, &format!("/proc/{pid}/ns/net"));
+                loopback_up(netns.as_fd()).map_err(set_up)?;
+                let added = cni.add(&target.for_plugins(cidrs), netns);
                 added.map_err(|source| Error::Cni {
                     what: "set up",
                     source,
                 })
             }
-            Self::Bridge(bridged) => {
-                let bridged = bridged.read().unwrap_or_else(PoisonError::into_inner);
-                // None only while the daemon ends.
-                let Some(Bridged { bridge, nat }) = &*bridged else {
-                    return Err(crate::store::Refused::ShuttingDown.into());
-                };
-                let ips = bridge
-                    .attach(id.as_str(), namespace()?.as_fd())
-                    .map_err(fail)?
-                    .ips;
-                if let Some(nat) = nat {
-                    nat.add(id.as_str(), rules(&target.ports, &ips));
-                }
+            Self::Bridge(pods) => {
+                let ips = pods.attach(id.as_str(), &target.ports, netns)?;
                 Ok(given(ips))
             }
         }
     }
 
-    /// Disconnects a sandbox; it need not be connected. `namespace` is the pod's, if that is still there.
-    pub(crate) fn detach(&self, target: &Target, namespace: Option<&OwnedFd>) -> Result<(), Error> {
-        let id = target.sandbox.id.as_str();
-        // The path: the keeper has ended, and its number may be another process's soon.
-        let path =
-            namespace.map(|fd| format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()));
+    /// Disconnects a sandbox; it need not be connected. `netns` is the pod's, if that is still there.
+    pub(crate) fn detach(&self, target: &Target, netns: Option<&PodNetns>) -> Result<(), Error> {
+        let id = &target.sandbox.id;
         let undo = |cni: &Cni, cidrs: &PodCidrs| {
             let connected = !target.sandbox.addresses.is_empty() && own_network(&target.sandbox);
-            cni.del(&target.for_plugins(cidrs), path.as_deref(), connected)
+            cni.del(&target.for_plugins(cidrs), netns, connected)
                 .map_err(|source| Error::Cni {
                     what: "take down",
                     source,
@@ -185,7 +173,7 @@ impl Network {
         match self {
             Self::Cni { cni, cidrs } => return undo(cni, cidrs),
             // By a daemon that was told of plugins, as this one was not.
-            Self::Bridge(_) | Self::Host | Self::Loopback { .. }
+            Self::Bridge(_) | Self::Host(_) | Self::Nowhere { .. }
                 if cni::connected(&target.directory) =>
             {
                 undo(
@@ -193,23 +181,24 @@ impl Network {
                     &PodCidrs::default(),
                 )?;
             }
-            Self::Bridge(_) | Self::Host | Self::Loopback { .. } => {}
+            Self::Bridge(_) | Self::Host(_) | Self::Nowhere { .. } => {}
         }
         match self {
-            Self::Bridge(bridged) => {
-                let bridged = bridged.read().unwrap_or_else(PoisonError::into_inner);
-                let Some(Bridged { bridge, nat }) = &*bridged else {
-                    return Ok(());
-                };
-                if let Some(nat) = nat {
-                    nat.remove(id);
-                }
-                bridge.detach(id).map_err(|source| Error::Net {
-                    what: "take down",
-                    source,
-                })
+            Self::Bridge(pods) => pods.detach(id.as_str()),
+            Self::Host(loopbacks) => {
+                loopbacks.free(id);
+                Ok(())
             }
-            Self::Cni { .. } | Self::Host | Self::Loopback { .. } => Ok(()),
+            Self::Cni { .. } | Self::Nowhere { .. } => Ok(()),
+        }
+    }
+
+    /// Whether pods can be connected, as far as that is known without waiting.
+    pub(crate) fn is_open(&self) -> bool {
+        match self {
+            Self::Bridge(pods) => pods.is_open(),
+            Self::Host(_) => true,
+            Self::Cni { .. } | Self::Nowhere { .. } => false,
         }
     }
 
@@ -217,7 +206,9 @@ impl Network {
     pub(crate) fn not_ready(&self) -> Option<String> {
         match self {
             Self::Cni { cni, .. } => cni.status().err().map(|error| crate::chain(&error)),
-            Self::Bridge(_) | Self::Host | Self::Loopback { .. } => None,
+            Self::Bridge(pods) => pods.not_ready(),
+            Self::Nowhere { reason } => Some(reason.clone()),
+            Self::Host(_) => None,
         }
     }
 
@@ -227,14 +218,11 @@ impl Network {
     }
 
     /// Lets plugins forget every pod that is not among `valid`.
-    pub(crate) fn clean_up(&self, valid: &[(Target, i32)]) {
+    pub(crate) fn clean_up(&self, valid: &[Target]) {
         let Self::Cni { cni, .. } = self else {
             return;
         };
-        let ids: Vec<String> = valid
-            .iter()
-            .map(|(target, _)| target.sandbox.id.to_string())
-            .collect();
+        let ids: Vec<String> = valid.iter().map(|t| t.sandbox.id.to_string()).collect();
         if let Err(error) = cni.gc(&ids) {
             tracing::warn!(
                 error = crate::chain(&error),
@@ -243,26 +231,33 @@ impl Network {
         }
     }
 
-    /// Lets plugins look at the pods that they connected, by the processes that hold their network namespaces.
-    pub(crate) fn check(&self, pods: &[(Target, i32)]) {
+    /// Lets plugins look at the pods that they connected. `open` opens the network namespace of the pod in a directory.
+    pub(crate) fn check(
+        &self,
+        pods: &[Target],
+        open: impl Fn(&Path) -> io::Result<Option<PodNetns>>,
+    ) {
         let Self::Cni { cni, cidrs } = self else {
             return;
         };
-        for (target, pid) in pods
-            .iter()
-            .filter(|(target, _)| own_network(&target.sandbox))
-        {
-            let namespace = format!("/proc/{pid}/ns/net");
-            let checked = cni.check(&target.for_plugins(cidrs), &namespace);
-            // A pod that was stopped meanwhile is not connected, as it should be.
-            let checked = checked.or_else(|error| match Path::new(&namespace).exists() {
-                true => Err(error),
-                false => Ok(()),
-            });
+        for target in pods.iter().filter(|target| own_network(&target.sandbox)) {
+            let checked = match open(&target.directory) {
+                Ok(Some(netns)) => {
+                    let checked = cni.check(&target.for_plugins(cidrs), &netns);
+                    let checked = checked.map_err(|error| crate::chain(&error));
+                    // A pod that was stopped meanwhile is not connected, as it should be.
+                    checked.or_else(|error| match netns.has_ended() {
+                        Ok(true) => Ok(()),
+                        Ok(false) | Err(_) => Err(error),
+                    })
+                }
+                Ok(None) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            };
             if let Err(error) = checked {
                 tracing::warn!(
                     sandbox = target.sandbox.id.short(),
-                    error = crate::chain(&error),
+                    error,
                     "a pod is not connected as it was"
                 );
             }
@@ -271,117 +266,38 @@ impl Network {
 
     /// Gives pods addresses of other subnets from now on, where that is this runtime's to say and no pod is there.
     pub(crate) fn reconfigure(&self, opening: &Opening) -> Result<Moved, Error> {
-        let Self::Bridge(bridged) = self else {
-            return Ok(Moved::NotOurs);
-        };
-        let mut bridged = bridged.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(now) = bridged.take() else {
-            return Err(crate::store::Refused::ShuttingDown.into());
-        };
-        if now.pods() > 0 {
-            *bridged = Some(now);
-            return Ok(Moved::PodsAreThere);
-        }
-        let fail = |source| Error::Net {
-            what: "move",
-            source,
-        };
-        let namespace = |now: &Bridged| {
-            let namespace = now.bridge.namespace();
-            namespace.map(|fd| fd.try_clone_to_owned()).transpose()
-        };
-        let (before, held) = (
-            now.opening(opening),
-            namespace(&now).map_err(super::io("keep the bridge's network namespace"))?,
-        );
-        let again = held.as_ref().and_then(|fd| fd.try_clone().ok());
-        now.close().map_err(fail)?;
-        match Bridged::open(opening, &[], held) {
-            Ok(new) => {
-                *bridged = Some(new);
-                Ok(Moved::Yes)
-            }
-            Err(error) => {
-                // As it was, rather than no network at all.
-                *bridged = Bridged::open(&before, &[], again).ok();
-                Err(fail(error))
-            }
+        match self {
+            Self::Bridge(pods) => pods.reconfigure(opening),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => Ok(Moved::NotOurs),
         }
     }
 
     /// A descriptor of the namespace that the bridge lives in, if that is not the host's: it ends with the last one.
     pub(crate) fn pin(&self) -> Option<OwnedFd> {
         match self {
-            Self::Bridge(bridged) => {
-                let bridged = bridged.read().unwrap_or_else(PoisonError::into_inner);
-                let namespace = bridged.as_ref()?.bridge.namespace()?;
-                namespace.try_clone_to_owned().ok()
-            }
+            Self::Bridge(pods) => pods.pin(),
             Self::Cni { cni, .. } => cni.namespace()?.try_clone_to_owned().ok(),
-            Self::Host | Self::Loopback { .. } => None,
+            Self::Host(_) | Self::Nowhere { .. } => None,
         }
     }
 
     /// Takes the bridge away if no pod is connected.
     pub(crate) fn close(self) {
-        if let Self::Bridge(bridged) = self
-            && let Some(bridged) = bridged.into_inner().unwrap_or_else(PoisonError::into_inner)
-            && let Err(error) = bridged.close()
-            && !matches!(error, NetError::StillAttached { .. })
-        {
-            tracing::warn!(error = crate::chain(&error), "the bridge stays");
+        if let Self::Bridge(pods) = self {
+            pods.close();
         }
     }
 }
 
-impl Bridged {
-    fn open(
-        opening: &Opening,
-        existing: &[Connected],
-        namespace: Option<OwnedFd>,
-    ) -> Result<Self, NetError> {
-        let in_host = namespace.is_none();
-        let config = BridgeConfig {
-            namespace,
-            ..BridgeConfig::new(&opening.name).with_cidrs(opening.cidrs)
-        };
-        let first = existing
-            .iter()
-            .filter_map(|pod| Some((pod.id.clone(), *pod.addresses.first()?)));
-        let bridge = Bridge::open(config, &first.collect::<Vec<_>>())?;
-        let nat = in_host.then(|| {
-            let ports = existing
-                .iter()
-                .map(|pod| (pod.id.clone(), rules(&pod.ports, &pod.addresses)))
-                .filter(|(_, rules)| !rules.is_empty());
-            Nat::open(
-                bridge.name(),
-                &bridge.subnets(),
-                ports.collect::<BTreeMap<_, _>>(),
-            )
-        });
-        Ok(Self { bridge, nat })
+fn set_up(source: crate::net::NetError) -> Error {
+    Error::Net {
+        what: "set up",
+        source,
     }
+}
 
-    fn pods(&self) -> usize {
-        self.bridge.pods()
-    }
-
-    /// How to open it as it is.
-    fn opening(&self, like: &Opening) -> Opening {
-        Opening {
-            cidrs: self.bridge.cidrs(),
-            ..like.clone()
-        }
-    }
-
-    fn close(self) -> Result<(), NetError> {
-        self.bridge.close()?;
-        if let Some(nat) = self.nat {
-            nat.close();
-        }
-        Ok(())
-    }
+fn ended() -> Error {
+    Error::Unable("the pod's keeper ended while the pod's network was being set up".to_owned())
 }
 
 impl Target {
@@ -418,39 +334,4 @@ fn own_network(sandbox: &Sandbox) -> bool {
         .and_then(|l| l.security_context.as_ref())
         .and_then(|c| c.namespace_options.as_ref());
     options.is_none_or(|options| options.network != i32::from(NamespaceMode::Node))
-}
-
-/// The packet rules for a pod's host ports: one for each of its addresses that has a family in common with the port.
-fn rules(ports: &[HostPort], addresses: &[IpAddr]) -> Vec<PortRule> {
-    let mut rules = Vec::new();
-    for port in ports {
-        for address in addresses {
-            // What comes to a loopback address never comes from elsewhere.
-            if port
-                .host
-                .is_some_and(|host| host.is_ipv4() != address.is_ipv4() || host.is_loopback())
-            {
-                continue;
-            }
-            rules.push(PortRule {
-                transport: match port.transport {
-                    Transport::Tcp => 6,
-                    Transport::Udp => 17,
-                    Transport::Sctp => 132,
-                },
-                host: port.host,
-                host_port: port.host_port,
-                pod: *address,
-                pod_port: port.pod_port,
-            });
-        }
-    }
-    rules
-}
-
-/// An address of 127.0.0.0/8 for a sandbox, made of its random id: never 127.0.x.x, where the host's own services are.
-fn own_loopback(id: &SandboxId) -> IpAddr {
-    let number = u32::from_str_radix(id.as_str().get(..6).unwrap_or_default(), 16).unwrap_or(1);
-    let [_, a, b, c] = number.to_be_bytes();
-    IpAddr::from([127, a.max(1), b, c.clamp(1, 254)])
 }

@@ -130,6 +130,7 @@ impl Runtime {
         let (own_network, plan_rung) = (plan.own_network, plan.rung);
         // First, so that a port that is taken costs nobody anything.
         let claimed = ports::claim(&plan.host_ports, &sandbox.id, &self.store.state())?;
+        let held = self.network.hold(&sandbox.id)?;
         let network_sysctls = plan.sysctls.iter().any(|(name, _)| of_network(name));
         write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
         let directory = plan.directory.clone();
@@ -137,19 +138,21 @@ impl Runtime {
             .pods
             .spawn(&sandbox.id, &directory, &self.store)
             .map_err(io("start the pod's keeper"))?;
-        let outcome = pod
-            .keeper
-            .set_up(plan, self.network.pin().into_iter().collect())
-            .await?;
-        let Outcome::Setup { pid } = outcome else {
+        let outcome = pod.keeper.set_up(plan, held).await?;
+        if !matches!(outcome, Outcome::Setup { .. }) {
             return Err(unexpected(&outcome).into());
-        };
+        }
         let wants_address = own_network || plan_rung == Rung::Process;
         if !wants_address {
             return Ok(Vec::new());
         }
         let (network, target) = (self.network.clone(), self.for_network(sandbox));
-        let given = blocking(move || network.attach(&target, pid)).await?;
+        let given = blocking(move || {
+            let netns = recovery::pod_netns(&target.directory)
+                .map_err(io("open the pod's network namespace"))?;
+            network.attach(&target, netns.as_ref())
+        })
+        .await?;
         if let (None, Some(dns)) = (&sandbox.config.dns_config, &given.dns) {
             let text = resolv::conf(&dns.servers, &dns.searches, &dns.options);
             write(&directory.join("resolv.conf"), &text, None)
@@ -197,7 +200,8 @@ impl Runtime {
         };
         // Kept for those who disconnect it: everything in it ends first.
         let namespace = if self.network.wants_namespace(&self.sandbox_dir(id)) {
-            recovery::network_namespace(&self.sandbox_dir(id))
+            recovery::pod_netns(&self.sandbox_dir(id))
+                .map_err(io("open the pod's network namespace"))?
         } else {
             None
         };

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use crate::{
     image::{ImageError, Problem},
     keeper::protocol::FailureKind,
-    net::cni::CniError,
+    net::{NetError, cni::CniError},
     registry::PullError,
     runtime::{Error, PortError},
     store::Refused,
@@ -32,12 +32,13 @@ impl From<Error> for Status {
             },
             Error::NoUrl(NoUrl::Full(_)) => Code::ResourceExhausted,
             Error::NoUrl(NoUrl::NotListening { .. }) => Code::FailedPrecondition,
-            Error::Unable(_) => Code::FailedPrecondition,
+            Error::Unable(_) | Error::NoNetwork(_) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source.kind()),
             Error::NoAnswer(_) => Code::Unavailable,
             Error::Cgroup(failed) if failed.is_the_clients() => Code::InvalidArgument,
-            Error::Net { .. } | Error::Cgroup(_) => Code::Internal,
+            Error::Net { source, .. } => net(source),
+            Error::Cgroup(_) => Code::Internal,
             Error::Cni { source, .. } => cni(source),
             Error::Port(error) => port(error),
         };
@@ -75,11 +76,33 @@ fn refusal(refused: &Refused) -> Code {
     }
 }
 
+fn net(error: &NetError) -> Code {
+    match error {
+        NetError::Full { .. } | NetError::NoPorts { .. } => Code::ResourceExhausted,
+        NetError::Netlink(_)
+        | NetError::Namespace { .. }
+        | NetError::BridgeName { .. }
+        | NetError::NotABridge { .. }
+        | NetError::SubnetClaimed { .. }
+        | NetError::Claim { .. }
+        | NetError::Claims(_)
+        | NetError::NoSubnet { .. }
+        | NetError::Address(_)
+        | NetError::Vanished { .. }
+        | NetError::NotForwarding { .. }
+        | NetError::Cleanup { .. }
+        | NetError::StillAttached { .. } => Code::Internal,
+    }
+}
+
 fn cni(error: &CniError) -> Code {
     match error {
         CniError::NotConfigured { .. } => Code::FailedPrecondition,
         _ if error.try_again() => Code::Unavailable,
         CniError::Plugin(_)
+        | CniError::PodEnded { .. }
+        | CniError::NoInterface { .. }
+        | CniError::Interfaces(_)
         | CniError::NoAddress { .. }
         | CniError::Answer { .. }
         | CniError::Undo { .. } => Code::Internal,

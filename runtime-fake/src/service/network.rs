@@ -9,28 +9,24 @@ use crate::{
     runtime::{Error, Moved, Network, Runtime, blocking, opening},
 };
 
-/// Whether pods can be connected, and why not, or what they do not get.
+/// Whether pods can be connected, and why not.
 pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
-    let (status, reason, message) = match &*runtime.network {
-        Network::Bridge(_) | Network::Host => (true, "", String::new()),
-        Network::Loopback { reason } => (
-            true,
-            "LoopbackOnly",
-            format!("pods have a loopback interface only: {reason}"),
-        ),
-        Network::Cni { .. } => {
-            let network = runtime.network.clone();
-            match blocking(move || network.not_ready()).await {
-                None => (true, "", String::new()),
-                Some(reason) => (false, "NetworkPluginNotReady", reason),
-            }
-        }
+    let network = runtime.network.clone();
+    let not_ready = if network.is_open() {
+        None
+    } else {
+        blocking(move || network.not_ready()).await
+    };
+    let reason = match (&not_ready, &*runtime.network) {
+        (None, _) => "",
+        (Some(_), Network::Cni { .. }) => "NetworkPluginNotReady",
+        (Some(_), _) => "NetworkNotReady",
     };
     v1::RuntimeCondition {
         r#type: "NetworkReady".to_owned(),
-        status,
+        status: not_ready.is_none(),
         reason: reason.to_owned(),
-        message,
+        message: not_ready.unwrap_or_default(),
     }
 }
 

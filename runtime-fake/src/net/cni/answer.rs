@@ -67,6 +67,31 @@ pub(crate) fn read(result: &Value) -> Result<Given, String> {
     })
 }
 
+/// Whether the result says that the pod has an interface of this name.
+pub(super) fn claims_interface(result: &Value, name: &str) -> bool {
+    let interfaces = result.get("interfaces").and_then(Value::as_array);
+    let text = |interface: &Value, key: &str| {
+        let text = interface.get(key).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    interfaces
+        .into_iter()
+        .flatten()
+        .any(|interface| text(interface, "name") == name && !text(interface, "sandbox").is_empty())
+}
+
+/// Names the pod's namespace `to` wherever a result names it `from`.
+pub(super) fn move_sandbox(result: &mut Value, from: &str, to: &str) {
+    let interfaces = result.get_mut("interfaces").and_then(Value::as_array_mut);
+    for interface in interfaces.into_iter().flatten() {
+        if let Some(sandbox) = interface.get_mut("sandbox")
+            && sandbox.as_str() == Some(from)
+        {
+            *sandbox = Value::from(to);
+        }
+    }
+}
+
 /// What a plugin that failed says: the error on its standard output, or whatever else it wrote.
 pub(crate) fn complaint(stdout: &[u8], stderr: &[u8]) -> String {
     let error: Option<Value> = serde_json::from_slice(stdout).ok();
@@ -137,6 +162,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[rstest]
+    #[case(json!({}), false)]
+    #[case(json!({"interfaces": "eth0"}), false)]
+    #[case(json!({"interfaces": [{"name": "eth0"}]}), false)]
+    #[case(json!({"interfaces": [{"name": "eth0", "sandbox": ""}, {"name": "veth1", "sandbox": "/x"}]}), false)]
+    #[case(json!({"interfaces": [{"name": "br0"}, {"name": "eth0", "sandbox": "/x"}]}), true)]
+    fn an_interface_is_claimed_for_the_pod(#[case] result: Value, #[case] expected: bool) {
+        assert_eq!(claims_interface(&result, "eth0"), expected);
+    }
+
+    #[test]
+    fn only_the_pods_namespace_is_renamed() {
+        let mut result = json!({"interfaces": [
+            {"name": "eth0", "sandbox": "/proc/1/fd/7"}, {"name": "br0"}, {"name": "a", "sandbox": "/else"}]});
+        move_sandbox(&mut result, "/proc/1/fd/7", "/proc/2/fd/9");
+        let expected = json!({"interfaces": [
+            {"name": "eth0", "sandbox": "/proc/2/fd/9"}, {"name": "br0"}, {"name": "a", "sandbox": "/else"}]});
+        assert_eq!(result, expected);
+    }
 
     #[test]
     fn addresses_of_the_pods_own_interfaces() {

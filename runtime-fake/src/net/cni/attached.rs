@@ -8,7 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::CniError;
+use super::{CniError, answer};
+use crate::net::{PodNetns, pod_netns::Identity};
 
 const FILE: &str = "cni.json";
 
@@ -29,12 +30,40 @@ pub(super) struct Attached {
     pub(super) result: Option<Value>,
     /// All of it was undone.
     pub(super) detached: bool,
+    /// The namespace that it was connected in; unknown of connections of earlier versions.
+    #[serde(default)]
+    pub(super) netns: Option<KnownNetns>,
+}
+
+/// A namespace as plugins were told of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct KnownNetns {
+    pub(super) path: String,
+    pub(super) identity: Identity,
 }
 
 impl Attached {
     /// Whether anything is known of a connection, or of its end.
     pub(super) fn is_there(directory: &Path) -> bool {
         directory.join(FILE).exists()
+    }
+
+    /// `netns`, unless it is another one than the pod was connected in.
+    pub(super) fn same<'a>(&self, netns: Option<&'a PodNetns>) -> Option<&'a PodNetns> {
+        netns.filter(|netns| {
+            let known = self.netns.as_ref();
+            known.is_none_or(|known| known.identity == netns.identity())
+        })
+    }
+
+    /// The result for a plugin that is told of the namespace by `path`, which may be another one than ADD had: plugins
+    /// compare them.
+    pub(super) fn result_at(&self, path: Option<&str>) -> Option<Value> {
+        let mut result = self.result.clone();
+        if let (Some(result), Some(known), Some(path)) = (&mut result, &self.netns, path) {
+            answer::move_sandbox(result, &known.path, path);
+        }
+        result
     }
 
     pub(super) fn load(directory: &Path) -> Result<Option<Self>, CniError> {

@@ -9,6 +9,12 @@ use super::*;
 use crate::net::requests::{self, Link};
 use crate::net::{Mac, Subnet};
 
+fn claims() -> (tempfile::TempDir, Claims) {
+    let root = tempfile::tempdir().unwrap();
+    let claims = Claims::open(&root.path().join("crib/subnets")).unwrap();
+    (root, claims)
+}
+
 #[test]
 fn a_restarted_daemon_takes_over_bridge_pods_and_addresses() {
     with_namespace(
@@ -79,10 +85,12 @@ fn daemons_that_start_together_have_disjoint_subnets() {
         "daemons::daemons_that_start_together_have_disjoint_subnets",
         |host| {
             // Sixteen daemons and a pool of exactly sixteen subnets: each must find the one the others leave.
-            let pool: Subnet = "10.200.0.0/20".parse().unwrap();
+            let all: Subnet = "10.200.0.0/20".parse().unwrap();
+            let (_root, claims) = claims();
             let open = |i: u32| {
                 let config = BridgeConfig {
-                    pools: vec![pool],
+                    pools: pool("10.200.0.0/20", 24),
+                    claims: Some(claims.clone()),
                     ..config(&format!("crib{i}"), &host)
                 };
                 Bridge::open(config, &[])
@@ -94,7 +102,7 @@ fn daemons_that_start_together_have_disjoint_subnets() {
                 opening.into_iter().map(|t| t.join().unwrap()).collect()
             });
             let subnets: BTreeSet<Subnet> = bridges.iter().map(Bridge::subnet).collect();
-            assert_eq!(subnets, pool.pieces(24).collect());
+            assert_eq!(subnets, all.pieces(24).collect());
             let error = open(16).unwrap_err().to_string();
             assert!(
                 error.starts_with("no subnet of 10.200.0.0/20 is free"),
@@ -115,7 +123,7 @@ fn a_killed_daemons_bridge_keeps_its_subnet() {
         "daemons::a_killed_daemons_bridge_keeps_its_subnet",
         |host| {
             let one = |name| BridgeConfig {
-                pools: vec!["10.200.0.0/24".parse().unwrap()],
+                pools: pool("10.200.0.0/24", 24),
                 ..config(name, &host)
             };
             drop(Bridge::open(one("crib0"), &[]).unwrap());
@@ -151,7 +159,7 @@ fn addresses_and_routes_of_the_host_are_kept_clear_of() {
                 ],
             );
             let config = BridgeConfig {
-                pools: vec!["10.200.0.0/23".parse().unwrap()],
+                pools: pool("10.200.0.0/23", 24),
                 ..config("crib0", &host)
             };
             // The default route covers everything and must not count; the address covers half of the first subnet.
@@ -166,9 +174,14 @@ fn a_living_daemons_bridge_is_not_taken_over() {
     with_namespace(
         "daemons::a_living_daemons_bridge_is_not_taken_over",
         |host| {
-            let bridge = open("crib0", &host);
+            let (_root, claims) = claims();
+            let claimed = || BridgeConfig {
+                claims: Some(claims.clone()),
+                ..config("crib0", &host)
+            };
+            let bridge = Bridge::open(claimed(), &[]).unwrap();
             let pod = Pod::attached(&bridge, "a");
-            let error = Bridge::open(config("crib0", &host), &[]).unwrap_err();
+            let error = Bridge::open(claimed(), &[]).unwrap_err();
             assert!(matches!(error, NetError::SubnetClaimed { .. }), "{error}");
             assert_eq!(talk(&host, &pod.netns, pod.got.ip), pod.got.gateway);
         },

@@ -1,0 +1,188 @@
+//! Bridges beside the first one, for pods that it has no ports for: made, found again and removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::Mac;
+use super::NetError;
+use super::names::{digest, further_bridge, host_interface, uplink};
+use super::netlink::{Netlink, NetlinkError};
+use super::requests::{self, Link};
+use super::segments::{Segment, Segments};
+use super::survey::{self, LinkFacts};
+
+/// The bridges of one daemon, and the pods that are their ports.
+#[derive(Debug)]
+pub(super) struct Bridges {
+    pub(super) segments: Segments,
+    /// The number of each bridge's interface; the first one's is 0.
+    pub(super) indexes: BTreeMap<Segment, u32>,
+}
+
+/// Makes a bridge that is connected with the first one, and says its interface's number.
+pub(super) fn make(
+    netlink: &mut Netlink,
+    first: &str,
+    first_index: u32,
+    segment: Segment,
+) -> Result<u32, NetError> {
+    remove(netlink, first, segment)?;
+    let name = further_bridge(first, segment);
+    let (upper, lower) = uplink(first, segment);
+    netlink.batch(&[
+        requests::create_bridge(&name, own_mac(&name)),
+        requests::no_ipv6_link_local(Link::Name(&name)),
+        // Or it would answer for the first one's addresses, with a hardware address of its own.
+        requests::no_arp(Link::Name(&name)),
+        requests::create_uplink(&upper, first_index, &lower),
+        requests::no_ipv6_link_local(Link::Name(&upper)),
+        requests::no_ipv6_link_local(Link::Name(&lower)),
+    ])?;
+    let made = survey::link(netlink, &name)?.ok_or(NetError::Vanished { name })?;
+    netlink.batch(&[
+        requests::enslave(Link::Name(&lower), made.index),
+        requests::up(Link::Index(made.index)),
+        requests::up(Link::Name(&lower)),
+        requests::up(Link::Name(&upper)),
+    ])?;
+    Ok(made.index)
+}
+
+/// Removes such a bridge, or what there is of it.
+pub(super) fn remove(
+    netlink: &mut Netlink,
+    first: &str,
+    segment: Segment,
+) -> Result<(), NetlinkError> {
+    netlink.batch(&[
+        requests::delete(Link::Name(&uplink(first, segment).0)),
+        requests::delete(Link::Name(&further_bridge(first, segment))),
+    ])
+}
+
+/// A hardware address made of a name: locally administered, and no pod's.
+fn own_mac(name: &str) -> Mac {
+    let mut mac = [0x02, 0xcc, 0, 0, 0, 0];
+    for (byte, random) in mac.iter_mut().skip(2).zip(digest(name)) {
+        *byte = random;
+    }
+    Mac(mac)
+}
+
+/// Finds the bridges of an earlier daemon and their ports. Ports that belong to no sandbox are removed, bridges without
+/// pods too, and sandboxes that lost their bridge are connected again.
+pub(super) fn reconcile(
+    netlink: &mut Netlink,
+    first: &str,
+    first_index: u32,
+    existing: &[(String, IpAddr)],
+    ports: usize,
+) -> Result<Bridges, NetError> {
+    let links = survey::links(netlink)?;
+    let by_name: BTreeMap<&str, &LinkFacts> = links.iter().map(|l| (l.name.as_str(), l)).collect();
+    let index_of = |name: &str| {
+        by_name
+            .get(name)
+            .filter(|link| link.bridge)
+            .map(|l| l.index)
+    };
+    let mut segments = Segments::new(ports);
+    let mut indexes = BTreeMap::from([(0, first_index)]);
+    let further = segments.numbers().skip(1);
+    indexes.extend(further.filter_map(|n| Some((n, index_of(&further_bridge(first, n))?))));
+    let segment_of = |link: &LinkFacts| {
+        let mut all = indexes.iter();
+        all.find_map(|(segment, index)| (link.controller == Some(*index)).then_some(*segment))
+    };
+
+    let wanted: BTreeMap<String, &str> = existing
+        .iter()
+        .map(|(sandbox, _)| (host_interface(first, sandbox), sandbox.as_str()))
+        .collect();
+    let uplinks: BTreeSet<String> = indexes
+        .keys()
+        .flat_map(|segment| <[String; 2]>::from(uplink(first, *segment)))
+        .collect();
+    let (mut requests, mut lost) = (Vec::new(), Vec::new());
+    for link in &links {
+        match (wanted.get(&link.name), segment_of(link)) {
+            (Some(sandbox), Some(segment)) => segments.put(sandbox, segment),
+            (Some(sandbox), None) => lost.push((*sandbox, link)),
+            (None, Some(_)) if !uplinks.contains(&link.name) => {
+                tracing::info!(
+                    interface = link.name,
+                    "removing an interface that belongs to no pod"
+                );
+                requests.push(requests::delete(Link::Index(link.index)));
+            }
+            (None, _) => {}
+        }
+    }
+    netlink.batch(&requests)?;
+
+    let unused: Vec<Segment> = indexes.keys().copied().filter(|n| *n > 0).collect();
+    for segment in unused {
+        let (upper, lower) = uplink(first, segment);
+        let connected = |name: &str, to| {
+            let link = by_name.get(name);
+            link.is_some_and(|link| link.controller == indexes.get(&to).copied())
+        };
+        if segments.count(segment) == 0 {
+            remove(netlink, first, segment)?;
+        } else if connected(&upper, 0) && connected(&lower, segment) {
+            continue;
+        } else {
+            // Its pods are connected with a new one.
+            remove(netlink, first, segment)?;
+            for link in &links {
+                if let Some(sandbox) = wanted.get(&link.name)
+                    && link.controller == indexes.get(&segment).copied()
+                {
+                    segments.remove(sandbox);
+                    lost.push((*sandbox, link));
+                }
+            }
+        }
+        indexes.remove(&segment);
+    }
+    let mut bridges = Bridges { segments, indexes };
+    for (sandbox, link) in lost {
+        tracing::info!(
+            interface = link.name,
+            "connecting a pod to its bridge again"
+        );
+        let (_, bridge) = bridges.place(sandbox, first, |segment| {
+            make(netlink, first, first_index, segment)
+        })?;
+        netlink.batch(&[requests::enslave(Link::Index(link.index), bridge)])?;
+    }
+    Ok(bridges)
+}
+
+impl Bridges {
+    /// The bridge that a sandbox's interface becomes a port of, by its segment and its interface's number. One that is not
+    /// there is made by `make`.
+    pub(super) fn place(
+        &mut self,
+        sandbox: &str,
+        first: &str,
+        make: impl FnOnce(Segment) -> Result<u32, NetError>,
+    ) -> Result<(Segment, u32), NetError> {
+        let segment = self
+            .segments
+            .place(sandbox)
+            .ok_or_else(|| NetError::NoPorts {
+                name: first.to_owned(),
+                capacity: self.segments.capacity(),
+            })?;
+        let index = match self.indexes.get(&segment) {
+            Some(index) => *index,
+            None => {
+                let index = make(segment)?;
+                self.indexes.insert(segment, index);
+                index
+            }
+        };
+        Ok((segment, index))
+    }
+}

@@ -1,0 +1,143 @@
+//! A pod's network namespace, held open.
+//!
+//! A process id may be another process's by the time that its `/proc` is opened: then the namespace is another pod's, or the
+//! host's. A descriptor stays what it was. So the namespace is opened once, and it is the keeper's for certain: a pidfd,
+//! which never stands for another process, says afterwards that the keeper still had its id.
+
+use std::{
+    fs::{self, File, Metadata},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+
+use super::{NetError, namespace, netlink::Netlink, survey};
+
+/// What tells a namespace from all others while it exists (`namespaces(7)`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(file: &Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+        }
+    }
+}
+
+/// The network namespace of a pod, and the process that it was taken from.
+#[derive(Debug)]
+pub(crate) struct PodNetns {
+    namespace: OwnedFd,
+    identity: Identity,
+    /// The keeper's pidfd.
+    keeper: OwnedFd,
+}
+
+impl PodNetns {
+    /// Opens the network namespace of the keeper, whose process id is, or was, `pid`. `None` when it has ended, or has no
+    /// network namespace of its own: the daemon's own is never a pod's.
+    pub(crate) fn open(pid: i32, keeper: OwnedFd) -> io::Result<Option<Self>> {
+        let opened = File::open(format!("/proc/{pid}/ns/net"));
+        // The id was the keeper's when it was used if it still is: ids are not given again before their process has ended.
+        if has_ended(&keeper)? {
+            return Ok(None);
+        }
+        let opened = opened?;
+        let identity = Identity::of(&opened.metadata()?);
+        let own = Identity::of(&fs::metadata("/proc/self/ns/net")?);
+        Ok((identity != own).then(|| Self {
+            namespace: opened.into(),
+            identity,
+            keeper,
+        }))
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// A path to it for other processes, good as long as this is held. It goes by this process and not by the keeper, which
+    /// may end at any time.
+    pub(crate) fn path(&self) -> String {
+        format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            self.namespace.as_raw_fd()
+        )
+    }
+
+    /// Whether nothing runs in the pod any more.
+    pub(crate) fn has_ended(&self) -> io::Result<bool> {
+        has_ended(&self.keeper)
+    }
+
+    /// Whether an interface of this name is in it.
+    pub(crate) fn has_interface(&self, name: &str) -> Result<bool, NetError> {
+        let link = namespace::within(Some(self.as_fd()), || {
+            survey::link(&mut Netlink::open()?, name)
+        });
+        let link = link.map_err(|source| NetError::Namespace {
+            doing: "entering the pod's network namespace",
+            source,
+        })?;
+        Ok(link?.is_some())
+    }
+}
+
+impl AsFd for PodNetns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.namespace.as_fd()
+    }
+}
+
+/// Whether the process of a pidfd has ended: it is readable then (`pidfd_open(2)`).
+pub(crate) fn has_ended(process: &OwnedFd) -> io::Result<bool> {
+    let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    Ok(poll(&mut ended, PollTimeout::ZERO)? > 0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    fn open(child: &Child) -> (i32, OwnedFd) {
+        let pid = Pid::from_child(child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        (pid.as_raw_pid(), pidfd)
+    }
+
+    #[test]
+    fn own_namespace_is_no_pods() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let (pid, keeper) = open(&child);
+        let opened = PodNetns::open(pid, keeper);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(opened.unwrap().is_none());
+    }
+
+    /// The id may be another process's by then: here it is this one's, which lives.
+    #[test]
+    fn namespace_of_a_reused_id_is_not_taken() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let (_, keeper) = open(&child);
+        child.wait().unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(PodNetns::open(own, keeper).unwrap().is_none());
+    }
+}

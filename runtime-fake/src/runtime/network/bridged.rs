@@ -1,0 +1,342 @@
+//! The built-in bridge, with the host's packet rules for it; and what is tried again while there is none.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::IpAddr,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use super::{Connected, Moved, Opening, ended, set_up};
+use crate::{
+    isolation::Isolation,
+    launch::{HostPort, Transport},
+    net::{
+        Bridge, BridgeConfig, ClaimError, Claims, NetError, PodNetns, PortRule, nat::Nat,
+        private_netns,
+    },
+    runtime::Error,
+    store::Refused,
+};
+
+/// Where daemons that share the host's network claim their subnets: only root can write there.
+const CLAIMS: &str = "/run/crib/subnets";
+
+/// The network of pods that have addresses on the bridge.
+pub(crate) struct Pods(RwLock<State>);
+
+/// The bridge, or why there is none.
+enum State {
+    Open(Box<Bridged>),
+    /// It is tried again whenever somebody asks.
+    Failed(Failed),
+    /// The daemon ends.
+    Closed,
+}
+
+/// What could not be opened.
+struct Failed {
+    opening: Opening,
+    existing: Vec<Connected>,
+    private: Option<OwnedFd>,
+    reason: String,
+}
+
+/// A bridge, with the host's packet rules for it where it is in the host's network.
+struct Bridged {
+    bridge: Bridge,
+    nat: Option<Nat>,
+}
+
+impl State {
+    fn open(opening: Opening, existing: Vec<Connected>, private: Option<OwnedFd>) -> Self {
+        match Bridged::open(&opening, &existing, private.as_ref()) {
+            Ok(bridged) => Self::Open(Box::new(bridged)),
+            Err(error) => Self::Failed(Failed {
+                reason: crate::chain(&error),
+                opening,
+                existing,
+                private,
+            }),
+        }
+    }
+}
+
+impl Pods {
+    pub(super) fn open(
+        opening: Opening,
+        existing: Vec<Connected>,
+        private: Option<OwnedFd>,
+    ) -> Self {
+        let state = State::open(opening, existing, private);
+        if let State::Failed(failed) = &state {
+            let reason = &failed.reason;
+            tracing::warn!(reason, "no network: pods cannot be run");
+        }
+        Self(RwLock::new(state))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens what could not be opened before.
+    fn try_again(&self) {
+        let failed = matches!(*self.read(), State::Failed(_));
+        if !failed {
+            return;
+        }
+        let mut state = self.write();
+        *state = match std::mem::replace(&mut *state, State::Closed) {
+            State::Failed(failed) => {
+                let Failed {
+                    opening,
+                    existing,
+                    private,
+                    ..
+                } = failed;
+                State::open(opening, existing, private)
+            }
+            other @ (State::Open(_) | State::Closed) => other,
+        };
+        if let State::Open(bridged) = &*state {
+            tracing::info!(bridge = bridged.bridge.name(), "pods have a network now");
+        }
+    }
+
+    /// Connects a pod, and says its addresses.
+    pub(super) fn attach(
+        &self,
+        id: &str,
+        ports: &[HostPort],
+        netns: &PodNetns,
+    ) -> Result<Vec<IpAddr>, Error> {
+        self.try_again();
+        let state = self.read();
+        let Bridged { bridge, nat } = match &*state {
+            State::Open(bridged) => &**bridged,
+            State::Failed(failed) => return Err(Error::NoNetwork(failed.reason.clone())),
+            State::Closed => return Err(Refused::ShuttingDown.into()),
+        };
+        let ips = bridge.attach(id, netns.as_fd()).map_err(set_up)?.ips;
+        if netns
+            .has_ended()
+            .map_err(crate::runtime::io("look after the pod's keeper"))?
+        {
+            return Err(ended());
+        }
+        if let Some(nat) = nat {
+            nat.add(id, rules(ports, &ips));
+        }
+        Ok(ips)
+    }
+
+    /// Disconnects a pod.
+    pub(super) fn detach(&self, id: &str) -> Result<(), Error> {
+        let failed = matches!(*self.read(), State::Failed(_));
+        if failed && let State::Failed(failed) = &mut *self.write() {
+            failed.existing.retain(|known| known.id != id);
+        }
+        let state = self.read();
+        let State::Open(bridged) = &*state else {
+            return Ok(());
+        };
+        let Bridged { bridge, nat } = &**bridged;
+        if let Some(nat) = nat {
+            nat.remove(id);
+        }
+        bridge.detach(id).map_err(|source| Error::Net {
+            what: "take down",
+            source,
+        })
+    }
+
+    /// Whether pods can be connected, for certain.
+    pub(super) fn is_open(&self) -> bool {
+        let state = self.0.try_read();
+        state.is_ok_and(|state| matches!(*state, State::Open(_)))
+    }
+
+    /// Why no pod could be connected now, if so.
+    pub(super) fn not_ready(&self) -> Option<String> {
+        self.try_again();
+        match &*self.read() {
+            State::Failed(failed) => Some(failed.reason.clone()),
+            State::Open(_) | State::Closed => None,
+        }
+    }
+
+    /// Gives pods addresses of other subnets from now on, if no pod is there.
+    pub(super) fn reconfigure(&self, opening: &Opening) -> Result<Moved, Error> {
+        let fail = |source| Error::Net {
+            what: "move",
+            source,
+        };
+        let mut state = self.write();
+        let now = match &*state {
+            State::Closed => return Err(Refused::ShuttingDown.into()),
+            State::Failed(failed) if !failed.existing.is_empty() => {
+                return Ok(Moved::PodsAreThere);
+            }
+            State::Failed(failed) => {
+                let new = Bridged::open(opening, &[], failed.private.as_ref()).map_err(fail)?;
+                *state = State::Open(Box::new(new));
+                return Ok(Moved::Yes);
+            }
+            State::Open(now) if now.bridge.pods() > 0 => return Ok(Moved::PodsAreThere),
+            State::Open(now) => now,
+        };
+        let before = now.opening(opening);
+        let private = now.bridge.namespace().map(|fd| fd.try_clone_to_owned());
+        let private = private
+            .transpose()
+            .map_err(crate::runtime::io("keep the bridge's network namespace"))?;
+        if let State::Open(now) = std::mem::replace(&mut *state, State::Closed)
+            && let Err(error) = now.close()
+        {
+            *state = State::open(before, Vec::new(), private);
+            return Err(fail(error));
+        }
+        match Bridged::open(opening, &[], private.as_ref()) {
+            Ok(new) => {
+                *state = State::Open(Box::new(new));
+                Ok(Moved::Yes)
+            }
+            Err(error) => {
+                // As it was, rather than no network at all.
+                *state = State::open(before, Vec::new(), private);
+                Err(fail(error))
+            }
+        }
+    }
+
+    /// The namespace that the bridge lives in, if that is not the host's.
+    pub(super) fn pin(&self) -> Option<OwnedFd> {
+        match &*self.read() {
+            State::Open(bridged) => bridged.bridge.namespace()?.try_clone_to_owned().ok(),
+            State::Failed(failed) => failed.private.as_ref()?.try_clone().ok(),
+            State::Closed => None,
+        }
+    }
+
+    /// Takes the bridge away if no pod is connected.
+    pub(super) fn close(self) {
+        if let State::Open(bridged) = self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+            && let Err(error) = bridged.close()
+            && !matches!(error, NetError::StillAttached { .. })
+        {
+            tracing::warn!(error = crate::chain(&error), "the bridge stays");
+        }
+    }
+}
+
+impl Bridged {
+    fn open(
+        opening: &Opening,
+        existing: &[Connected],
+        private: Option<&OwnedFd>,
+    ) -> Result<Self, NetError> {
+        let in_host = opening.isolation == Isolation::Root;
+        let namespace = match private {
+            _ if in_host => None,
+            Some(private) => Some(private.try_clone().map_err(|source| NetError::Namespace {
+                doing: "keeping the bridge's network namespace",
+                source,
+            })?),
+            None => Some(private_netns()?),
+        };
+        let config = BridgeConfig {
+            namespace,
+            claims: if in_host { claims()? } else { None },
+            ..BridgeConfig::new(&opening.name).with_cidrs(opening.cidrs)
+        };
+        let first = existing
+            .iter()
+            .filter_map(|pod| Some((pod.id.clone(), *pod.addresses.first()?)));
+        let bridge = Bridge::open(config, &first.collect::<Vec<_>>())?;
+        let nat = in_host.then(|| {
+            let ports = existing
+                .iter()
+                .map(|pod| (pod.id.clone(), rules(&pod.ports, &pod.addresses)))
+                .filter(|(_, rules)| !rules.is_empty());
+            Nat::open(
+                bridge.name(),
+                &bridge.subnets(),
+                ports.collect::<BTreeMap<_, _>>(),
+            )
+        });
+        Ok(Self { bridge, nat })
+    }
+
+    /// How to open it as it is.
+    fn opening(&self, like: &Opening) -> Opening {
+        Opening {
+            cidrs: self.bridge.cidrs(),
+            ..like.clone()
+        }
+    }
+
+    fn close(self) -> Result<(), NetError> {
+        self.bridge.close()?;
+        if let Some(nat) = self.nat {
+            nat.close();
+        }
+        Ok(())
+    }
+}
+
+/// Where subnets are claimed. A box without such a place has addresses and routes to tell what is taken.
+fn claims() -> Result<Option<Claims>, NetError> {
+    match Claims::open(Path::new(CLAIMS)) {
+        Err(ClaimError::Io { source, .. })
+            if matches!(
+                source.kind(),
+                io::ErrorKind::ReadOnlyFilesystem
+                    | io::ErrorKind::NotFound
+                    | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            tracing::warn!(
+                directory = CLAIMS,
+                error = %source,
+                "subnets cannot be claimed: another daemon that starts at the same moment may take the same one"
+            );
+            Ok(None)
+        }
+        opened => Ok(Some(opened?)),
+    }
+}
+
+/// The packet rules for a pod's host ports: one for each of its addresses that has a family in common with the port.
+fn rules(ports: &[HostPort], addresses: &[IpAddr]) -> Vec<PortRule> {
+    let mut rules = Vec::new();
+    for port in ports {
+        for address in addresses {
+            // What comes to a loopback address never comes from elsewhere.
+            if port
+                .host
+                .is_some_and(|host| host.is_ipv4() != address.is_ipv4() || host.is_loopback())
+            {
+                continue;
+            }
+            rules.push(PortRule {
+                transport: match port.transport {
+                    Transport::Tcp => 6,
+                    Transport::Udp => 17,
+                    Transport::Sctp => 132,
+                },
+                host: port.host,
+                host_port: port.host_port,
+                pod: *address,
+                pod_port: port.pod_port,
+            });
+        }
+    }
+    rules
+}

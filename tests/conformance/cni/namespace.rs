@@ -1,0 +1,169 @@
+//! Which network namespace plugins are given: the pod's, or none.
+
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::*;
+
+/// The process id of the keeper of the only sandbox.
+fn keeper(runtime: &Runtime) -> i32 {
+    let sandboxes = fs::read_dir(runtime.state_dir().join("sandboxes")).unwrap();
+    let directories: Vec<PathBuf> = sandboxes.map(|entry| entry.unwrap().path()).collect();
+    let [directory] = &directories[..] else {
+        panic!("{directories:?}")
+    };
+    let pid = fs::read_to_string(directory.join("keeper.pid")).unwrap();
+    pid.trim().parse().unwrap()
+}
+
+fn network_namespace(process: &str) -> String {
+    let link = fs::read_link(format!("/proc/{process}/ns/net")).unwrap();
+    link.display().to_string()
+}
+
+/// Ends a process, and waits until its id is free.
+async fn end(pid: i32) {
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    eventually(PATIENCE, "the end of the keeper", async || {
+        let there = Path::new(&format!("/proc/{pid}")).exists();
+        if there { Err("it is there") } else { Ok(()) }
+    })
+    .await;
+}
+
+/// Gives a process id to a process in the test's own network namespace, where the test may choose ids.
+struct Successor(Option<Child>);
+
+impl Successor {
+    fn with(pid: i32) -> Self {
+        if !nix::unistd::geteuid().is_root() {
+            return Self(None);
+        }
+        // Another process may be faster, and gets the id: that one is in this network namespace too.
+        let script = "tries=0
+            while [ $tries -lt 1000 ] && [ ! -e /proc/$1 ]; do
+                tries=$((tries + 1))
+                echo $(($1 - 1)) > /proc/sys/kernel/ns_last_pid
+                sleep 1000 &
+                if [ $! = $1 ]; then echo taken; wait $!; fi
+                kill $!
+            done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", &pid.to_string()]);
+        // The group ends as a whole.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 1];
+        let _ = std::io::Read::read(child.stdout.as_mut().unwrap(), &mut said);
+        Self(Some(child))
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let group = Pid::from_raw(-i32::try_from(child.id()).unwrap());
+            let _ = kill(group, Signal::SIGKILL);
+            let _ = child.wait();
+        }
+    }
+}
+
+async fn called(plugins: &Plugins, call: &str) {
+    eventually(PATIENCE, call, async || {
+        let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
+        if calls.contains(call) {
+            Ok(())
+        } else {
+            Err(calls)
+        }
+    })
+    .await;
+}
+
+/// The id of a keeper that is killed while a plugin works may be another process's when the plugin looks.
+#[tokio::test]
+async fn plugins_get_the_pods_namespace_when_its_keeper_is_killed() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    let runtime = plugins.options().start().await.unwrap();
+    skip_if!(
+        "plugins_get_the_pods_namespace",
+        Means::of(&runtime).await.no_network()
+    );
+    let hold = plugins.path("hold.ADD.one");
+    nix::unistd::mkfifo(&hold, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+    let (client, config) = (runtime.client.clone(), runtime.sandbox("pod"));
+    let run = tokio::spawn(async move { client.run_pod(config).await });
+    called(&plugins, "ADD one").await;
+    let keeper = keeper(&runtime);
+    let (pods, own) = (
+        network_namespace(&keeper.to_string()),
+        network_namespace("self"),
+    );
+    assert_ne!(pods, own);
+    end(keeper).await;
+    let successor = Successor::with(keeper);
+    let released = tokio::task::spawn_blocking(move || fs::write(hold, ""));
+    released.await.unwrap().unwrap();
+    let error = run.await.unwrap().unwrap_err();
+    assert!(error.message().contains("ended"), "{error}");
+    drop(successor);
+    let expected =
+        ["ADD one", "ADD two", "DEL two", "DEL one"].map(|call| format!("{call} {pods}"));
+    assert_eq!(plugins.lines("namespaces"), expected);
+    assert_eq!(super::pods(&runtime).await, []);
+}
+
+/// Also by a daemon that did not connect it.
+#[tokio::test]
+async fn check_and_del_get_the_pods_namespace_after_a_restart() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    let mut runtime = plugins.options().durable().start().await.unwrap();
+    skip_if!("check_and_del_get", Means::of(&runtime).await.no_network());
+    let pod = runtime.pod("pod").await.unwrap();
+    let pods = network_namespace(&keeper(&runtime).to_string());
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    called(&plugins, "CHECK two there").await;
+    runtime.client.stop_pod(&pod.id).await.unwrap();
+    let expected = [
+        "ADD one",
+        "ADD two",
+        "CHECK one",
+        "CHECK two",
+        "DEL two",
+        "DEL one",
+    ];
+    let expected = expected.map(|call| format!("{call} {pods}"));
+    assert_eq!(plugins.lines("namespaces"), expected);
+}
+
+#[tokio::test]
+async fn a_pod_without_the_interface_that_a_plugin_claims_is_refused() {
+    let plugins = Plugins::make();
+    plugins.configure_both();
+    let runtime = plugins.options().start().await.unwrap();
+    skip_if!(
+        "a_pod_without_the_interface",
+        Means::of(&runtime).await.no_network()
+    );
+    fs::write(plugins.path("claim"), "").unwrap();
+    plugins.lines("calls");
+    let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
+    let error = error.unwrap_err();
+    assert!(error.message().contains("no interface eth0"), "{error}");
+    assert_eq!(
+        plugins.lines("calls"),
+        [
+            "ADD one there",
+            "ADD two there",
+            "DEL two there",
+            "DEL one there"
+        ]
+    );
+    assert_eq!(super::pods(&runtime).await, []);
+}

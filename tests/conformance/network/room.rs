@@ -1,0 +1,169 @@
+//! Subnets: who can take them, what happens without one, and how many pods have room.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use harness::process::Process;
+
+use super::*;
+
+/// Binds every name that is told on its standard input and that nobody else has, and keeps them.
+const SQUATTER: &str = r#"ulimit -n 4096; exec perl -MSocket -e '
+    while (<STDIN>) { chomp; socket($s, AF_UNIX, SOCK_DGRAM, 0) or die; push @kept, $s;
+        bind($s, pack_sockaddr_un("\0$_")); undef $s }
+    $| = 1; print "bound\n"; sleep 1000'"#;
+
+async fn network_condition(runtime: &Runtime) -> v1::RuntimeCondition {
+    let status = runtime.client.status().await.unwrap().status.unwrap();
+    let mut conditions = status.conditions.into_iter();
+    conditions.find(|c| c.r#type == "NetworkReady").unwrap()
+}
+
+/// Names of sockets are free for every user to take.
+#[tokio::test]
+async fn abstract_names_of_another_user_take_no_subnet() {
+    let is_root = nix::unistd::geteuid().is_root();
+    let netns = is_root.then(|| Netns::make().unwrap());
+    let mut command = match &netns {
+        Some(netns) => netns.command("sh"),
+        None => Command::new("sh"),
+    };
+    let names = std::env::temp_dir().join(fixture::unique("names"));
+    let pools = [("10", 200..204), ("198", 18..20)];
+    let names_of = |prefix_len: u8| {
+        let pools = pools
+            .iter()
+            .flat_map(|(a, pool)| pool.clone().map(move |b| (a, b)));
+        pools
+            .flat_map(move |(a, b)| {
+                (0..256).map(move |c| format!("crib/subnet/{a}.{b}.{c}.0/{prefix_len}\n"))
+            })
+            .collect::<String>()
+    };
+    std::fs::write(&names, names_of(24)).unwrap();
+    command
+        .args(["-c", SQUATTER])
+        .stdin(std::fs::File::open(&names).unwrap())
+        .stdout(Stdio::piped());
+    let mut squatter = Process::spawn(&mut command).unwrap();
+    std::fs::remove_file(&names).unwrap();
+    let mut line = String::new();
+    let stdout = squatter.take_stdout().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    assert_eq!(line, "bound\n");
+
+    let options = Runtime::with();
+    let options = match &netns {
+        Some(netns) => options.netns(&netns.path()),
+        None => options,
+    };
+    let runtime = options.start().await.unwrap();
+    skip_if!("abstract_names", Means::of(&runtime).await.no_network());
+    let condition = network_condition(&runtime).await;
+    assert!(condition.status, "{condition:?}");
+    assert_eq!(condition.reason, "");
+    let pod = runtime.pod("pod").await.unwrap();
+    let address: std::net::IpAddr = address(&pod).await.parse().unwrap();
+    assert!(!address.is_loopback(), "{address}");
+}
+
+#[tokio::test]
+async fn pods_are_refused_until_a_subnet_is_free() {
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(
+            "pods_are_refused_until",
+            "only root has a host's network to connect"
+        );
+    }
+    let netns = Netns::make().unwrap();
+    let route = |verb: &str| {
+        for subnet in ["10.200.0.0/14", "198.18.0.0/15"] {
+            let arguments = ["route", verb, "blackhole", subnet];
+            netns.run("ip", &arguments).unwrap();
+        }
+    };
+    route("add");
+    let runtime = Runtime::with().netns(&netns.path()).start().await.unwrap();
+    skip_if!(
+        "pods_are_refused_until",
+        Means::of(&runtime).await.no_network()
+    );
+    let condition = network_condition(&runtime).await;
+    assert!(!condition.status, "{condition:?}");
+    assert_eq!(condition.reason, "NetworkNotReady");
+    assert!(condition.message.contains("no subnet of"), "{condition:?}");
+    let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(error.message().contains("no subnet of"), "{error}");
+    // A pod in the host's network needs none.
+    let mut config = runtime.sandbox("host");
+    config.hostname.clear();
+    fixture::pod_namespaces(&mut config).network = v1::NamespaceMode::Node.into();
+    runtime.client.run_pod(config).await.unwrap();
+
+    route("del");
+    let condition = network_condition(&runtime).await;
+    assert!(condition.status, "{condition:?}");
+    let pod = runtime.pod("pod").await.unwrap();
+    assert!(address(&pod).await.starts_with("10."));
+}
+
+#[tokio::test]
+async fn a_full_subnet_is_named() {
+    let (_netns, runtime) = apart(Some("--pod-cidr=10.77.0.0/29")).await;
+    skip_if!(
+        "a_full_subnet_is_named",
+        Means::of(&runtime).await.no_network()
+    );
+    let mut pods = Vec::new();
+    for number in 0..5 {
+        pods.push(runtime.pod(&format!("pod-{number}")).await.unwrap());
+    }
+    let config = runtime.sandbox("too-many");
+    let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted);
+    assert!(error.message().contains("10.77.0.0/29"), "{error}");
+    runtime.client.remove_pod(&pods[0].id).await.unwrap();
+    runtime.client.run_pod(config).await.unwrap();
+}
+
+/// More than a subnet of 24 bits has addresses.
+#[tokio::test]
+async fn three_hundred_pods_have_addresses_and_reach_each_other() {
+    let (_netns, runtime) = apart(None).await;
+    skip_if!("three_hundred_pods", Means::of(&runtime).await.no_network());
+    let first = runtime.pod("first").await.unwrap();
+    serve(&first).await;
+    let configs: Vec<_> = (0..298)
+        .map(|n| runtime.sandbox(&format!("pod-{n}")))
+        .collect();
+    let running = configs.chunks(38).map(async |configs| {
+        let mut made = Vec::new();
+        for config in configs {
+            made.push(Pod::run(&runtime.client, config.clone()).await.unwrap());
+        }
+        made
+    });
+    let pods: Vec<Pod> = futures_util::future::join_all(running)
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
+    let last = runtime.pod("last").await.unwrap();
+    serve(&last).await;
+    let mut all = BTreeSet::new();
+    for pod in pods.iter().chain([&first, &last]) {
+        all.extend(addresses(pod).await);
+    }
+    let families = addresses(&first).await.len();
+    assert_eq!(all.len(), 300 * families);
+    for address in addresses(&first).await.iter().filter(|a| a.contains('.')) {
+        assert_eq!(ask(&last, address).await, "this is first\n");
+    }
+    for address in addresses(&last).await.iter().filter(|a| a.contains('.')) {
+        assert_eq!(ask(&first, address).await, "this is last\n");
+        assert_eq!(ask(&pods[150], address).await, "this is last\n");
+    }
+}
