@@ -6,6 +6,8 @@
 readonly hosts=(registry.k8s.io k8s.gcr.io gcr.io ghcr.io quay.io)
 work=
 started=()
+# Directories outside of $work that this run made: they are empty again at its end.
+borrowed=()
 # What goes before each command that the suite runs: nothing, or the way into namespaces of its own.
 inside=()
 
@@ -25,6 +27,7 @@ clean_up() {
     kill "$pid" 2>/dev/null
     wait "$pid" 2>/dev/null
   done
+  ((${#borrowed[@]} == 0)) || rmdir "${borrowed[@]}"
   [[ -z $work ]] || rm -rf --one-file-system "$work"
   exit "$status"
 }
