@@ -228,7 +228,10 @@ impl Runtime {
     /// Its socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.root().join("r.sock")
+        match (&self.root, std::env::var("CRI_ENDPOINT")) {
+            (None, Ok(endpoint)) => endpoint.trim_start_matches("unix://").into(),
+            _ => self.root().join("r.sock"),
+        }
     }
 
     /// Its state directory.

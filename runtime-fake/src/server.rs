@@ -1,7 +1,10 @@
 //! The daemon: everything opened, reconciled, served, and in the end put away in order.
 
+mod authority;
 mod connections;
 mod deadline;
+mod hpack;
+mod requests;
 
 use std::{sync::Arc, time::Duration};
 

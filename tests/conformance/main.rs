@@ -5,6 +5,7 @@
 //! image that it can pull, with the usual commands); what kills, restarts or configures the runtime still uses crib.
 #![allow(clippy::unwrap_used)]
 
+mod authority;
 mod cgroup_life;
 mod cgroups;
 mod checkpoint;

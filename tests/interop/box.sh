@@ -95,7 +95,7 @@ start_registry() {
 start_runtime() {
   local log=$work/logs/runtime.log host mirrors=()
   for host in "${hosts[@]}"; do
-    mirrors+=(--registry-mirror "$host=http://$registry")
+    [[ -z ${registry:-} ]] || mirrors+=(--registry-mirror "$host=http://$registry")
   done
   "${inside[@]}" "$crib" runtime --listen "unix://$work/crib.sock" --state-dir "$work/state" --ephemeral "${mirrors[@]}" \
     >"$log" 2>&1 &

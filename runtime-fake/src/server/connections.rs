@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service;
 
+use super::requests::ClientStream;
+
 /// How long nobody is accepted after the kernel refused to: it is out of descriptors, which may pass.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -51,7 +53,7 @@ pub(super) async fn serve<S>(
             continue;
         }
         let connection = http.serve_connection(
-            TokioIo::new(stream),
+            TokioIo::new(ClientStream::new(stream)),
             TowerToHyperService::new(service.clone()),
         );
         let connection = connections.watch(connection);

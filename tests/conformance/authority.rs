@@ -1,0 +1,279 @@
+//! `:authority` as clients of unix sockets send it, and header blocks of hostile ones, as bytes on the socket.
+
+use std::io;
+use std::time::Duration;
+
+use harness::Runtime;
+use rstest::rstest;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+
+/// h2 has it for blocks that cannot be decompressed, too.
+const PROTOCOL_ERROR: u32 = 1;
+
+/// What came of a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// A Version response.
+    Answered,
+    /// Headers without a message: an error of gRPC or HTTP.
+    Failed,
+    StreamError(u32),
+    ConnectionError(u32),
+    Closed,
+}
+
+/// A client that writes frames.
+struct Http2 {
+    stream: UnixStream,
+}
+
+impl Http2 {
+    async fn connect(runtime: &Runtime) -> Self {
+        let mut stream = UnixStream::connect(runtime.socket()).await.unwrap();
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        stream.write_all(preface).await.unwrap();
+        let mut client = Self { stream };
+        client.frame(SETTINGS, 0, 0, &[]).await.unwrap();
+        client
+    }
+
+    async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
+        let [.., a, b, c] = payload.len().to_be_bytes();
+        let [d, e, f, g] = stream.to_be_bytes();
+        let head = [a, b, c, kind, flags, d, e, f, g];
+        self.stream.write_all(&[&head, payload].concat()).await
+    }
+
+    /// A request without a message's content, as Version has it. A server that has closed the connection tells why.
+    async fn call(&mut self, stream: u32, block: &[u8]) -> Outcome {
+        let _ = self.frame(HEADERS, END_HEADERS, stream, block).await;
+        self.finish(stream).await
+    }
+
+    async fn finish(&mut self, stream: u32) -> Outcome {
+        let _ = self.frame(DATA, END_STREAM, stream, &[0; 5]).await;
+        tokio::time::timeout(Duration::from_secs(60), self.outcome(stream))
+            .await
+            .expect("the server neither answers nor closes the connection")
+    }
+
+    async fn outcome(&mut self, stream: u32) -> Outcome {
+        loop {
+            let mut head = [0; 9];
+            if self.stream.read_exact(&mut head).await.is_err() {
+                return Outcome::Closed;
+            }
+            let [a, b, c, kind, flags, id @ ..] = head;
+            let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+            if self.stream.read_exact(&mut payload).await.is_err() {
+                return Outcome::Closed;
+            }
+            let ours = u32::from_be_bytes(id) == stream;
+            let number = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
+            match kind {
+                GOAWAY => return Outcome::ConnectionError(number(4)),
+                RST_STREAM if ours => return Outcome::StreamError(number(0)),
+                HEADERS if ours && flags & END_STREAM != 0 => return Outcome::Failed,
+                DATA if ours && !payload.is_empty() => {
+                    assert!(payload.windows(4).any(|name| name == b"crib"));
+                    return Outcome::Answered;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A literal whose name and value are not in a table. Strings are not Huffman-coded.
+fn literal(first: u8, name: &str, value: &[u8]) -> Vec<u8> {
+    let mut field = vec![first];
+    for text in [name.as_bytes(), value] {
+        if text.len() < 127 {
+            field.push(u8::try_from(text.len()).unwrap());
+        } else {
+            let rest = text.len() - 127;
+            field.extend([
+                0x7f,
+                low(rest) | 0x80,
+                low(rest >> 7) | 0x80,
+                low(rest >> 14),
+            ]);
+        }
+        field.extend_from_slice(text);
+    }
+    field
+}
+
+fn low(number: usize) -> u8 {
+    u8::try_from(number & 0x7f).unwrap()
+}
+
+const WITHOUT_INDEXING: u8 = 0;
+const WITH_INDEXING: u8 = 0x40;
+/// `:method: POST` and `:scheme: http`, as the static table has them.
+const METHOD_AND_SCHEME: [u8; 2] = [0x83, 0x86];
+
+/// The fields of a Version request, with the field or fields that are in the place of `:authority`.
+fn request(authority: &[u8]) -> Vec<u8> {
+    let path = b"/runtime.v1.RuntimeService/Version";
+    [
+        &METHOD_AND_SCHEME[..],
+        &literal(WITHOUT_INDEXING, ":path", path),
+        authority,
+        &literal(WITHOUT_INDEXING, "content-type", b"application/grpc"),
+        &literal(WITHOUT_INDEXING, "te", b"trailers"),
+    ]
+    .concat()
+}
+
+fn authority(value: &[u8]) -> Vec<u8> {
+    literal(WITHOUT_INDEXING, ":authority", value)
+}
+
+#[rstest]
+#[case::path(&authority(b"/run/crib/crib.sock"))]
+#[case::encoded_path(&authority(b"%2Frun%2Fcrib%2Fcrib.sock"))]
+#[case::url_of_a_socket(&authority(b"unix:/run/crib/crib.sock"))]
+#[case::localhost(&authority(b"localhost"))]
+#[case::unspecified_address(&authority(b"[::]:50051"))]
+#[case::empty(&authority(b""))]
+#[case::empty_from_the_static_table(&[0x81])]
+#[case::absent(&[])]
+#[case::abstract_name(&authority(b"@crib"))]
+#[case::spaces_and_percent_signs(&authority(b"a b%zz\t<>\"^`{}|\\#?"))]
+#[case::bytes_beyond_ascii(&authority("/run/é🦀".as_bytes()))]
+#[case::bytes_that_are_no_text(&authority(&[0x80, 0xff, 0xfe]))]
+#[case::huffman_coded_path(&[0x41, 0x89, 0x62, 0xcb, 0x6a, 0x63, 0xca, 0xe8, 0x39, 0x3a, 0xff])]
+#[case::long(&authority(&[b'/'; 12_000]))]
+#[tokio::test]
+async fn server_accepts_authority(#[case] field: &[u8]) {
+    let runtime = Runtime::start().await.unwrap();
+    let mut client = Http2::connect(&runtime).await;
+    for stream in [1, 3] {
+        let outcome = client.call(stream, &request(field)).await;
+        assert_eq!(outcome, Outcome::Answered);
+    }
+}
+
+/// grpc-go's server refuses these too.
+#[rstest]
+#[case::line_end(&authority(b"a\nb"))]
+#[case::nul(&authority(b"/run/x\0"))]
+#[case::twice(&[authority(b"/run/x"), authority(b"/run/x")].concat())]
+#[tokio::test]
+async fn server_resets_stream_with_invalid_authority(#[case] field: &[u8]) {
+    let runtime = Runtime::start().await.unwrap();
+    let mut client = Http2::connect(&runtime).await;
+    let outcome = client.call(1, &request(field)).await;
+    assert_eq!(outcome, Outcome::StreamError(PROTOCOL_ERROR));
+    let outcome = client.call(3, &request(&authority(b"/run/x"))).await;
+    assert_eq!(outcome, Outcome::Answered);
+}
+
+/// Later requests refer to what was indexed by earlier ones, in the order in which it was.
+#[tokio::test]
+async fn server_follows_header_table_of_connection() {
+    let runtime = Runtime::start().await.unwrap();
+    let mut client = Http2::connect(&runtime).await;
+    let indexed = literal(WITH_INDEXING, ":authority", b"/run/x.sock");
+    assert_eq!(client.call(1, &request(&indexed)).await, Outcome::Answered);
+    assert_eq!(client.call(3, &request(&[0xbe])).await, Outcome::Answered);
+    let other = literal(WITH_INDEXING, "x-other", b"1");
+    let block = [request(&[0xbe]), other].concat();
+    assert_eq!(client.call(5, &block).await, Outcome::Answered);
+    // It was moved by the other one, and that is no authority.
+    let block = [request(&[0xbf]), vec![0xbe]].concat();
+    assert_eq!(client.call(7, &block).await, Outcome::Answered);
+    // An empty table of no size, and a table of full size again.
+    let block = [&[0x20, 0x3f, 0xe1, 0x1f][..], &request(&indexed)].concat();
+    assert_eq!(client.call(9, &block).await, Outcome::Answered);
+    assert_eq!(client.call(11, &request(&[0xbe])).await, Outcome::Answered);
+    let outcome = client.call(13, &request(&[0xbf])).await;
+    assert_eq!(outcome, Outcome::ConnectionError(PROTOCOL_ERROR));
+}
+
+#[tokio::test]
+async fn server_accepts_block_in_many_frames() {
+    let runtime = Runtime::start().await.unwrap();
+    let mut client = Http2::connect(&runtime).await;
+    let block = request(&authority(&[b'/'; 20_000]));
+    client.frame(HEADERS, 0, 1, &block[..1]).await.unwrap();
+    for fragment in block[1..].chunks(2000) {
+        client.frame(CONTINUATION, 0, 1, fragment).await.unwrap();
+        client.frame(CONTINUATION, 0, 1, &[]).await.unwrap();
+    }
+    let end = client.frame(CONTINUATION, END_HEADERS, 1, &[]).await;
+    end.unwrap();
+    assert_eq!(client.finish(1).await, Outcome::Answered);
+}
+
+#[rstest]
+#[case::index_without_entry(&[0xff, 0x80, 0x01])]
+#[case::index_0(&[0x80])]
+#[case::string_cut_off(&[0x41, 0x20, b'/'])]
+#[case::huffman_end_of_string(&[0x41, 0x84, 0xff, 0xff, 0xff, 0xff])]
+#[case::endless_integer(&[0xff; 64])]
+#[case::table_larger_than_allowed(&[0x3f, 0xe2, 0x1f])]
+#[case::table_size_after_a_field(&[0x83, 0x20])]
+#[tokio::test]
+async fn server_closes_connection_after_invalid_block(#[case] block: &[u8]) {
+    let runtime = Runtime::start().await.unwrap();
+    let mut client = Http2::connect(&runtime).await;
+    let outcome = client.call(1, block).await;
+    assert_eq!(outcome, Outcome::ConnectionError(PROTOCOL_ERROR));
+    runtime.client.version().await.unwrap();
+}
+
+#[tokio::test]
+async fn server_closes_connection_after_broken_framing() {
+    let runtime = Runtime::start().await.unwrap();
+    let good = request(&authority(b"/run/x"));
+    let mut client = Http2::connect(&runtime).await;
+    client.frame(HEADERS, 0, 1, &good).await.unwrap();
+    let outcome = client.call(3, &good).await;
+    assert_eq!(outcome, Outcome::ConnectionError(PROTOCOL_ERROR));
+
+    let mut client = Http2::connect(&runtime).await;
+    let padded = client.frame(HEADERS, END_HEADERS | PADDED, 1, &[200, 0x83]);
+    padded.await.unwrap();
+    let outcome = client.finish(1).await;
+    assert_eq!(outcome, Outcome::ConnectionError(PROTOCOL_ERROR));
+
+    // Nothing but continuations, until the server has enough.
+    let mut client = Http2::connect(&runtime).await;
+    client.frame(HEADERS, 0, 1, &good).await.unwrap();
+    while client.frame(CONTINUATION, 0, 1, &[]).await.is_ok() {}
+    let outcome = client.finish(1).await;
+    assert!(
+        matches!(outcome, Outcome::ConnectionError(_) | Outcome::Closed),
+        "{outcome:?}"
+    );
+    runtime.client.version().await.unwrap();
+}
+
+/// One byte of a block stands for an entry of 4 KiB.
+#[tokio::test]
+async fn server_closes_connection_after_header_bomb() {
+    let runtime = Runtime::start().await.unwrap();
+    let mut client = Http2::connect(&runtime).await;
+    let entry = literal(WITH_INDEXING, "x-bomb", &[b'x'; 4000]);
+    let first = [request(&authority(b"/run/x")), entry].concat();
+    assert_eq!(client.call(1, &first).await, Outcome::Answered);
+    let outcome = client.call(3, &[0xbe; 16_000]).await;
+    assert!(
+        matches!(outcome, Outcome::ConnectionError(_)),
+        "{outcome:?}"
+    );
+    runtime.client.version().await.unwrap();
+}
