@@ -12,6 +12,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Once,
 };
 
 use cri::v1::{LinuxContainerSecurityContext, SeLinuxOption};
@@ -41,6 +42,8 @@ pub(crate) struct Modules {
     selinux: Option<Policy>,
     /// Pods that ask for no label get one as well.
     label_all: bool,
+    /// The log says once that labels are ignored.
+    ignored: Once,
     /// Whose it is chooses a pod's labels.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
@@ -59,6 +62,7 @@ impl Modules {
             apparmor,
             selinux,
             label_all,
+            ignored: Once::new(),
             turn: tokio::sync::Mutex::default(),
         };
         if label_all && modules.selinux.is_none() {
@@ -93,7 +97,7 @@ impl Modules {
         [("apparmor", apparmor), ("selinux", selinux.to_owned())]
     }
 
-    /// The labels that a pod's containers begin with, if this box has labels. Refuses what cannot be had.
+    /// The labels that a pod's containers begin with, if this box has labels. Refuses what is no label, on every box.
     pub(crate) fn pod<'a>(
         &self,
         options: Option<&SeLinuxOption>,
@@ -101,7 +105,8 @@ impl Modules {
     ) -> Result<Option<Labels>, Invalid> {
         selinux::check(options)?;
         let Some(policy) = &self.selinux else {
-            return no_selinux(options).map(|()| None);
+            self.ignore(options);
+            return Ok(None);
         };
         let mut seed = [0; 8];
         // Without randomness pods are counted.
@@ -132,7 +137,10 @@ impl Modules {
         selinux::check(own)?;
         let wanted = self.labels(of_pod) || selinux::asked(own);
         let labels = match (&self.selinux, pod) {
-            (None, _) => no_selinux(own).map(|()| None)?,
+            (None, _) => {
+                self.ignore(own);
+                None
+            }
             (Some(_), _) if !wanted => None,
             (Some(policy), Some(pod)) => {
                 let labels = selinux::container(own, pod, policy, context.privileged);
@@ -153,6 +161,17 @@ impl Modules {
             files,
             kernel: (self.root != Path::new("/")).then(|| self.root.clone()),
         })
+    }
+
+    /// Without SELinux a label protects nothing and hides nothing: manifests that name one run everywhere (containerd, CRI-O).
+    fn ignore(&self, options: Option<&SeLinuxOption>) {
+        if selinux::asked(options) {
+            self.ignored.call_once(|| {
+                tracing::warn!(
+                    "selinux_options are ignored: this kernel has no SELinux, it is switched off, or isolation is `process`"
+                );
+            });
+        }
     }
 
     /// Asks the policy whether there are such labels.
@@ -212,16 +231,6 @@ impl Modules {
         let said = String::from_utf8_lossy(&output.stderr);
         Err(format!("{} failed: {}", parser.display(), said.trim()))
     }
-}
-
-fn no_selinux(options: Option<&SeLinuxOption>) -> Result<(), Invalid> {
-    if selinux::asked(options) {
-        return Err(Invalid(
-            "an SELinux label (selinux_options) cannot be had: this kernel has no SELinux, it is switched off, or isolation is `process`; leave the label out"
-                .to_owned(),
-        ));
-    }
-    Ok(())
 }
 
 /// The names that the policy of the box has for containers.

@@ -8,7 +8,7 @@ use cri::v1::{
     ContainerConfig, PodSandboxConfig, SeLinuxOption, SecurityProfile,
     security_profile::ProfileType,
 };
-use harness::{Runtime, fixture};
+use harness::{Pod, Runtime, fixture};
 use rstest::rstest;
 use tempfile::TempDir;
 use tonic::Code;
@@ -143,24 +143,19 @@ async fn a_profile_that_only_the_kernel_misses_is_refused() {
     );
 }
 
-/// What cannot be had is refused, so that nothing runs with less protection than it asked for.
+/// A kubelet rejects such a pod itself, so that nothing runs with less protection than it asked for.
 #[tokio::test]
-async fn without_a_module_what_needs_it_is_refused() {
+async fn named_apparmor_profile_is_refused_without_apparmor() {
     let kernel = TempDir::new().unwrap();
     let runtime = on(&kernel).await;
     let pod = runtime.pod("p").await.unwrap();
-    let mut selinux = fixture::forever("c");
-    fixture::security(&mut selinux).selinux_options = Some(level("s0:c1,c2"));
     for config in [
         named_as_before(fixture::forever("a"), "profile"),
         named(fixture::forever("b"), "profile"),
-        selinux,
     ] {
         assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
     }
-    let refused = runtime.client.run_pod(labelled("q", "s0")).await;
-    assert_eq!(code(refused), Code::InvalidArgument);
-    // Nothing asked for, nothing refused: a kubelet names the runtime's own profile, and labels that are empty.
+    // A kubelet names the runtime's own profile, and labels that are empty.
     let mut config = fixture::forever("d");
     let context = fixture::security(&mut config);
     context.apparmor = Some(SecurityProfile::default());
@@ -168,10 +163,44 @@ async fn without_a_module_what_needs_it_is_refused() {
     pod.start(config).await.unwrap();
 }
 
+/// Labels for a kernel that has none are ignored, as with containerd and CRI-O: the same manifest runs on every node.
 #[tokio::test]
-async fn a_label_that_is_none_is_refused() {
+async fn selinux_options_are_ignored_without_selinux_and_logged_once() {
     let kernel = TempDir::new().unwrap();
-    put(kernel.path(), "sys/fs/selinux/context", "");
+    let runtime = on(&kernel).await;
+    for name in ["p", "q"] {
+        let config = labelled(name, "s0:c1,c2");
+        let pod = Pod::run(&runtime.client, config).await.unwrap();
+        let mut config = fixture::forever("c");
+        let options = SeLinuxOption {
+            user: "system_u".to_owned(),
+            role: "system_r".to_owned(),
+            r#type: "container_t".to_owned(),
+            ..level("s0:c3")
+        };
+        fixture::security(&mut config).selinux_options = Some(options);
+        let id = pod.start(config).await.unwrap();
+        assert_eq!(runtime.client.sh(&id, "echo runs").await.unwrap(), "runs\n");
+    }
+    let log = runtime.log();
+    assert_eq!(
+        log.matches("selinux_options are ignored").count(),
+        1,
+        "{log}"
+    );
+    let info = runtime.client.status().await.unwrap().info;
+    assert_eq!(info["selinux"], "none");
+}
+
+#[rstest]
+#[case::with_selinux(true)]
+#[case::without_selinux(false)]
+#[tokio::test]
+async fn malformed_selinux_level_is_refused(#[case] selinux: bool) {
+    let kernel = TempDir::new().unwrap();
+    if selinux {
+        put(kernel.path(), "sys/fs/selinux/context", "");
+    }
     let runtime = on(&kernel).await;
     let error = runtime.client.run_pod(labelled("p", "s0,c4,c5")).await;
     let error = error.unwrap_err();
