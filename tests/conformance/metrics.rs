@@ -1,0 +1,225 @@
+//! The two specs of the official suite for metrics (cri-tools, pod.go), which let a fifth of the names be missing: here none may.
+
+use std::collections::BTreeSet;
+
+use cri::v1::{
+    LinuxContainerResources, ListMetricDescriptorsRequest, ListPodSandboxMetricsRequest, Metric,
+    MetricDescriptor,
+};
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::{Pod, Runtime, fixture};
+
+use crate::support::{Means, skip_if};
+
+/// What cAdvisor tells of containers (Kubernetes 1.37), each after `container_`.
+const NAMES: [&str; 56] = [
+    "blkio_device_usage_total",
+    "cpu_cfs_periods_total",
+    "cpu_cfs_throttled_periods_total",
+    "cpu_cfs_throttled_seconds_total",
+    "cpu_system_seconds_total",
+    "cpu_usage_seconds_total",
+    "cpu_user_seconds_total",
+    "file_descriptors",
+    "fs_inodes_free",
+    "fs_inodes_total",
+    "fs_limit_bytes",
+    "fs_reads_bytes_total",
+    "fs_reads_total",
+    "fs_usage_bytes",
+    "fs_writes_bytes_total",
+    "fs_writes_total",
+    "hugetlb_max_usage_bytes",
+    "hugetlb_usage_bytes",
+    "last_seen",
+    "memory_cache",
+    "memory_failcnt",
+    "memory_failures_total",
+    "memory_kernel_usage",
+    "memory_mapped_file",
+    "memory_max_usage_bytes",
+    "memory_rss",
+    "memory_swap",
+    "memory_usage_bytes",
+    "memory_working_set_bytes",
+    "network_receive_bytes_total",
+    "network_receive_errors_total",
+    "network_receive_packets_dropped_total",
+    "network_receive_packets_total",
+    "network_transmit_bytes_total",
+    "network_transmit_errors_total",
+    "network_transmit_packets_dropped_total",
+    "network_transmit_packets_total",
+    "oom_events_total",
+    "pressure_cpu_stalled_seconds_total",
+    "pressure_cpu_waiting_seconds_total",
+    "pressure_io_stalled_seconds_total",
+    "pressure_io_waiting_seconds_total",
+    "pressure_memory_stalled_seconds_total",
+    "pressure_memory_waiting_seconds_total",
+    "processes",
+    "sockets",
+    "spec_cpu_period",
+    "spec_cpu_quota",
+    "spec_cpu_shares",
+    "spec_memory_limit_bytes",
+    "spec_memory_reservation_limit_bytes",
+    "spec_memory_swap_limit_bytes",
+    "start_time_seconds",
+    "threads",
+    "threads_max",
+    "ulimits_soft",
+];
+
+/// Those whose values only control groups have.
+const OF_CGROUPS: [&str; 8] = [
+    "cpu_cfs_periods_total",
+    "cpu_cfs_throttled_periods_total",
+    "cpu_cfs_throttled_seconds_total",
+    "memory_cache",
+    "memory_failcnt",
+    "memory_kernel_usage",
+    "memory_max_usage_bytes",
+    "oom_events_total",
+];
+
+/// Those that not every kernel or disk counts: pressure (Linux 4.20, cgroup v2), huge pages, and the input and output of
+/// devices, which the suite leaves out too.
+const OF_SOME_BOXES: [&str; 13] = [
+    "blkio_device_usage_total",
+    "fs_reads_bytes_total",
+    "fs_reads_total",
+    "fs_writes_bytes_total",
+    "fs_writes_total",
+    "hugetlb_max_usage_bytes",
+    "hugetlb_usage_bytes",
+    "pressure_cpu_stalled_seconds_total",
+    "pressure_cpu_waiting_seconds_total",
+    "pressure_io_stalled_seconds_total",
+    "pressure_io_waiting_seconds_total",
+    "pressure_memory_stalled_seconds_total",
+    "pressure_memory_waiting_seconds_total",
+];
+
+const LABELS: [&str; 6] = ["container", "id", "image", "name", "namespace", "pod"];
+const IMAGE: &str = "example.com/metrics:1";
+
+async fn descriptors(runtime: &Runtime) -> Vec<MetricDescriptor> {
+    let mut client = runtime.client.runtime.clone();
+    let request = ListMetricDescriptorsRequest {};
+    let answer = client.list_metric_descriptors(request).await.unwrap();
+    answer.into_inner().descriptors
+}
+
+#[tokio::test]
+async fn metric_descriptors_are_complete() {
+    let runtime = Runtime::start().await.unwrap();
+    let descriptors = descriptors(&runtime).await;
+    let names: BTreeSet<&str> = descriptors.iter().map(|d| d.name.as_str()).collect();
+    let expected: Vec<String> = NAMES.map(|name| format!("container_{name}")).into();
+    let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
+    assert_eq!(names, expected);
+    assert_eq!(names.len(), descriptors.len(), "a name is there twice");
+    for descriptor in &descriptors {
+        assert!(!descriptor.help.is_empty(), "{descriptor:?}");
+        assert_eq!(descriptor.label_keys[..6], LABELS, "{descriptor:?}");
+    }
+}
+
+/// A pod with a container that has written files, under the limits of the suite's.
+async fn measured(runtime: &Runtime) -> (Pod, String) {
+    runtime.client.pull(IMAGE).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::script(
+        "c",
+        "for i in 1 2 3 4 5; do echo hi > /file$i; done; echo ready; exec sleep 1000",
+    );
+    config.image.as_mut().unwrap().image = IMAGE.to_owned();
+    let linux = config.linux.get_or_insert_default();
+    linux.resources = Some(LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: 20_000,
+        cpu_shares: 1024,
+        memory_limit_in_bytes: 64 << 20,
+        memory_swap_limit_in_bytes: 64 << 20,
+        ..Default::default()
+    });
+    let id = pod.start(config).await.unwrap();
+    crate::support::logged(&pod, &id, "ready").await;
+    (pod, id)
+}
+
+#[tokio::test]
+async fn metrics_have_values_and_labels_of_their_descriptors() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
+    let layer = Layer::new().host_program("/bin/sh");
+    let layer = layer.and_then(|layer| layer.host_program("/bin/sleep"));
+    let image = ImageBuilder::new(IMAGE).layer(layer.unwrap());
+    image.write_docker(&archive).unwrap();
+    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!(
+        "metrics_have_values_and_labels_of_their_descriptors",
+        means.no_namespaces()
+    );
+    let (pod, id) = measured(&runtime).await;
+    let descriptors = descriptors(&runtime).await;
+    let mut client = runtime.client.runtime.clone();
+    let request = ListPodSandboxMetricsRequest {};
+    let answer = client.list_pod_sandbox_metrics(request).await.unwrap();
+    let [of_pod] = &answer.into_inner().pod_metrics[..] else {
+        panic!("one pod")
+    };
+    assert_eq!(of_pod.pod_sandbox_id, pod.id);
+    let [of_container] = &of_pod.container_metrics[..] else {
+        panic!("one container")
+    };
+    assert_eq!(of_container.container_id, id);
+
+    let metadata = pod.config.metadata.as_ref().unwrap();
+    let all = || of_pod.metrics.iter().chain(&of_container.metrics);
+    for metric in all() {
+        let described = descriptors.iter().find(|d| d.name == metric.name).unwrap();
+        let labels = &metric.label_values;
+        assert_eq!(labels.len(), described.label_keys.len(), "{metric:?}");
+        assert_eq!(labels[4], metadata.namespace, "{metric:?}");
+        assert_eq!(labels[5], metadata.name, "{metric:?}");
+        assert!(metric.value.is_some(), "{metric:?}");
+    }
+    for metric in &of_container.metrics {
+        assert_eq!(metric.label_values[0], "c", "{metric:?}");
+        assert_eq!(metric.label_values[2], IMAGE, "{metric:?}");
+        assert_eq!(metric.label_values[3], id, "{metric:?}");
+    }
+    let told: BTreeSet<&str> = all().map(|metric| metric.name.as_str()).collect();
+    let excused = |name: &str| {
+        OF_SOME_BOXES.contains(&name) || (OF_CGROUPS.contains(&name) && means.no_limits().is_some())
+    };
+    let missing: Vec<&str> = NAMES
+        .into_iter()
+        .filter(|name| !told.contains(format!("container_{name}").as_str()) && !excused(name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+
+    let one = |metrics: &[Metric], name: &str| {
+        let found = metrics.iter().find(|metric| metric.name == name);
+        found
+            .unwrap_or_else(|| panic!("no {name}"))
+            .value
+            .unwrap()
+            .value
+    };
+    let value = |name| one(&of_container.metrics, name);
+    assert_eq!(value("container_processes"), 1);
+    assert_eq!(value("container_threads"), 1);
+    assert!(value("container_memory_rss") > 0);
+    assert!(value("container_fs_usage_bytes") > 0);
+    assert!(value("container_last_seen") >= value("container_start_time_seconds"));
+    assert_eq!(value("container_spec_cpu_period"), 100_000);
+    assert_eq!(value("container_spec_cpu_quota"), 20_000);
+    assert_eq!(value("container_spec_cpu_shares"), 1024);
+    if means.no_limits().is_none() {
+        assert_eq!(value("container_spec_memory_limit_bytes"), 64 << 20);
+    }
+}
