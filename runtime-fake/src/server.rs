@@ -131,7 +131,7 @@ pub async fn serve(
     let image_service = ImageServiceServer::new(ImageServer::new(
         runtime.images.clone(),
         Arc::new(puller(&runtime)),
-        Arc::new(move || measured.written()),
+        Arc::new(move || measured.container_filesystem()),
     ));
     let (health, health_service) = tonic_health::server::health_reporter();
     health

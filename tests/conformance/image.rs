@@ -1,10 +1,16 @@
 //! Images: pulled, listed, run, removed.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
 use cri::v1::{
-    ContainerState, ContainerStatsRequest, FilesystemUsage, ImageFsInfoRequest, NamespaceMode,
+    ContainerState, ContainerStatsRequest, FilesystemUsage, ImageFsInfoRequest,
+    ImageFsInfoResponse, NamespaceMode,
 };
 use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Runtime, fixture};
+use harness::{Pod, Runtime, fixture};
+use tempfile::TempDir;
 use tonic::Code;
 
 use crate::support::{Means, code, logged, skip_if};
@@ -269,52 +275,116 @@ async fn what_cannot_be_pulled() {
     );
 }
 
-#[tokio::test]
-async fn where_images_are_kept() {
-    let (runtime, _place) = with_small(|image| image).await;
-    runtime.client.pull(SMALL).await.unwrap();
-    let info = async || {
-        let mut client = runtime.client.images.clone();
-        let answer = client.image_fs_info(ImageFsInfoRequest {}).await.unwrap();
-        let answer = answer.into_inner();
-        let used = |usage: &FilesystemUsage| {
-            assert!(usage.timestamp > 0);
-            let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
-            assert!(std::path::Path::new(mountpoint).is_dir(), "{mountpoint}");
-            (
-                usage.used_bytes.unwrap().value,
-                usage.inodes_used.unwrap().value,
-            )
-        };
-        let (images, containers) = (&answer.image_filesystems, &answer.container_filesystems);
-        assert_eq!((images.len(), containers.len()), (1, 1));
-        (used(&images[0]), used(&containers[0]))
-    };
-    let (images, containers) = info().await;
-    assert!(images.0 > 0 && images.1 > 0, "{images:?}");
-    assert_eq!(containers, (0, 0));
-    skip_if!(
-        "where_images_are_kept",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    // What a container writes is not the image's, and counts until it is removed.
-    let pod = runtime.pod("p").await.unwrap();
+async fn file_systems(runtime: &Runtime) -> ImageFsInfoResponse {
+    let mut client = runtime.client.images.clone();
+    let answer = client.image_fs_info(ImageFsInfoRequest {}).await.unwrap();
+    answer.into_inner()
+}
+
+/// Bytes and inodes, of a file system that is there.
+fn used(usage: &FilesystemUsage) -> (u64, u64) {
+    assert!(usage.timestamp > 0);
+    let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
+    assert!(std::path::Path::new(mountpoint).is_dir(), "{mountpoint}");
+    let (bytes, inodes) = (usage.used_bytes.unwrap(), usage.inodes_used.unwrap());
+    (bytes.value, inodes.value)
+}
+
+/// A container of [`SMALL`] that has written something and ended, and how many bytes at least.
+async fn written(pod: &Pod) -> (String, u64) {
     let mut config = fixture::script("c", "for i in 1 2 3 4; do cat /bin/cat; done > /written");
     config.image.as_mut().unwrap().image = SMALL.to_owned();
-    let least = 4 * std::fs::metadata("/bin/cat").unwrap().len();
     let id = pod.start(config).await.unwrap();
     pod.ended(&id).await.unwrap();
-    let (still, written) = info().await;
-    assert_eq!(still.0, images.0);
-    assert!(written.0 >= least && written.1 >= 1, "{written:?}");
+    (id, 4 * std::fs::metadata("/bin/cat").unwrap().len())
+}
+
+async fn layer(runtime: &Runtime, id: &str) -> u64 {
     let request = ContainerStatsRequest {
-        container_id: id.clone(),
+        container_id: id.to_owned(),
     };
     let mut client = runtime.client.runtime.clone();
     let stats = client.container_stats(request).await.unwrap().into_inner();
     let layer = stats.stats.unwrap().writable_layer.unwrap();
-    assert_eq!(layer.used_bytes.unwrap().value, written.0);
+    layer.used_bytes.unwrap().value
+}
+
+/// A kubelet takes a container file system that is told for another one than the images'.
+#[tokio::test]
+async fn image_file_system_is_the_only_one_told() {
+    let (runtime, _place) = with_small(|image| image).await;
+    runtime.client.pull(SMALL).await.unwrap();
+    let only = async || {
+        let info = file_systems(&runtime).await;
+        assert_eq!(info.container_filesystems, []);
+        let [images] = &info.image_filesystems[..] else {
+            panic!("{info:?}")
+        };
+        used(images)
+    };
+    let images = only().await;
+    assert!(images.0 > 0 && images.1 > 0, "{images:?}");
+    skip_if!(
+        "image_file_system_is_the_only_one_told",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    // What a container writes is not the image's.
+    let pod = runtime.pod("p").await.unwrap();
+    let (id, least) = written(&pod).await;
+    assert_eq!(only().await.0, images.0);
+    assert!(layer(&runtime, &id).await >= least);
+}
+
+#[tokio::test]
+async fn container_file_system_of_its_own_is_told() {
+    let place = TempDir::new().unwrap();
+    let archive = place.path().join("small.tar");
+    let small = Layer::new()
+        .host_program("/bin/sh")
+        .and_then(|layer| layer.host_program("/bin/cat"))
+        .unwrap();
+    let image = ImageBuilder::new(SMALL).layer(small);
+    image.write_docker(&archive).unwrap();
+    let memory = TempDir::new_in("/dev/shm").unwrap();
+    let device = |path: &Path| fs::metadata(path).unwrap().dev();
+    if device(memory.path()) == device(place.path()) {
+        harness::skip!(
+            "container_file_system_of_its_own_is_told",
+            "temporary files are in /dev/shm: there is no second file system"
+        );
+    }
+    let options = Runtime::with().durable().archive(&archive);
+    let mut runtime = options.start().await.unwrap();
+    runtime.stop().await;
+    let images = runtime.state_dir().join("images");
+    fs::remove_dir_all(&images).unwrap();
+    std::os::unix::fs::symlink(memory.path(), &images).unwrap();
+    runtime.restart().await.unwrap();
+    runtime.client.pull(SMALL).await.unwrap();
+    let both = async || {
+        let info = file_systems(&runtime).await;
+        let ([images], [containers]) =
+            (&info.image_filesystems[..], &info.container_filesystems[..])
+        else {
+            panic!("{info:?}")
+        };
+        assert_ne!(images.fs_id, containers.fs_id);
+        (used(images), used(containers))
+    };
+    let (images, containers) = both().await;
+    assert!(images.0 > 0 && images.1 > 0, "{images:?}");
+    assert_eq!(containers, (0, 0));
+    skip_if!(
+        "container_file_system_of_its_own_is_told",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let (id, least) = written(&pod).await;
+    let (still, containers) = both().await;
+    assert_eq!(still.0, images.0);
+    assert!(containers.0 >= least && containers.1 >= 1, "{containers:?}");
+    assert_eq!(layer(&runtime, &id).await, containers.0);
     runtime.client.remove(&id).await.unwrap();
-    let (still, written) = info().await;
-    assert_eq!((still.0, written), (images.0, (0, 0)));
+    let (still, containers) = both().await;
+    assert_eq!((still.0, containers), (images.0, (0, 0)));
 }

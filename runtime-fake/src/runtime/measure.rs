@@ -1,6 +1,13 @@
 //! Measuring containers and pods: what the keepers know of processes, then what the kernel has counted.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 
@@ -24,6 +31,15 @@ pub(crate) struct MeasuredContainer {
     pub(crate) nano_cores: Option<u64>,
     /// Its writable layer, where that is on a disk.
     pub(crate) layer: Option<(PathBuf, Disk)>,
+}
+
+/// The file system of containers' writable layers, where it is not that of the images.
+#[derive(Debug)]
+pub(crate) struct ContainerFilesystem {
+    /// A directory on it.
+    pub(crate) mountpoint: PathBuf,
+    /// What all containers have written.
+    pub(crate) written: Disk,
 }
 
 /// A pod's measurements.
@@ -91,8 +107,20 @@ impl Runtime {
         }
     }
 
-    /// What all containers have written into their layers, where those are on a disk. It blocks.
-    pub(crate) fn written(&self) -> Disk {
+    /// The file system of containers' layers, where it is not that of the images. It blocks.
+    pub(crate) fn container_filesystem(&self) -> Option<ContainerFilesystem> {
+        let mountpoint = self.config.state_dir.join("sandboxes");
+        let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
+        let containers = device(&mountpoint).ok()?;
+        let images = device(&self.images.fs_info().mountpoint).ok()?;
+        (containers != images).then(|| ContainerFilesystem {
+            mountpoint,
+            written: self.written(),
+        })
+    }
+
+    /// What all containers have written into their layers, where those are on a disk.
+    fn written(&self) -> Disk {
         let mut sum = Disk::default();
         for container in self.store.state().containers.values() {
             let directory = self.container_dir(&container.sandbox, &container.id);

@@ -12,22 +12,26 @@ use tonic::{Request, Response, Status};
 use crate::image::{ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
 use crate::registry::{Login, Mirror, Puller, Secret, named_by_call};
 use crate::service::chunks::chunks;
-use crate::service::filesystems::{Written, filesystems};
+use crate::service::filesystems::{Measure, filesystems};
 
 /// The service over one store. Every call leaves the store's blocking work to a blocking thread.
 #[derive(Clone)]
 pub(crate) struct ImageServer {
     store: Arc<ImageStore>,
     registries: Arc<Puller>,
-    written: Written,
+    containers: Measure,
 }
 
 impl ImageServer {
-    pub(crate) fn new(store: Arc<ImageStore>, registries: Arc<Puller>, written: Written) -> Self {
+    pub(crate) fn new(
+        store: Arc<ImageStore>,
+        registries: Arc<Puller>,
+        containers: Measure,
+    ) -> Self {
         Self {
             store,
             registries,
-            written,
+            containers,
         }
     }
 
@@ -197,16 +201,16 @@ impl ImageService for ImageServer {
         Ok(Response::new(v1::RemoveImageResponse {}))
     }
 
-    /// One file system, with what images take of it and what containers do.
+    /// The file system of images, and that of containers if it is another one.
     async fn image_fs_info(
         &self,
         _request: Request<v1::ImageFsInfoRequest>,
     ) -> Result<Response<v1::ImageFsInfoResponse>, Status> {
-        let written = self.written.clone();
-        let look = move |store: &ImageStore| (store.fs_info(), written());
-        let (info, written) = self.blocking(look).await?;
+        let containers = self.containers.clone();
+        let look = move |store: &ImageStore| (store.fs_info(), containers());
+        let (info, containers) = self.blocking(look).await?;
         let now = jiff::Timestamp::now();
-        Ok(Response::new(filesystems(&info, &written, now)))
+        Ok(Response::new(filesystems(&info, containers.as_ref(), now)))
     }
 }
 
@@ -320,11 +324,7 @@ mod tests {
             let store = Arc::new(ImageStore::open(options).unwrap());
             let (settings, tasks) = (Registries::default(), TaskTracker::new());
             let registries = Puller::new(store.clone(), settings, tasks, CancellationToken::new());
-            let server = ImageServer::new(
-                store,
-                Arc::new(registries),
-                Arc::new(crate::stats::Disk::default),
-            );
+            let server = ImageServer::new(store, Arc::new(registries), Arc::new(|| None));
             Self { dir, server }
         }
 
