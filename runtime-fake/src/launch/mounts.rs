@@ -123,9 +123,13 @@ pub(super) fn with_namespace(
         }
     });
     // An image's volume is the directory that the image has there, with its contents and owners (containerd copies it).
+    // A relative path begins at the root (containerd): `C:/data` is the directory `C:` there.
+    for volume in &given.image.volumes {
+        paths::path("the image's volume", volume)?;
+    }
     let volumes = given.image.volumes.iter().map(Path::new);
     let volumes = volumes
-        .filter(|target| target.is_absolute() && !is_root(target) && !brought(target))
+        .filter(|target| !is_root(target) && !brought(target))
         .map(|target| plain(MountSource::Own, &Path::new("/").join(normal(target))));
     let mut wished = config
         .mounts

@@ -70,7 +70,8 @@ fn targets(plans: &[MountPlan]) -> String {
 #[case::brought_in_other_words(vec![of("/h", "/etc//./hosts/")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts")]
 #[case::by_depth(vec![of("/h", "/a/b/c"), of("/h", "/a"), of("/h", "//a/./b")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts /a /a/b /a/b/c")]
 #[case::as_given_within_a_depth(vec![of("/h", "/b"), of("/h", "/a")], &[], "/etc/hostname /etc/resolv.conf /etc/hosts /b /a")]
-#[case::volumes(vec![of("/h", "/v/w")], &["/v/x", "/v", "relative", "/", "/v/w"], "/v /v/x /etc/hostname /etc/resolv.conf /etc/hosts /v/w")]
+#[case::relative_volumes(vec![of("/h", "/data")], &["C:/data", "data", "../up", "", ".", ":x/../y/"], "/up /y /C:/data /etc/hostname /etc/resolv.conf /etc/hosts /data")]
+#[case::volumes(vec![of("/h", "/v/w")], &["/v/x", "/v", "/", "/v/w"], "/v /v/x /etc/hostname /etc/resolv.conf /etc/hosts /v/w")]
 #[case::by_way_of_others(vec![of("/h", "/proc/../x/./y/")], &["/sys/../v/"], "/v /etc/hostname /etc/resolv.conf /etc/hosts /x/y")]
 fn order(#[case] mounts: Vec<Mount>, #[case] volumes: &[&str], #[case] expected: &str) {
     assert_eq!(
