@@ -31,6 +31,12 @@ pub(crate) struct Container {
     pub config: ContainerConfig,
     /// The id of its image.
     pub image_id: String,
+    /// A tag of its image, as it was when the container was made; else what the client called it.
+    #[serde(default)]
+    pub image_name: String,
+    /// A repository digest of its image, if there was one; else the id.
+    #[serde(default)]
+    pub image_reference: String,
     /// What the image says about its containers, for further processes.
     pub image: ImageDefaults,
     /// The signal that asks it to end, by number.
@@ -235,6 +241,8 @@ mod tests {
             sandbox: SandboxId::random(),
             config: ContainerConfig::default(),
             image_id: String::new(),
+            image_name: String::new(),
+            image_reference: String::new(),
             image: ImageDefaults::default(),
             stop_signal: 15,
             log_path: String::new(),

@@ -24,6 +24,7 @@ mod intake;
 mod layer;
 mod limits;
 mod lookup;
+mod names;
 pub(crate) mod offer;
 mod pax;
 pub(crate) mod platform;
@@ -50,6 +51,7 @@ use self::catalogue::Catalogue;
 use self::flight::Flights;
 pub(crate) use self::import::{Failure, Opened, Source};
 pub(crate) use self::intake::Named;
+pub(crate) use self::names::{ImageNames, names};
 pub(crate) use self::offer::{LayerSource, Resolved};
 pub(crate) use self::tar_stream::{Kind, SeekFile, TarReader};
 

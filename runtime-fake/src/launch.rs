@@ -29,6 +29,7 @@ pub(crate) use log::LogPlan;
 pub(crate) use mounts::{Forbidden, MountPlan, MountSource, Propagation};
 pub(crate) use plan::{Given, ImageDefaults, Invalid, container, exec, pod, stop_signal};
 pub(crate) use ports::{HostPort, Transport, host_ports};
+pub(crate) use signal::signal_of;
 pub(crate) use sysctl::of_network;
 pub(crate) use userns::{IdMap, IdMaps};
 

@@ -105,8 +105,12 @@ async fn what_was_asked_for_is_echoed() {
     assert_eq!(status.metadata, config.metadata);
     assert_eq!(status.labels, config.labels);
     assert_eq!(status.annotations, config.annotations);
-    assert_eq!(status.image, config.image);
+    let mut named = config.image.clone().unwrap();
+    named.image.clone_from(&image.repo_tags[0]);
+    assert_eq!(status.image, Some(named));
+    // The host's image has no digest.
     assert_eq!(status.image_ref, image.id);
+    assert_eq!(status.image_id, image.id);
     assert_eq!(
         status.log_path,
         pod.log_directory().join("c/7.log").display().to_string()

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use cri::v1::{
     ContainerState, ContainerStatsRequest, FilesystemUsage, ImageFsInfoRequest,
-    ImageFsInfoResponse, NamespaceMode,
+    ImageFsInfoResponse, NamespaceMode, Signal,
 };
 use harness::fixture_image::{ImageBuilder, Layer};
 use harness::{Pod, Runtime, fixture};
+use rstest::rstest;
 use tempfile::TempDir;
 use tonic::Code;
 
@@ -199,6 +200,34 @@ async fn the_signal_and_the_user_of_an_image() {
             .exit_code,
         10
     );
+}
+
+#[rstest]
+#[case::default("", Signal::RuntimeDefault, Signal::Sigterm)]
+#[case::of_the_image("SIGUSR1", Signal::RuntimeDefault, Signal::Sigusr1)]
+#[case::of_the_image_by_number("34", Signal::RuntimeDefault, Signal::Sigrtmin)]
+#[case::of_the_image_in_real_time("RTMIN+3", Signal::RuntimeDefault, Signal::Sigrtminplus3)]
+#[case::of_the_client("SIGUSR1", Signal::Sigint, Signal::Sigint)]
+#[case::of_the_client_by_its_other_name("", Signal::Sigiot, Signal::Sigiot)]
+#[tokio::test]
+async fn status_tells_signal_that_stop_sends(
+    #[case] of_image: &str,
+    #[case] wished: Signal,
+    #[case] told: Signal,
+) {
+    let (runtime, _place) = with_small(|image| image.stop_signal(of_image)).await;
+    skip_if!(
+        "status_tells_signal_that_stop_sends",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    runtime.client.pull(SMALL).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    config.image.as_mut().unwrap().image = SMALL.to_owned();
+    config.stop_signal = wished.into();
+    let id = pod.create(config).await.unwrap();
+    let status = runtime.client.container(&id).await.unwrap();
+    assert_eq!(status.stop_signal(), told);
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ mod host_ports;
 mod hostile;
 mod image;
 mod image_volumes;
+mod image_names;
 mod killed;
 mod lists;
 mod logs;

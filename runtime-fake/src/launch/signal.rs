@@ -1,5 +1,9 @@
 //! Signals by name: pure.
 
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use cri::v1::Signal;
+
 use super::Invalid;
 
 /// A signal by name (`SIGTERM`, `TERM`, `SIGRTMIN+3`, `RTMINPLUS3`) or number.
@@ -14,6 +18,7 @@ pub(super) fn number(name: &str) -> Result<i32, Invalid> {
     let short = match plain.strip_prefix("SIG").unwrap_or(plain) {
         "CLD" => "CHLD",
         "POLL" => "IO",
+        "IOT" => "ABRT",
         other => other,
     };
     let offset = |rest: &str, words: [&str; 2]| {
@@ -44,12 +49,44 @@ pub(super) fn number(name: &str) -> Result<i32, Invalid> {
     }
 }
 
+/// What the contract calls the signal of a number; of two names, as of SIGCHLD and SIGCLD, the usual one.
+pub(crate) fn signal_of(number: i32) -> Signal {
+    static BY_NUMBER: LazyLock<BTreeMap<i32, Signal>> = LazyLock::new(|| {
+        let all = (1..).map_while(|value| Signal::try_from(value).ok());
+        // SIGCLD and SIGPOLL are the aliases: what is usual is put in last.
+        let (aliases, usual): (Vec<_>, Vec<_>) = all.partition(|signal| {
+            matches!(signal, Signal::Sigcld | Signal::Sigpoll | Signal::Sigiot)
+        });
+        let numbered = |signal: Signal| Some((self::number(signal.as_str_name()).ok()?, signal));
+        aliases
+            .into_iter()
+            .chain(usual)
+            .filter_map(numbered)
+            .collect()
+    });
+    let known = BY_NUMBER.get(&number).copied();
+    known.unwrap_or(Signal::RuntimeDefault)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case(15, Signal::Sigterm)]
+    #[case(10, Signal::Sigusr1)]
+    #[case(17, Signal::Sigchld)]
+    #[case(29, Signal::Sigio)]
+    #[case(37, Signal::Sigrtminplus3)]
+    #[case(34, Signal::Sigrtmin)]
+    #[case(64, Signal::Sigrtmax)]
+    #[case::of_no_name(33, Signal::RuntimeDefault)]
+    fn numbers_have_names_of_the_contract(#[case] number: i32, #[case] expected: Signal) {
+        assert_eq!(signal_of(number), expected);
+    }
 
     #[rstest]
     #[case("SIGTERM", 15)]
@@ -64,6 +101,16 @@ mod tests {
     #[case("SIGNAL_SIGPOLL", 29)]
     fn known(#[case] name: &str, #[case] expected: i32) {
         assert_eq!(number(name).unwrap(), expected);
+    }
+
+    #[test]
+    fn every_signal_of_the_contract_has_a_number() {
+        let all: Vec<Signal> = (1..).map_while(|v| Signal::try_from(v).ok()).collect();
+        assert!(all.len() > 60, "{}", all.len());
+        for signal in all {
+            let number = number(signal.as_str_name()).unwrap();
+            assert_ne!(signal_of(number), Signal::RuntimeDefault, "{signal:?}");
+        }
     }
 
     #[rstest]

@@ -15,7 +15,7 @@ use crate::{
     },
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
-    image::Rootfs,
+    image::{self, ImageNames, Rootfs},
     keeper::{
         client::unexpected,
         protocol::{Call, FailureKind, Outcome, UserIds},
@@ -138,6 +138,8 @@ impl Runtime {
             not_applied,
             confinement: plan.process.confinement.clone(),
             image_id: image.id.clone(),
+            image_name: image.names.name,
+            image_reference: image.names.reference,
             image: image.defaults,
             config,
         };
@@ -263,6 +265,8 @@ impl Runtime {
             return Err(Invalid("the container names no image".to_owned()).into());
         }
         let (images, holder) = (self.images.clone(), id.to_string());
+        let specified = config.image.as_ref().map(|i| &i.user_specified_image);
+        let specified = specified.cloned().unwrap_or_default();
         let mounts = config.mounts.clone();
         blocking(move || {
             let volumes = volumes::hold(&images, &holder, &mounts)?;
@@ -273,6 +277,7 @@ impl Runtime {
                 Rootfs::Host => RootPlan::Host,
                 Rootfs::Layers { lower } => RootPlan::Layers(lower),
             };
+            let names = image::names(&record, &specified, &name);
             let config = record.config;
             let defaults = ImageDefaults {
                 env: config.env,
@@ -285,6 +290,7 @@ impl Runtime {
             };
             Ok(Image {
                 id: record.id.to_string(),
+                names,
                 root,
                 defaults,
                 volume_ids: volumes.ids,
@@ -322,6 +328,7 @@ fn rules(plan: &LaunchPlan) -> Option<Vec<DeviceRule>> {
 /// An image, ready to run.
 struct Image {
     id: String,
+    names: ImageNames,
     root: RootPlan,
     defaults: ImageDefaults,
     /// The images that mounts name, by what the client calls them: their ids, and where their files are.

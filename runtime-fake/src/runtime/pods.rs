@@ -223,6 +223,8 @@ mod tests {
             sandbox: sandbox.clone(),
             config: cri::v1::ContainerConfig::default(),
             image_id: String::new(),
+            image_name: String::new(),
+            image_reference: String::new(),
             image: ImageDefaults::default(),
             stop_signal: 15,
             log_path: String::new(),

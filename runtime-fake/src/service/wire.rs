@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::{
     container::{Container, ContainerState, Told},
     id::SandboxId,
+    launch::signal_of,
     sandbox::{Sandbox, SandboxState},
     store::State,
 };
@@ -117,8 +118,8 @@ pub(super) fn container_status(container: &Container) -> v1::ContainerStatus {
         started_at: nanoseconds(container.started_at),
         finished_at: nanoseconds(container.exit.as_ref().map(|e| e.at)),
         exit_code: container.exit.as_ref().map_or(0, |e| e.code),
-        image: container.config.image.clone(),
-        image_ref: container.image_id.clone(),
+        image: Some(image(container)),
+        image_ref: first_said([&container.image_reference, &container.image_id]),
         reason: reason.to_owned(),
         message,
         labels: container.config.labels.clone(),
@@ -131,7 +132,29 @@ pub(super) fn container_status(container: &Container) -> v1::ContainerStatus {
         }),
         image_id: container.image_id.clone(),
         user: user.map(|linux| v1::ContainerUser { linux: Some(linux) }),
-        stop_signal: container.config.stop_signal,
+        stop_signal: stop_signal(container),
+    }
+}
+
+/// The image by a tag of its: a client may have asked for it by its id. Records of earlier versions have no name.
+fn image(container: &Container) -> v1::ImageSpec {
+    let asked = container.config.image.clone().unwrap_or_default();
+    v1::ImageSpec {
+        image: first_said([&container.image_name, &asked.image]),
+        ..asked
+    }
+}
+
+fn first_said(names: [&String; 2]) -> String {
+    let said = names.into_iter().find(|name| !name.is_empty());
+    said.cloned().unwrap_or_default()
+}
+
+/// What StopContainer sends: the client's own word for it, or the image's.
+fn stop_signal(container: &Container) -> i32 {
+    match v1::Signal::try_from(container.config.stop_signal) {
+        Ok(v1::Signal::RuntimeDefault) => signal_of(container.stop_signal).into(),
+        _ => container.config.stop_signal,
     }
 }
 

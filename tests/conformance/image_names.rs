@@ -1,0 +1,140 @@
+//! What the status of a container calls its image, which a kubelet hands on to the status of a pod.
+
+use cri::v1::{ContainerConfig, ContainerStatus, ImageSpec};
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::{Pod, Registry, Runtime, fixture};
+
+use crate::support::{Means, skip_if};
+
+/// A registry with one image under two tags, and a runtime.
+struct Bench {
+    registry: Registry,
+    runtime: Runtime,
+    digest: String,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let registry = Registry::start().await.unwrap();
+        let layer = Layer::new().file("etc/motd", 0o644, "hello\n");
+        let add = |name| {
+            let image = ImageBuilder::new(name).layer(layer.clone());
+            registry.add(&image).unwrap()
+        };
+        let digest = add("example.com/app:1");
+        assert_eq!(add("example.com/app:2"), digest);
+        let digest = format!("{}/app@{digest}", registry.host());
+        let runtime = Runtime::with().durable().start().await.unwrap();
+        Self {
+            registry,
+            runtime,
+            digest,
+        }
+    }
+
+    fn tag(&self, tag: &str) -> String {
+        format!("{}/app:{tag}", self.registry.host())
+    }
+}
+
+fn of(name: &str, image: &str, specified: &str) -> ContainerConfig {
+    let mut config = fixture::forever(name);
+    config.image = Some(ImageSpec {
+        image: image.to_owned(),
+        user_specified_image: specified.to_owned(),
+        ..ImageSpec::default()
+    });
+    config
+}
+
+fn names(status: &ContainerStatus) -> [&str; 3] {
+    let image = status.image.as_ref().unwrap();
+    [&image.image, &status.image_ref, &status.image_id]
+}
+
+#[tokio::test]
+async fn container_status_names_image_by_tag_digest_and_id() {
+    let mut bench = Bench::new().await;
+    skip_if!(
+        "container_status_names_image_by_tag_digest_and_id",
+        Means::of(&bench.runtime).await.no_namespaces()
+    );
+    let (one, two) = (bench.tag("1"), bench.tag("2"));
+    let client = bench.runtime.client.clone();
+    let id = client.pull(&one).await.unwrap();
+    assert_eq!(client.pull(&two).await.unwrap(), id);
+    let pod = bench.runtime.pod("p").await.unwrap();
+
+    // A kubelet asks for the id, and tells what the pod asked for.
+    let kubelets = pod.create(of("a", &id, &two)).await.unwrap();
+    let status = client.container(&kubelets).await.unwrap();
+    let expected = [two.as_str(), &bench.digest, &id];
+    assert_eq!(names(&status), expected);
+    assert_eq!(status.image.unwrap().user_specified_image, two);
+    let image = client.image(&id).await.unwrap().unwrap();
+    assert!(image.repo_tags.contains(&two) && image.repo_digests.contains(&bench.digest));
+
+    // Others ask by tag, by digest or by the id alone.
+    for (name, asked, tag) in [
+        ("b", &two, &two),
+        ("c", &bench.digest, &one),
+        ("d", &id, &one),
+    ] {
+        let container = pod.create(of(name, asked, "")).await.unwrap();
+        let status = client.container(&container).await.unwrap();
+        assert_eq!(
+            names(&status),
+            [tag.as_str(), &bench.digest, &id],
+            "{asked}"
+        );
+    }
+
+    // Neither the image's removal nor a restart changes what ran; the pod's status tells the same.
+    client.remove_image(&one).await.unwrap();
+    bench.runtime.kill9().await;
+    bench.runtime.restart().await.unwrap();
+    assert_eq!(names(&client.container(&kubelets).await.unwrap()), expected);
+    let pod = client.pod(&pod.id).await.unwrap();
+    let told = pod.containers_statuses.iter().find(|c| c.id == kubelets);
+    assert_eq!(names(told.unwrap()), expected);
+}
+
+#[tokio::test]
+async fn container_status_names_untagged_image_as_client_did() {
+    let bench = Bench::new().await;
+    skip_if!(
+        "container_status_names_untagged_image_as_client_did",
+        Means::of(&bench.runtime).await.no_namespaces()
+    );
+    let client = &bench.runtime.client;
+    let id = client.pull(&bench.digest).await.unwrap();
+    let pod = bench.runtime.pod("p").await.unwrap();
+    for (name, asked) in [("a", &id), ("b", &bench.digest)] {
+        let container = pod.create(of(name, asked, &bench.digest)).await.unwrap();
+        let status = client.container(&container).await.unwrap();
+        assert_eq!(names(&status), [asked.as_str(), &bench.digest, &id]);
+    }
+}
+
+/// Lists name the image as the client did, by its id alone (containerd).
+#[tokio::test]
+async fn container_list_names_image_by_id() {
+    let runtime = Runtime::start().await.unwrap();
+    let image = runtime.client.image(&fixture::image()).await.unwrap();
+    let id = image.unwrap().id;
+    let pod = runtime.pod("p").await.unwrap();
+    listed(&runtime, &pod, &id).await;
+}
+
+async fn listed(runtime: &Runtime, pod: &Pod, id: &str) {
+    pod.create(of("c", id, "")).await.unwrap();
+    let filter = cri::v1::ContainerFilter {
+        pod_sandbox_id: pod.id.clone(),
+        ..Default::default()
+    };
+    let [container] = &runtime.client.containers(filter).await.unwrap()[..] else {
+        panic!("one container")
+    };
+    let asked = &container.image.as_ref().unwrap().image;
+    assert_eq!([asked, &container.image_ref, &container.image_id], [id; 3]);
+}
