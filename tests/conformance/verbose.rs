@@ -1,8 +1,13 @@
 //! What verbose statuses tell of processes, held against /proc.
 
-use cri::v1::{ContainerStatusRequest, PodSandboxStatusRequest};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use cri::v1::{ContainerStatusRequest, NamespaceMode, PodSandboxStatusRequest};
 use harness::{Pod, Runtime, fixture};
 use serde_json::Value;
+
+use crate::support::{Means, skip_if};
 
 async fn of_container(runtime: &Runtime, id: &str) -> Value {
     let request = ContainerStatusRequest {
@@ -60,4 +65,54 @@ async fn processes_are_told() {
     assert_ne!(of_pod(&runtime, &pod).await["pid"], 0);
     runtime.client.stop_pod(&pod.id).await.unwrap();
     assert_eq!(of_pod(&runtime, &pod).await["pid"], 0);
+}
+
+/// The path of a namespace of this type: `crictl inspectp` with containerd's template for it.
+fn namespace(info: &Value, kind: &str) -> Option<String> {
+    let all = info["runtimeSpec"]["linux"]["namespaces"].as_array()?;
+    let found = all.iter().find(|namespace| namespace["type"] == kind)?;
+    Some(found["path"].as_str().unwrap().to_owned())
+}
+
+fn inode(path: &str) -> u64 {
+    fs::metadata(path).unwrap().ino()
+}
+
+#[tokio::test]
+async fn verbose_status_names_files_of_namespaces() {
+    let runtime = Runtime::with().durable().start().await.unwrap();
+    skip_if!(
+        "verbose_status_names_files_of_namespaces",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let container = of_container(&runtime, &id).await;
+    let sandbox = of_pod(&runtime, &pod).await;
+    let first = &container["pid"];
+    for (kind, name) in [("network", "net"), ("ipc", "ipc"), ("uts", "uts")] {
+        let real = inode(&format!("/proc/{first}/ns/{name}"));
+        assert_ne!(real, inode(&format!("/proc/self/ns/{name}")), "{kind}");
+        for info in [&container, &sandbox] {
+            let path = namespace(info, kind).unwrap();
+            fs::File::open(&path).unwrap();
+            assert_eq!(inode(&path), real, "{kind}");
+        }
+    }
+    let mounts = namespace(&container, "mount").unwrap();
+    assert_eq!(inode(&mounts), inode(&format!("/proc/{first}/ns/mnt")));
+
+    // What is the host's is not the pod's.
+    let mut config = runtime.sandbox("host");
+    let options = fixture::pod_namespaces(&mut config);
+    options.network = NamespaceMode::Node.into();
+    config.hostname.clear();
+    let host = Pod::run(&runtime.client, config).await.unwrap();
+    let info = of_pod(&runtime, &host).await;
+    assert_eq!(namespace(&info, "network"), None);
+    assert!(namespace(&info, "ipc").is_some());
+
+    runtime.client.stop_pod(&pod.id).await.unwrap();
+    assert_eq!(of_pod(&runtime, &pod).await.get("runtimeSpec"), None);
+    assert_eq!(of_container(&runtime, &id).await.get("runtimeSpec"), None);
 }
