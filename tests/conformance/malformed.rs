@@ -58,7 +58,7 @@ fn pool() -> DescriptorPool {
     DescriptorPool::decode(cri::DESCRIPTORS).unwrap()
 }
 
-fn methods() -> Vec<MethodDescriptor> {
+pub(crate) fn methods() -> Vec<MethodDescriptor> {
     let pool = pool();
     let services: Vec<_> = pool.services().collect();
     services
@@ -68,7 +68,7 @@ fn methods() -> Vec<MethodDescriptor> {
 }
 
 /// The first message of an answer, where there is one at once.
-async fn call(
+pub(crate) async fn call(
     runtime: &Runtime,
     method: &MethodDescriptor,
     request: Vec<u8>,
@@ -215,7 +215,7 @@ fn spoil(message: &mut DynamicMessage, path: &[FieldDescriptor], value: Value) {
 }
 
 /// What a call is made with when nothing is wrong with it; empty for those that want nothing.
-fn good(
+pub(crate) fn good(
     runtime: &Runtime,
     pod: &Pod,
     container: &str,
