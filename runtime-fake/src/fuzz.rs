@@ -60,6 +60,7 @@ pub fn targets() -> Vec<Target> {
         crate::mux::fuzz::TARGETS,
         crate::net::cni::fuzz::TARGETS,
         crate::registry::fuzz::TARGETS,
+        crate::server::fuzz::TARGETS,
         crate::stats::fuzz::TARGETS,
         crate::streaming::fuzz::TARGETS,
         kernel::TARGETS,

@@ -3,6 +3,8 @@
 mod authority;
 mod connections;
 mod deadline;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod hpack;
 mod requests;
 
