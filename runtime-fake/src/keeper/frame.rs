@@ -267,11 +267,9 @@ mod tests {
     fn lost_descriptors_are_an_error() {
         let (a, b) = UnixStream::pair().unwrap();
         let file = File::open("/dev/null").unwrap();
-        send(&a, b"x", &[file.as_fd(); 3]).unwrap();
+        send(&a, b"x", &[file.as_fd()]).unwrap();
         // A reader without room gets what one gets that may open no more files.
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut receiver = Receiver::default();
-        assert!(receiver.fill_with(&b, &mut room).is_err());
+        assert!(Receiver::default().fill_with(&b, &mut []).is_err());
         let too_many = vec![file.as_fd(); PER_MESSAGE + 1];
         assert!(send(&a, b"x", &too_many).is_err());
     }
