@@ -18,6 +18,7 @@ use crate::{
     id::{ContainerId, SandboxId},
     keeper::protocol::{Exit, UserIds},
     launch::{Confinement, ImageDefaults},
+    trouble::Trouble,
 };
 
 /// A container's record.
@@ -62,6 +63,9 @@ pub(crate) struct Container {
     /// How the kernel's security modules confine its processes.
     #[serde(default)]
     pub confinement: Confinement,
+    /// Why it is not known how it is, if so.
+    #[serde(skip)]
+    pub trouble: Option<Trouble>,
 }
 
 /// Where a container is in its life.
@@ -183,6 +187,11 @@ impl Container {
         self.state != ContainerState::Creating
     }
 
+    /// Why it is not known whether it runs, if so.
+    pub(crate) fn doubt(&self) -> Option<&Trouble> {
+        self.trouble.as_ref().filter(|_| !self.ended())
+    }
+
     /// Whether it has ended, known or unknown how.
     #[must_use]
     pub(crate) fn ended(&self) -> bool {
@@ -201,6 +210,9 @@ impl Container {
     /// Why it ended, in one word (`Completed`, `Error`, `StartError`, `OOMKilled`, `Unknown`) and as a sentence.
     #[must_use]
     pub(crate) fn reason(&self) -> (&'static str, String) {
+        if let Some(doubt) = self.doubt() {
+            return ("Unknown", doubt.to_string());
+        }
         match (self.state, &self.exit) {
             (ContainerState::Lost, _) => (
                 "Unknown",
@@ -254,6 +266,7 @@ mod tests {
             cgroup: None,
             not_applied: Vec::new(),
             confinement: Confinement::default(),
+            trouble: None,
         }
     }
 

@@ -60,8 +60,16 @@ id! {
     ContainerId
 }
 
+impl SandboxId {
+    /// The id that a directory's name is.
+    #[must_use]
+    pub(crate) fn from_record(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 impl ContainerId {
-    /// The id that a message from a keeper names.
+    /// The id that a message from a keeper, or a directory's name, is.
     #[must_use]
     pub(crate) fn from_record(text: &str) -> Self {
         Self(text.to_owned())

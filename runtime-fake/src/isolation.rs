@@ -7,7 +7,7 @@ use std::{fmt, path::Path, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::launch::Rung;
+use crate::{launch::Rung, recovery};
 
 /// What the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,6 +108,14 @@ pub enum EnterError {
         /// What failed.
         reason: String,
     },
+    /// Pods of an earlier daemon may run.
+    #[error(
+        "failed to find out which pods of an earlier runtime run: mend that first; no pod was touched"
+    )]
+    Pods {
+        /// Where, and what failed.
+        source: std::io::Error,
+    },
     /// No user namespace.
     #[error(
         "isolation rootless cannot be had: {reason}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) or use --isolation process"
@@ -133,12 +141,19 @@ pub fn enter(wish: IsolationWish, state_dir: &Path) -> Result<Isolation, EnterEr
         (IsolationWish::Process, _) => Ok(Isolation::Process),
         (IsolationWish::Root, 1..) => Err(EnterError::NotRoot { uid }),
         (IsolationWish::Root | IsolationWish::Rootless, 0) => as_root(),
-        (IsolationWish::Rootless, _) => {
-            userns::enter(state_dir).map_err(|reason| EnterError::NoUserNamespace { reason })
-        }
+        (IsolationWish::Rootless, _) => userns::enter(&living(state_dir)?, state_dir)
+            .map_err(|reason| EnterError::NoUserNamespace { reason }),
         (IsolationWish::Auto, 0) => Ok(as_root().unwrap_or(Isolation::Process)),
-        (IsolationWish::Auto, _) => Ok(userns::enter(state_dir).unwrap_or(Isolation::Process)),
+        (IsolationWish::Auto, _) => {
+            let keepers = living(state_dir)?;
+            Ok(userns::enter(&keepers, state_dir).unwrap_or(Isolation::Process))
+        }
     }
+}
+
+/// The keepers that live. In another user namespace than theirs this process would have no power over them.
+fn living(state_dir: &Path) -> Result<Vec<i32>, EnterError> {
+    recovery::living_keepers(state_dir).map_err(|source| EnterError::Pods { source })
 }
 
 /// Root: of the box, or of a user namespace that somebody made for us.

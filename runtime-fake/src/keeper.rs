@@ -19,6 +19,7 @@ pub(crate) mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod kin;
+pub(crate) mod liveness;
 mod output;
 mod pod;
 mod process;
@@ -66,7 +67,8 @@ pub(crate) use sys::set_read_only;
 /// How long a keeper that nobody has spoken to waits for its daemon.
 const FIRST_WORD: Duration = Duration::from_secs(30);
 
-/// The keeper's `main`: `crib __keeper`, with the listening socket as its standard input.
+/// The keeper's `main`: `crib __keeper`, with the listening socket as its standard input, its lock file as its
+/// standard output (see [`liveness`]), and its log as its standard error.
 ///
 /// It must be called before anything has started a thread.
 pub fn keeper_main() -> ! {
@@ -85,6 +87,8 @@ fn run() -> std::io::Result<()> {
     sys::become_subreaper()?;
     // Signals that a terminal sends to the daemon's group are not for the pod. A leader of a group has no need of it.
     let _ = rustix::process::setsid();
+    // Whoever wants to know whether this process lives looks at the lock.
+    liveness::lock_stdout()?;
     let listener = UnixListener::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     listener.set_nonblocking(true)?;
     let mut mask = SigSet::empty();

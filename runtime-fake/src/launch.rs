@@ -75,6 +75,9 @@ pub(crate) struct PodPlan {
     /// The SELinux label of its shared memory, where the box has labels.
     #[serde(default)]
     pub label: Option<String>,
+    /// The soft limit of open files of its processes, where it is another one than the keeper's.
+    #[serde(default)]
+    pub open_files: Option<u64>,
 }
 
 /// A container, from its root file system to the arguments of its first process.

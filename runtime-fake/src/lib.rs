@@ -35,6 +35,7 @@ mod log;
 mod lsm;
 pub mod mux;
 pub mod net;
+mod open_files;
 mod recovery;
 pub mod registry;
 mod resolv;
@@ -45,11 +46,13 @@ mod service;
 mod stats;
 mod store;
 mod streaming;
+mod trouble;
 
 pub use config::{Config, Streams};
 pub use handler::{Handler, Handlers, NotAName};
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
 pub use keeper::{Deadlines, keeper_main};
+pub use open_files::{TooFewFiles, raise_open_files};
 pub use server::{ServeError, longest_end, serve};
 pub use store::OpenError;
 

@@ -14,6 +14,7 @@ mod network;
 pub(crate) mod pods;
 mod ports;
 mod program;
+pub(crate) mod reach;
 mod resources;
 mod restore;
 mod sandboxes;

@@ -14,7 +14,7 @@ use cri::v1::{LinuxContainerResources, PodSandboxConfig, SeLinuxOption};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{cgroup::Place, id::SandboxId, launch::selinux::Labels};
+use crate::{cgroup::Place, id::SandboxId, launch::selinux::Labels, trouble::Trouble};
 
 /// A sandbox's record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub(crate) struct Sandbox {
     /// The SELinux labels that its containers begin with, where the box has labels.
     #[serde(default)]
     pub labels: Option<Labels>,
+    /// Why it is not known how it is, if so: nobody takes it for ready then.
+    #[serde(skip)]
+    pub trouble: Option<Trouble>,
 }
 
 /// The SELinux label that a sandbox's client asks for.

@@ -86,7 +86,7 @@ pub async fn serve(
         return Err(ServeError::NoCni);
     }
     let (directory, state) = store::open(&config.state_dir)?;
-    let connected = recovery::connected(&state);
+    let connected = recovery::connected(&config.state_dir, &state);
     let images = open_images(&config)?;
     let opened = {
         let config = config.clone();

@@ -1,7 +1,9 @@
 //! The store: one task owns every sandbox and container. Changes go in as messages, states come out by a watch; what has
 //! changed is on disk before anybody sees it.
 
+mod damaged;
 mod disk;
+mod document;
 mod state;
 
 use std::{path::Path, sync::Arc};

@@ -3,6 +3,7 @@
 
 mod calls;
 mod command;
+mod ends;
 mod registry;
 mod run;
 mod servers;

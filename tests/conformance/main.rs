@@ -39,6 +39,7 @@ mod process_streams;
 mod propagation;
 mod pull;
 mod races;
+mod records;
 mod recovery;
 mod sandbox;
 mod seccomp;

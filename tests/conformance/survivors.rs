@@ -48,24 +48,3 @@ async fn a_container_that_changed_its_user_does_not_outlive_its_keeper(#[case] a
     assert_eq!(status.reason, "Unknown");
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
-
-#[tokio::test]
-async fn a_pod_whose_record_was_spoiled() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let mark = fixture::unique("mark");
-    let script = format!("echo ready; exec -a {mark} sleep 1000");
-    let id = pod.start(pod.script("c", &script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
-    runtime.kill9().await;
-    let record = runtime
-        .state_dir()
-        .join("sandboxes")
-        .join(&pod.id)
-        .join("sandbox.json");
-    std::fs::write(record, "{").unwrap();
-    runtime.restart().await.unwrap();
-    // What no call can end any more was ended before the first one was answered; the leak check looks for the rest.
-    assert_eq!(witness::marked(&mark), Vec::new());
-    assert_eq!(runtime.client.pods(Default::default()).await.unwrap(), []);
-}

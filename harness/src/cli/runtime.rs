@@ -99,6 +99,10 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
             return Exit::BadInput;
         }
     };
+    if let Err(error) = runtime_fake::raise_open_files() {
+        complain(&error);
+        return Exit::NoRuntime;
+    }
     let root = nix::unistd::geteuid().is_root();
     let state_dir = match args
         .state_dir

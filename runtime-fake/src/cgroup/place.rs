@@ -30,6 +30,15 @@ impl Place {
         }
     }
 
+    /// The cgroup that this one is in, which was made for the same pod.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        Some(Self {
+            tree: self.tree.clone(),
+            path: self.path.parent()?.to_owned(),
+            own: self.own.clone(),
+        })
+    }
+
     /// Its directory in one hierarchy.
     pub(crate) fn directory(&self, branch: &Branch) -> PathBuf {
         branch.base.join(&self.path)

@@ -22,7 +22,7 @@ use super::{
     Isolation,
     mapping::{self, Range},
 };
-use crate::{recovery, runtime::survivor};
+use crate::runtime::survivor;
 
 /// What went wrong, as a sentence.
 type Reason = String;
@@ -54,12 +54,11 @@ pub(super) fn probe_namespaces() -> Result<(), Reason> {
     })
 }
 
-/// Moves this process into the user namespace of the pods in `state_dir`, or into a new one.
-pub(super) fn enter(state_dir: &Path) -> Result<Isolation, Reason> {
-    let keepers = recovery::living_keepers(state_dir);
+/// Moves this process into the user namespace of the `keepers` of pods in `state_dir`, or into a new one.
+pub(super) fn enter(keepers: &[i32], state_dir: &Path) -> Result<Isolation, Reason> {
     // Without a keeper there may be a container yet, for this daemon to kill. It may be in a namespace below ours.
     let survivors = survivor::living(state_dir).into_iter().filter(in_ours);
-    for pid in keepers.into_iter().chain(survivors) {
+    for pid in keepers.iter().copied().chain(survivors) {
         if join(pid).is_ok() {
             return current();
         }

@@ -14,7 +14,7 @@ use super::{
     protocol::{Call, ContainerState, Failure, FailureKind, Outcome, Request},
     step::{Doing as _, Step},
 };
-use crate::log::Stream;
+use crate::{log::Stream, open_files};
 
 impl Keeper {
     pub(super) fn answer(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
@@ -37,6 +37,7 @@ impl Keeper {
                         "the pod is set up already",
                     ));
                 }
+                open_files::given(plan.open_files);
                 let cgroup = plan.cgroup.clone();
                 self.pod = Some(pod::set_up(*plan, descriptors)?);
                 self.cgroups = Cgroups::new(cgroup);

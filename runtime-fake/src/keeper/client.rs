@@ -86,10 +86,17 @@ pub(crate) enum Told {
     Disconnected(String),
 }
 
-/// Connects to the socket of the keeper in `directory`, whatever the length of its path.
+/// Connects to the socket of the keeper in `directory`, whatever the length of its path. It never waits: where a keeper that
+/// does not accept has a full queue, that is an error.
 pub(crate) fn connect(directory: &Path) -> io::Result<std_net::UnixStream> {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
     let handle = open_path(directory)?;
-    std_net::UnixStream::connect(short_path(&handle))
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(short_path(&handle))?)?;
+    Ok(socket.into())
 }
 
 /// Listens on the keeper's socket in `directory`, whatever the length of its path.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     launch::{ProcessPlan, apparmor, seccomp::Filter},
-    lsm,
+    lsm, open_files,
 };
 
 /// Where programs are looked for when a container has no `PATH`.
@@ -73,6 +73,7 @@ pub(super) fn confine(plan: &ProcessPlan) -> Step {
 /// Gives up what the plan does not grant. The process's root is the container's already.
 pub(super) fn prepare(plan: &ProcessPlan, filter: Option<Filter>) -> Step<Ready> {
     rustix::process::umask(Mode::from_raw_mode(UMASK));
+    open_files::lower();
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let resolved = user::resolve(&plan.user, &read("/etc/passwd"), &read("/etc/group"))?;
     enter_directory(&plan.cwd)?;

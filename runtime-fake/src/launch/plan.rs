@@ -156,6 +156,7 @@ pub(crate) fn pod(
         },
         cgroup: None,
         label: None,
+        open_files: None,
     })
 }
 

@@ -10,9 +10,12 @@ use crate::{
         protocol::{Call, FailureKind, Outcome},
     },
     store::{Change, Refused, words},
+    trouble::Trouble,
 };
 
 const SIGKILL: i32 = 9;
+/// How long the last news of a keeper that has ended may take to be in the store.
+const NEWS: Duration = Duration::from_secs(10);
 /// A process that survives SIGKILL this long is stuck in the kernel: say so rather than wait for ever.
 const AFTER_KILL: Duration = Duration::from_secs(60);
 
@@ -69,9 +72,6 @@ impl Runtime {
         if container.ended() {
             return Ok(());
         }
-        let Some(pod) = self.pods.get(&container.sandbox) else {
-            return Ok(());
-        };
         let ended = || {
             self.store.wait(|state| {
                 state
@@ -79,6 +79,19 @@ impl Runtime {
                     .get(&container.id)
                     .is_none_or(|c| c.ended())
             })
+        };
+        let Some(pod) = self.pods.get(&container.sandbox) else {
+            if let Some(doubt) = container.doubt() {
+                return Err(unreachable(&container, doubt));
+            }
+            // Its keeper has ended, which the store is about to hear.
+            return match tokio::time::timeout(NEWS, ended()).await {
+                Ok(result) => Ok(result?),
+                Err(_) => Err(Error::Timeout {
+                    what: format!("container {} (its keeper has ended)", container.id.short()),
+                    seconds: NEWS.as_secs(),
+                }),
+            };
         };
         // A container at its barrier has no program that could honour a signal.
         if !grace.is_zero() && container.state == ContainerState::Running {
@@ -150,8 +163,18 @@ impl Runtime {
         let container = self.store.state().container(id)?.clone();
         match self.pods.get(&container.sandbox) {
             Some(pod) => Ok((container, pod)),
-            None => Err(wrong_state(&container, wanted)),
+            None => Err(match container.doubt() {
+                Some(doubt) => unreachable(&container, doubt),
+                None => wrong_state(&container, wanted),
+            }),
         }
+    }
+}
+
+fn unreachable(container: &Container, doubt: &Trouble) -> Error {
+    Error::Unreachable {
+        id: container.id.clone(),
+        why: doubt.to_string(),
     }
 }
 

@@ -137,6 +137,7 @@ impl Runtime {
             cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
             not_applied,
             confinement: plan.process.confinement.clone(),
+            trouble: None,
             image_id: image.id.clone(),
             image_name: image.names.name,
             image_reference: image.names.reference,

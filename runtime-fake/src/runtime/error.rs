@@ -54,6 +54,12 @@ pub(crate) enum Error {
         what: &'static str,
         source: std::io::Error,
     },
+    /// A container's keeper cannot be asked.
+    #[error("container {id} is unknown, {why}: stop the pod sandbox, which ends it")]
+    Unreachable {
+        id: crate::id::ContainerId,
+        why: String,
+    },
     /// Nothing answers at a port of a pod: why.
     #[error("{0}")]
     NoAnswer(String),

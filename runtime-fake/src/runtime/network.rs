@@ -217,13 +217,12 @@ impl Network {
         matches!(self, Self::Cni { .. }) || cni::connected(directory)
     }
 
-    /// Lets plugins forget every pod that is not among `valid`.
-    pub(crate) fn clean_up(&self, valid: &[Target]) {
+    /// Lets plugins forget every pod whose id is not among `valid`.
+    pub(crate) fn clean_up(&self, valid: &[String]) {
         let Self::Cni { cni, .. } = self else {
             return;
         };
-        let ids: Vec<String> = valid.iter().map(|t| t.sandbox.id.to_string()).collect();
-        if let Err(error) = cni.gc(&ids) {
+        if let Err(error) = cni.gc(valid) {
             tracing::warn!(
                 error = crate::chain(&error),
                 "the CNI plugins did not clean up"

@@ -4,24 +4,32 @@ use std::{
     collections::HashMap,
     io,
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    path::Path,
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use jiff::Timestamp;
-use tokio::{process::Command, sync::mpsc};
+use tokio::{
+    process::Command,
+    sync::{mpsc, oneshot},
+};
 
-use super::{Program, survivor};
+use super::{
+    Program,
+    reach::{Found, Reach},
+    survivor,
+};
 use crate::{
     cgroup::ending,
-    container::ContainerEvent,
-    id::{ContainerId, SandboxId},
+    container::{ContainerEvent, ContainerState},
+    id::SandboxId,
     keeper::{
         Deadlines,
-        client::{KeeperClient, Told, connect, listen},
-        protocol::{Event, Exit, exit_record},
+        client::{KeeperClient, connect, listen},
+        liveness,
+        protocol::{Exit, exit_record},
     },
     sandbox::SandboxEvent,
     store::{Change, Store},
@@ -70,6 +78,14 @@ impl Pods {
         self.lock().remove(id);
     }
 
+    pub(super) fn insert(&self, id: &SandboxId, pod: Arc<Pod>) {
+        self.lock().insert(id.clone(), pod);
+    }
+
+    pub(super) fn deadlines(&self) -> Deadlines {
+        self.deadlines
+    }
+
     /// Starts a keeper for a sandbox whose directory is there.
     pub(crate) fn spawn(
         self: &Arc<Self>,
@@ -80,10 +96,7 @@ impl Pods {
         let listener: OwnedFd = listen(directory)?.into();
         // Connected before it listens: the answer to the first call says that it does.
         let stream = connect(directory)?;
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(directory.join(crate::recovery::KEEPER_LOG))?;
+        let (lock, log) = liveness::files(directory)?;
         let mut command = Command::new(self.program.path());
         command
             .arg0("crib-keeper")
@@ -92,85 +105,65 @@ impl Pods {
             .current_dir("/");
         command
             .stdin(Stdio::from(listener))
-            .stdout(Stdio::null())
+            .stdout(Stdio::from(lock))
             .stderr(Stdio::from(log));
         let mut child = command.spawn()?;
         if let Some(pid) = child.id() {
-            std::fs::write(directory.join(crate::recovery::KEEPER_PID), pid.to_string())?;
+            liveness::note(directory, pid)?;
         }
         // Somebody has to take its exit status while this daemon lives. A later one is not its parent.
         tokio::spawn(async move { child.wait().await });
-        self.adopt(id, directory, stream, store)
+        let (told, news) = mpsc::unbounded_channel();
+        let keeper = KeeperClient::start(stream, told, self.deadlines)?;
+        let pod = Arc::new(Pod::new(keeper));
+        self.insert(id, pod.clone());
+        tokio::spawn(self.reach(id, directory, store).follow(news));
+        Ok(pod)
     }
 
-    /// Speaks to the keeper of the sandbox in `directory`, which is at the other end of `stream`.
-    pub(crate) fn adopt(
+    /// Looks for the keeper of an earlier daemon, as long as it takes.
+    pub(crate) fn recover(
         self: &Arc<Self>,
         id: &SandboxId,
         directory: &Path,
-        stream: std::os::unix::net::UnixStream,
         store: &Store,
-    ) -> io::Result<Arc<Pod>> {
-        let (told, news) = mpsc::unbounded_channel();
-        let pod = Arc::new(Pod {
-            keeper: KeeperClient::start(stream, told, self.deadlines)?,
-            turn: tokio::sync::Mutex::default(),
-            limits: tokio::sync::Mutex::default(),
-        });
-        self.lock().insert(id.clone(), pod.clone());
-        tokio::spawn(follow(
-            id.clone(),
-            directory.to_owned(),
-            news,
-            store.clone(),
-            self.clone(),
-        ));
-        Ok(pod)
+    ) -> oneshot::Receiver<Found> {
+        let (found, outcome) = oneshot::channel();
+        tokio::spawn(self.reach(id, directory, store).recover(found));
+        outcome
+    }
+
+    fn reach(self: &Arc<Self>, id: &SandboxId, directory: &Path, store: &Store) -> Reach {
+        Reach {
+            id: id.clone(),
+            directory: directory.to_owned(),
+            store: store.clone(),
+            pods: self.clone(),
+        }
     }
 }
 
-/// Takes a keeper's news into the store, until it is gone.
-async fn follow(
-    id: SandboxId,
-    directory: PathBuf,
-    mut news: mpsc::UnboundedReceiver<Told>,
-    store: Store,
-    pods: Arc<Pods>,
-) {
-    while let Some(told) = news.recv().await {
-        match told {
-            Told::Event(Event::Exited { container, exit }) => {
-                let change = Change::Container(
-                    ContainerId::from_record(&container),
-                    ContainerEvent::Exited(exit),
-                );
-                // A container that was removed meanwhile has no use for it.
-                let _ = store.apply(change).await;
-            }
-            Told::Event(Event::ExecExited { .. }) => {}
-            Told::Started { container, at, pid } => {
-                if let Some(pid) = pid {
-                    let of_container = directory.join("containers").join(container.as_str());
-                    let _ = survivor::note(&of_container, pid);
-                }
-                let change = Change::Container(container, ContainerEvent::Started(at));
-                let _ = store.apply(change).await;
-            }
-            Told::Disconnected(why) => {
-                tracing::debug!(sandbox = id.short(), why, "a keeper's connection has ended");
-                break;
-            }
+impl Pod {
+    pub(super) fn new(keeper: KeeperClient) -> Self {
+        Self {
+            keeper,
+            turn: tokio::sync::Mutex::default(),
+            limits: tokio::sync::Mutex::default(),
         }
     }
-    pods.forget(&id);
-    destroy_cgroups(&id, &store).await;
-    lose(&id, &directory, &store).await;
 }
 
 /// Takes away what is left of a pod's cgroups, and kills what is left in them: its keeper has ended, asked to or not.
 pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
     let state = store.state();
-    let Some(place) = state.sandboxes.get(id).and_then(|s| s.cgroup.clone()) else {
+    let of_pod = state.sandboxes.get(id).and_then(|s| s.cgroup.clone());
+    // Of a pod whose record cannot be read its containers may tell.
+    let of_container = || {
+        state
+            .containers_of(id)
+            .find_map(|c| c.cgroup.as_ref()?.parent())
+    };
+    let Some(place) = of_pod.or_else(of_container) else {
         return;
     };
     let containers: Vec<String> = state.containers_of(id).map(|c| c.id.to_string()).collect();
@@ -186,16 +179,20 @@ pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
 /// Takes note that the keeper of the sandbox in `directory` has ended: asked to or not, nothing of the pod runs any more.
 /// It may have recorded exits that it could not tell.
 pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
-    let left: Vec<ContainerId> = store
-        .state()
-        .containers_of(id)
+    let state = store.state();
+    let containers = state.containers_of(id);
+    let (unfinished, left): (Vec<_>, Vec<_>) = containers
         .filter(|c| !c.ended())
         .map(|c| c.id.clone())
-        .collect();
+        .partition(|c| state.containers[c].state == ContainerState::Creating);
+    // Nobody was told of it.
+    for container in unfinished {
+        let _ = store.apply(Change::RemoveContainer(container)).await;
+    }
+    let _ = store.apply(Change::Keeper(id.clone(), Ok(()))).await;
     for container in left {
         survivor::kill(&directory.join("containers").join(container.as_str()));
-        let record = std::fs::read(exit_record(directory, container.as_str())).ok();
-        let exit = record.and_then(|bytes| serde_json::from_slice::<Exit>(&bytes).ok());
+        let exit = recorded_exit(&exit_record(directory, container.as_str()));
         let event = exit.map_or_else(
             || ContainerEvent::Lost(Timestamp::now()),
             ContainerEvent::Exited,
@@ -207,12 +204,26 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
         .await;
 }
 
+/// The exit that a keeper recorded. Without one, or with one that cannot be read, it is not known how the container ended.
+fn recorded_exit(path: &Path) -> Option<Exit> {
+    let read = std::fs::read(path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+    match read {
+        Ok(exit) => Some(exit),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "failed to read how a container ended");
+            None
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::{
-        container::{Container, ContainerState},
+        container::Container,
+        id::ContainerId,
         launch::{Confinement, ImageDefaults},
         store,
     };
@@ -236,6 +247,7 @@ mod tests {
             cgroup: None,
             not_applied: Vec::new(),
             confinement: Confinement::default(),
+            trouble: None,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
         protocol::{Call, FailureKind, Outcome},
     },
     launch::{self, IdMaps, PodPlan, Rung, of_network},
-    recovery, resolv,
+    open_files, recovery, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState, selinux_options},
     store::{Change, Refused, State},
 };
@@ -51,6 +51,7 @@ impl Runtime {
         plan.cgroup = self
             .cgroups
             .pod_plan(cgroup.as_ref(), &launch::pod_limits(&config)?)?;
+        plan.open_files = open_files::of_containers();
         // Until the record is there nobody else may choose: no two pods have the same level.
         let turn = self.modules.turn.lock().await;
         let labels = {
@@ -72,6 +73,7 @@ impl Runtime {
             state: SandboxState::Creating,
             created_at: Timestamp::now(),
             addresses: Vec::new(),
+            trouble: None,
         };
         // Made before the record, which is written into it.
         fs::create_dir_all(directory.join("containers"))
@@ -211,9 +213,11 @@ impl Runtime {
         };
         if !ended {
             // One that hangs, or that this daemon has lost sight of.
-            recovery::kill_keeper(&self.sandbox_dir(id))
+            let directory = self.sandbox_dir(id);
+            recovery::kill_keeper(&directory)
                 .await
                 .map_err(io("kill the pod's keeper"))?;
+            pods::lose(id, &directory, &self.store).await;
         }
         pods::destroy_cgroups(id, &self.store).await;
         // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
@@ -250,7 +254,21 @@ impl Runtime {
             .containers_of(&id)
             .map(|c| c.id.clone())
             .collect();
+        let unreadable = self
+            .store
+            .state()
+            .sandboxes
+            .get(&id)
+            .is_some_and(|s| s.cgroup.is_none() && s.trouble.is_some());
         self.store.apply(Change::RemoveSandbox(id)).await?;
+        if unreadable {
+            // Its record did not say which cgroup was its own: the one that belongs to no pod any more.
+            let (cgroups, state) = (self.cgroups.clone(), self.store.state());
+            blocking(move || {
+                cgroups.sweep(|id| state.sandboxes.keys().any(|known| known.as_str() == id));
+            })
+            .await;
+        }
         for container in containers {
             self.release_image(&container).await;
         }

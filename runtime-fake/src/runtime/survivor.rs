@@ -39,6 +39,15 @@ fn living_in(directory: &Path) -> Option<i32> {
     (identity(pid)? == noted).then_some(pid)
 }
 
+/// Whether what was noted of the container in `directory` still runs, as far as can be told.
+pub(crate) fn may_live(directory: &Path) -> bool {
+    match fs::metadata(directory.join(FILE)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(_) => true,
+        Ok(_) => living_in(directory).is_some(),
+    }
+}
+
 /// The first processes of the containers of `state_dir` that still run.
 pub(crate) fn living(state_dir: &Path) -> Vec<i32> {
     let entries = |directory| fs::read_dir(directory).into_iter().flatten().flatten();

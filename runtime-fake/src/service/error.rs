@@ -35,7 +35,7 @@ impl From<Error> for Status {
             Error::Unable(_) | Error::NoNetwork(_) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source.kind()),
-            Error::NoAnswer(_) => Code::Unavailable,
+            Error::NoAnswer(_) | Error::Unreachable { .. } => Code::Unavailable,
             Error::Cgroup(failed) if failed.is_the_clients() => Code::InvalidArgument,
             Error::Net { source, .. } => net(source),
             Error::Cgroup(_) => Code::Internal,

@@ -22,7 +22,15 @@ pub(super) async fn sandbox(runtime: &Runtime, sandbox: &Sandbox) -> HashMap<Str
     } else {
         (Some(0), None)
     };
-    info(sandbox, [("pid", json!(pid)), ("runtimeSpec", spec(own))])
+    let reason = sandbox.trouble.as_ref().map(ToString::to_string);
+    info(
+        sandbox,
+        [
+            ("pid", json!(pid)),
+            ("reason", json!(reason)),
+            ("runtimeSpec", spec(own)),
+        ],
+    )
 }
 
 /// Of a container. One that has ended has no process, 0; one whose keeper does not answer has an unknown one.

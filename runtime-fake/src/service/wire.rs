@@ -22,13 +22,18 @@ fn nanoseconds(at: Option<Timestamp>) -> i64 {
 
 fn sandbox_state(sandbox: &Sandbox) -> i32 {
     let state = match sandbox.state {
-        SandboxState::Ready => v1::PodSandboxState::SandboxReady,
-        SandboxState::Creating | SandboxState::NotReady => v1::PodSandboxState::SandboxNotready,
+        SandboxState::Ready if sandbox.trouble.is_none() => v1::PodSandboxState::SandboxReady,
+        SandboxState::Ready | SandboxState::Creating | SandboxState::NotReady => {
+            v1::PodSandboxState::SandboxNotready
+        }
     };
     state.into()
 }
 
 fn container_state(container: &Container) -> i32 {
+    if container.doubt().is_some() {
+        return v1::ContainerState::ContainerUnknown.into();
+    }
     let state = match container.state {
         ContainerState::Creating | ContainerState::Created => v1::ContainerState::ContainerCreated,
         ContainerState::Running => v1::ContainerState::ContainerRunning,

@@ -1,24 +1,37 @@
 //! Records as files: `sandboxes/ID/sandbox.json` and `sandboxes/ID/containers/ID/container.json`, each written to a
 //! temporary file and renamed, by the one daemon that holds the lock.
 //!
+//! A record that is not there is of nothing that runs, for it is written first. One that is there and cannot be read may be
+//! of a pod that runs: it is left as it is, and a client sees that pod, not ready. Where nothing can be read, the daemon does
+//! not start.
+//!
 //! They are not forced to the disk: a SIGKILL loses nothing that was written, and what a power cut loses described
 //! processes that the same power cut ended. ARCHITECTURE.md has the figures.
 
 use std::{
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    fs, io,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use serde::{Serialize, de::DeserializeOwned};
+use jiff::Timestamp;
+use serde_json::Value;
 
-use super::state::{Record, State};
+use super::{
+    damaged,
+    document::{Loaded, load, save},
+    state::{Record, State},
+};
 use crate::{
     container::Container,
     id::{ContainerId, SandboxId},
-    keeper::protocol::exit_record,
+    keeper::{
+        liveness::{self, Liveness},
+        protocol::exit_record,
+    },
+    open_files::is_passing,
+    runtime::survivor,
     sandbox::Sandbox,
 };
 
@@ -28,6 +41,14 @@ pub enum OpenError {
     /// Another daemon has it.
     #[error("the state directory {} is in use by another runtime: stop that one, or give this one another --state-dir", .0.display())]
     InUse(PathBuf),
+    /// The system gives this process too little to read it.
+    #[error("failed to read {}: give the runtime more (ulimit -n, memory) and start it again; no pod was touched", path.display())]
+    NoResources {
+        /// What was being read.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// It cannot be made or read.
     #[error("failed to {what} {}", path.display())]
     Io {
@@ -77,37 +98,24 @@ impl Directory {
         }
     }
 
-    /// Everything that can be read. A record that cannot is said, and its remains are taken away.
+    /// Everything that is there. A record that cannot be read stays, and stands for a pod that is not ready.
     pub(crate) fn read(&self) -> Result<State, OpenError> {
         let mut state = State::default();
-        let sandboxes = self.path.join("sandboxes");
-        let entries = fs::read_dir(&sandboxes).map_err(|source| OpenError::Io {
-            what: "list",
-            path: sandboxes.clone(),
-            source,
-        })?;
-        for directory in entries.flatten().map(|entry| entry.path()) {
-            let Some(sandbox) = load::<Sandbox>(&directory.join("sandbox.json")) else {
-                // Either nobody was told of it, or its record was spoiled: then its keeper may still run.
-                if let Err(error) = crate::recovery::kill_and_wait(&directory) {
-                    tracing::error!(directory = %directory.display(), %error, "failed to kill a keeper");
-                    continue;
-                }
-                let _ = fs::remove_dir_all(&directory);
+        for (name, directory) in list(&self.path.join("sandboxes"))? {
+            let id = SandboxId::from_record(&name);
+            let Some(sandbox) = read_sandbox(id, &directory)? else {
+                remove(&directory).map_err(fail("remove what is left of", &directory))?;
                 continue;
             };
-            for entry in fs::read_dir(directory.join("containers"))
-                .into_iter()
-                .flatten()
-                .flatten()
-            {
-                match load::<Container>(&entry.path().join("container.json")) {
-                    Some(container) => drop(
-                        state
-                            .containers
-                            .insert(container.id.clone(), Arc::new(container)),
-                    ),
-                    None => drop(fs::remove_dir_all(entry.path())),
+            for (name, of_container) in list(&directory.join("containers"))? {
+                let id = ContainerId::from_record(&name);
+                match read_container(id, &sandbox.id, &of_container)? {
+                    Some(container) => {
+                        let container = Arc::new(container);
+                        state.containers.insert(container.id.clone(), container);
+                    }
+                    None => remove(&of_container)
+                        .map_err(fail("remove what is left of", &of_container))?,
                 }
             }
             state
@@ -161,25 +169,92 @@ pub(crate) fn container_dir(state_dir: &Path, sandbox: &SandboxId, id: &Containe
         .join(id.as_str())
 }
 
-fn load<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let bytes = fs::read(path).ok()?;
-    let record = serde_json::from_slice(&bytes);
-    record
-        .map_err(|error| tracing::error!(path = %path.display(), %error, "a record cannot be read"))
-        .ok()
+/// The sandbox in `directory`; none where nothing was told of it, and nothing of it runs.
+fn read_sandbox(id: SandboxId, directory: &Path) -> Result<Option<Sandbox>, OpenError> {
+    let path = directory.join("sandbox.json");
+    let (why, rest) = match load::<Sandbox>(&path).map_err(fail("read", &path))? {
+        Loaded::Record(sandbox) if sandbox.id == id => return Ok(Some(sandbox)),
+        Loaded::Record(other) => (format!("is of sandbox {}", other.id), Value::Null),
+        Loaded::Absent => match liveness::of(directory) {
+            Liveness::Ended => return Ok(None),
+            Liveness::Running(_) => ("is not there, and its keeper runs".to_owned(), Value::Null),
+            Liveness::Unknown(why) => (
+                format!("is not there, and its keeper may run: {why}"),
+                Value::Null,
+            ),
+        },
+        Loaded::Damaged { why, rest } => (why, rest),
+    };
+    tracing::error!(path = %path.display(), why, "a pod's record cannot be used: the pod is not ready, and left as it is");
+    let sandbox = damaged::sandbox(id, &rest, made(directory), why);
+    Ok(Some(sandbox))
 }
 
-fn save(path: &Path, record: &impl Serialize) -> io::Result<()> {
-    let temporary = path.with_extension("json.tmp");
-    // Environments hold secrets.
-    let mut file = fs::File::options()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(&serde_json::to_vec_pretty(record)?)?;
-    fs::rename(&temporary, path)
+/// The container in `directory`; none where nothing was told of it, and nothing of it runs.
+fn read_container(
+    id: ContainerId,
+    sandbox: &SandboxId,
+    directory: &Path,
+) -> Result<Option<Container>, OpenError> {
+    let path = directory.join("container.json");
+    let (why, rest) = match load::<Container>(&path).map_err(fail("read", &path))? {
+        Loaded::Record(container) if container.id == id && container.sandbox == *sandbox => {
+            return Ok(Some(container));
+        }
+        Loaded::Record(other) => (
+            format!("is of container {} in pod {}", other.id, other.sandbox),
+            Value::Null,
+        ),
+        Loaded::Absent if survivor::may_live(directory) => {
+            ("is not there, and its process runs".to_owned(), Value::Null)
+        }
+        Loaded::Absent => return Ok(None),
+        Loaded::Damaged { why, rest } => (why, rest),
+    };
+    tracing::error!(path = %path.display(), why, "a container's record cannot be used: the container is left as it is");
+    let container = damaged::container(id, sandbox.clone(), &rest, made(directory), why);
+    Ok(Some(container))
+}
+
+/// When a directory was made, or the like.
+fn made(directory: &Path) -> Timestamp {
+    let time = fs::metadata(directory).and_then(|meta| meta.modified());
+    time.ok()
+        .and_then(|time| Timestamp::try_from(time).ok())
+        .unwrap_or_default()
+}
+
+/// The directories in a directory, which need not be there. What is in it besides is not ours.
+fn list(directory: &Path) -> Result<Vec<(String, PathBuf)>, OpenError> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(fail("list", directory))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(fail("list", directory))?;
+        let kind = entry.file_type().map_err(fail("list", directory))?;
+        if let (true, Ok(name)) = (kind.is_dir(), entry.file_name().into_string()) {
+            found.push((name, entry.path()));
+        }
+    }
+    Ok(found)
+}
+
+fn fail<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> OpenError + 'a {
+    move |source| {
+        if is_passing(&source) {
+            return OpenError::NoResources {
+                path: path.to_owned(),
+                source,
+            };
+        }
+        OpenError::Io {
+            what,
+            path: path.to_owned(),
+            source,
+        }
+    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -6,6 +6,7 @@ use crate::{
     container::{Container, ContainerEvent, ContainerState, Told},
     id::{ContainerId, SandboxId},
     sandbox::{Sandbox, SandboxEvent, SandboxState},
+    trouble::Trouble,
 };
 
 /// Every record. Cheap to clone.
@@ -25,6 +26,8 @@ pub(crate) enum Change {
     AddContainer(Box<Container>),
     Container(ContainerId, ContainerEvent),
     RemoveContainer(ContainerId),
+    /// Its keeper can be asked, or cannot: why.
+    Keeper(SandboxId, Result<(), String>),
 }
 
 /// Why a change was not made.
@@ -190,8 +193,32 @@ impl State {
                 );
             }
             Change::RemoveContainer(id) => self.remove_container(&id, &mut effects),
+            Change::Keeper(id, reached) => self.keeper(&id, reached.err()),
         }
+        // In the place of a record that cannot be read nothing is written.
+        effects.records.retain(|record| match record {
+            Record::Sandbox(sandbox) => !is_damaged(sandbox.trouble.as_ref()),
+            Record::Container(container) => !is_damaged(container.trouble.as_ref()),
+            Record::NoSandbox(_) | Record::NoContainer(_) => true,
+        });
         Ok(effects)
+    }
+
+    /// Notes why a sandbox's keeper cannot be asked, or that it can. What a record that cannot be read says more about stays.
+    fn keeper(&mut self, id: &SandboxId, why: Option<String>) {
+        let trouble = why.map(Trouble::Keeper);
+        if let Some(sandbox) = self.sandboxes.get_mut(id)
+            && sandbox.state == SandboxState::Ready
+            && !is_damaged(sandbox.trouble.as_ref())
+        {
+            Arc::make_mut(sandbox).trouble.clone_from(&trouble);
+        }
+        let containers = self.containers.values_mut();
+        for container in containers.filter(|c| c.sandbox == *id && !c.ended()) {
+            if !is_damaged(container.trouble.as_ref()) {
+                Arc::make_mut(container).trouble.clone_from(&trouble);
+            }
+        }
     }
 
     fn remove_container(&mut self, id: &ContainerId, effects: &mut Effects) {
@@ -262,6 +289,10 @@ where
     }
 }
 
+fn is_damaged(trouble: Option<&Trouble>) -> bool {
+    matches!(trouble, Some(Trouble::Record(_)))
+}
+
 /// A state in words, for errors.
 pub(crate) const fn words(state: ContainerState) -> &'static str {
     match state {
@@ -298,6 +329,7 @@ mod tests {
             addresses: Vec::new(),
             cgroup: None,
             labels: None,
+            trouble: None,
         }
     }
 

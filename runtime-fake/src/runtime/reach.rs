@@ -1,0 +1,283 @@
+//! The way to a pod's keeper, as long as the pod lives: found after a restart, lost, found again.
+//!
+//! ```text
+//! (spawned) ──▶ connected ──connection fails──▶ looking ──connected──▶ asking ──State──▶ connected
+//! (recovered) ─────────────────────────────────▶ │  ▲                    │
+//!                                                │  └──connection fails──┘
+//!                                                └──the keeper has ended──▶ lost
+//! ```
+//!
+//! Only a keeper that has ended for certain is lost: nothing listens on its socket, and its lock is free. Whatever else keeps
+//! the daemon from it (a full queue, no descriptors, no permission, silence) is tried again and again; meanwhile its pod is not
+//! ready, and nothing is done to it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    blocking,
+    pods::{Pod, Pods, destroy_cgroups, lose},
+    survivor,
+};
+use crate::{
+    container::{ContainerEvent, ContainerState},
+    id::{ContainerId, SandboxId},
+    keeper::{
+        client::{KeeperClient, Told, connect},
+        liveness::{self, Liveness},
+        plain,
+        protocol::{Call, ContainerState as Seen, Event, FailureKind, Outcome},
+    },
+    store::{Change, Store},
+};
+
+/// The first pause between two attempts, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
+/// How many attempts fail before a pod that was ready is shown as not ready: a keeper that ends closes its connection first.
+const UNNOTICED: u32 = 6;
+
+/// What came of looking for a keeper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It lives, and the store knows all that it knows.
+    Adopted,
+    /// It has ended, and the store knows that.
+    Ended,
+}
+
+/// Everything about one pod's keeper.
+pub(super) struct Reach {
+    pub(super) id: SandboxId,
+    pub(super) directory: PathBuf,
+    pub(super) store: Store,
+    pub(super) pods: Arc<Pods>,
+}
+
+type News = mpsc::UnboundedReceiver<Told>;
+
+impl Reach {
+    /// Follows a keeper that was just started, until it has ended.
+    pub(super) async fn follow(self, mut news: News) {
+        loop {
+            self.take_in(&mut news).await;
+            self.pods.forget(&self.id);
+            match self.look(UNNOTICED).await {
+                Some(found) => news = found,
+                None => return,
+            }
+        }
+    }
+
+    /// Looks for the keeper of an earlier daemon, and follows it. `found` hears what came of it.
+    pub(super) async fn recover(self, found: oneshot::Sender<Found>) {
+        // Until it has answered. Said here, so that nothing says so later than that it has.
+        let why = Err("it has not answered yet".to_owned());
+        let change = Change::Keeper(self.id.clone(), why);
+        let _ = self.store.apply(change).await;
+        let news = self.look(0).await;
+        let outcome = match news {
+            Some(_) => Found::Adopted,
+            None => Found::Ended,
+        };
+        // Whoever waited may have given up.
+        let _ = found.send(outcome);
+        if let Some(news) = news {
+            self.follow(news).await;
+        }
+    }
+
+    /// Takes a keeper's news into the store, until the connection ends.
+    async fn take_in(&self, news: &mut News) {
+        while let Some(told) = news.recv().await {
+            match told {
+                Told::Event(Event::Exited { container, exit }) => {
+                    let id = ContainerId::from_record(&container);
+                    let change = Change::Container(id, ContainerEvent::Exited(exit));
+                    // A container that was removed meanwhile has no use for it.
+                    let _ = self.store.apply(change).await;
+                }
+                Told::Event(Event::ExecExited { .. }) => {}
+                Told::Started { container, at, pid } => {
+                    if let Some(pid) = pid {
+                        let of_container =
+                            self.directory.join("containers").join(container.as_str());
+                        let _ = survivor::note(&of_container, pid);
+                    }
+                    let change = Change::Container(container, ContainerEvent::Started(at));
+                    let _ = self.store.apply(change).await;
+                }
+                Told::Disconnected(why) => {
+                    tracing::debug!(
+                        sandbox = self.id.short(),
+                        why,
+                        "a keeper's connection has ended"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Connects to the keeper and brings the store up to date; none when it has ended. The first `unnoticed` attempts may
+    /// fail without a word.
+    async fn look(&self, unnoticed: u32) -> Option<News> {
+        let (mut pause, longest) = PAUSES;
+        for attempt in 0.. {
+            let directory = self.directory.clone();
+            let why = match blocking(move || reach(&directory)).await {
+                Reached::Ended => {
+                    destroy_cgroups(&self.id, &self.store).await;
+                    lose(&self.id, &self.directory, &self.store).await;
+                    return None;
+                }
+                Reached::Not(why) => why,
+                Reached::Connected(stream) => match self.adopt(stream).await {
+                    Ok(news) => {
+                        self.note(Ok(())).await;
+                        return Some(news);
+                    }
+                    Err(why) => why,
+                },
+            };
+            if attempt >= unnoticed {
+                self.note(Err(why)).await;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+        None
+    }
+
+    async fn note(&self, reached: Result<(), String>) {
+        if let Err(why) = &reached {
+            tracing::warn!(sandbox = self.id.short(), why, "failed to reach a keeper");
+        }
+        let _ = self
+            .store
+            .apply(Change::Keeper(self.id.clone(), reached))
+            .await;
+    }
+
+    /// Asks the keeper at the other end of `stream` for its state, and takes it into the store.
+    async fn adopt(&self, stream: std::os::unix::net::UnixStream) -> Result<News, String> {
+        // What is created from now on is not the earlier connection's.
+        let state = self.store.state();
+        let (told, news) = mpsc::unbounded_channel();
+        let keeper = KeeperClient::start(stream, told, self.pods.deadlines())
+            .map_err(|error| plain(&error))?;
+        let containers = loop {
+            match keeper.call(Call::State).await {
+                Ok(Outcome::State { containers, .. }) => break containers,
+                Ok(other) => return Err(format!("it gave an unexpected answer: {other:?}")),
+                // It is stopped, say. The connection waits for it, and there is no other way that would be quicker.
+                Err(failure) if failure.kind == FailureKind::Silent => {
+                    self.note(Err("it does not answer".to_owned())).await;
+                }
+                Err(failure) => return Err(failure.to_string()),
+            }
+        };
+        for container in state.containers_of(&self.id).filter(|c| !c.ended()) {
+            let seen = containers
+                .iter()
+                .find(|seen| seen.container == container.id.as_str());
+            for change in changes(&container.id, container.state, seen) {
+                let _ = self.store.apply(change).await;
+            }
+        }
+        // What was being created nobody was told of.
+        let told_of = |id: &str| {
+            let known = state.containers.get(id);
+            known.is_some_and(|c| c.state != ContainerState::Creating)
+        };
+        for seen in containers.iter().filter(|c| !told_of(&c.container)) {
+            let container = seen.container.clone();
+            let _ = keeper.call(Call::Forget { container }).await;
+        }
+        self.pods.insert(&self.id, Arc::new(Pod::new(keeper)));
+        Ok(news)
+    }
+}
+
+/// What an attempt to connect comes to.
+enum Reached {
+    Connected(std::os::unix::net::UnixStream),
+    /// For certain.
+    Ended,
+    Not(String),
+}
+
+fn reach(directory: &Path) -> Reached {
+    match connect(directory) {
+        Ok(stream) => Reached::Connected(stream),
+        Err(error) => verdict(&error, liveness::of(directory)),
+    }
+}
+
+/// What follows from a connection that failed. Both have to say that the keeper has ended.
+fn verdict(error: &io::Error, liveness: Liveness) -> Reached {
+    let nothing_listens = matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+    );
+    let why = format!("failed to connect to its socket: {}", plain(error));
+    match liveness {
+        Liveness::Ended if nothing_listens => Reached::Ended,
+        Liveness::Ended | Liveness::Running(_) => Reached::Not(why),
+        Liveness::Unknown(more) => Reached::Not(format!("{why}; {more}")),
+    }
+}
+
+/// What has happened to a container since its record was written.
+fn changes(id: &ContainerId, recorded: ContainerState, seen: Option<&Seen>) -> Vec<Change> {
+    let event = |event| Change::Container(id.clone(), event);
+    match (recorded, seen) {
+        // Nobody was told of it.
+        (ContainerState::Creating, _) => vec![Change::RemoveContainer(id.clone())],
+        (
+            _,
+            Some(Seen {
+                exit: Some(exit), ..
+            }),
+        ) => vec![event(ContainerEvent::Exited(exit.clone()))],
+        (
+            ContainerState::Created,
+            Some(Seen {
+                started: Some(at), ..
+            }),
+        ) => vec![event(ContainerEvent::Started(*at))],
+        (_, Some(_)) => Vec::new(),
+        (_, None) => vec![event(ContainerEvent::Lost(Timestamp::now()))],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing_listens(libc::ECONNREFUSED, Liveness::Ended, true)]
+    #[case::no_socket(libc::ENOENT, Liveness::Ended, true)]
+    #[case::full_queue(libc::EAGAIN, Liveness::Ended, false)]
+    #[case::no_descriptors(libc::EMFILE, Liveness::Ended, false)]
+    #[case::no_permission(libc::EACCES, Liveness::Ended, false)]
+    #[case::it_lives(libc::ECONNREFUSED, Liveness::Running(7), false)]
+    #[case::socket_removed(libc::ENOENT, Liveness::Running(7), false)]
+    #[case::lock_unreadable(libc::ECONNREFUSED, Liveness::Unknown(String::new()), false)]
+    fn keeper_has_ended_only_when_socket_and_lock_say_so(
+        #[case] errno: i32,
+        #[case] liveness: Liveness,
+        #[case] ended: bool,
+    ) {
+        let error = io::Error::from_raw_os_error(errno);
+        assert_eq!(matches!(verdict(&error, liveness), Reached::Ended), ended);
+    }
+}

@@ -1,0 +1,80 @@
+//! The ends of `crib run` and `crib agent` while something that they wait for hangs.
+
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::command::{Place, eventually};
+
+const FOREVER: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: c\n    image: crib.local/host\n    command: [sh, -c, 'echo ready; sleep 1000']\n";
+
+/// The keepers that have a file below `root` open.
+fn keepers(root: &Path) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let log = std::fs::read_link(format!("/proc/{pid}/fd/2"));
+        name.trim() == "crib-keeper" && log.is_ok_and(|log| log.starts_with(root))
+    })
+    .map(Pid::from_raw)
+    .collect()
+}
+
+#[tokio::test]
+async fn crib_run_ends_on_signals_while_a_keeper_is_stopped() {
+    let place = Place::new();
+    let manifest = place.file("pod.yaml", FOREVER);
+    let mut running = place.start(&["run", &manifest]);
+    running.line_with("ready").await;
+    let keepers = keepers(&place.path("tmp"));
+    let [keeper] = keepers.as_slice() else {
+        panic!("one pod, one keeper: {keepers:?}")
+    };
+    kill(*keeper, Signal::SIGSTOP).unwrap();
+    running.signal(Signal::SIGTERM);
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    place.wait_until_clean().await;
+}
+
+#[tokio::test]
+async fn crib_agent_ends_while_its_runtime_is_stopped() {
+    let place = Place::new();
+    let [socket, state, manifests, root] = ["s", "state", "manifests", "agent"]
+        .map(|name| place.path(name).to_str().unwrap().to_owned());
+    std::fs::create_dir(&manifests).unwrap();
+    place.file("manifests/pod.yaml", FOREVER);
+    let mut runtime = place.start(&[
+        "runtime",
+        "--listen",
+        &socket,
+        "--state-dir",
+        &state,
+        "--ephemeral",
+    ]);
+    runtime.line_with("listening").await;
+    let agent = place.start(&[
+        "agent",
+        "--runtime-endpoint",
+        &format!("unix://{socket}"),
+        "--manifests",
+        &manifests,
+        "--root-dir",
+        &root,
+    ]);
+    eventually("the pod", || match keepers(&place.path("state")).len() {
+        0 => vec!["no keeper".to_owned()],
+        _ => vec![],
+    })
+    .await;
+    runtime.signal(Signal::SIGSTOP);
+    agent.signal(Signal::SIGTERM);
+    agent.end().await;
+    runtime.signal(Signal::SIGCONT);
+    runtime.signal(Signal::SIGTERM);
+    assert_eq!(runtime.end().await.code, Some(0));
+    place.wait_until_clean().await;
+}
