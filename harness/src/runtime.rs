@@ -22,6 +22,8 @@ use crate::process::Process;
 
 mod disk;
 
+use disk::Disk;
+
 /// How long a runtime may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -74,7 +76,7 @@ pub struct Options {
     config: Option<String>,
     arguments: Vec<String>,
     netns: Option<PathBuf>,
-    disk: Option<u64>,
+    disk: Option<Disk>,
     environment: Vec<(String, String)>,
 }
 
@@ -314,7 +316,7 @@ impl Runtime {
     }
 
     async fn launch(&mut self) -> Result<(), StartError> {
-        let mut command = self.command("r.sock", self.options.disk)?;
+        let mut command = self.command("r.sock", self.options.disk.as_ref())?;
         command.stdout(Stdio::piped());
         command.stdin(if self.options.durable {
             Stdio::null()
@@ -359,7 +361,7 @@ impl Runtime {
         Ok(())
     }
 
-    fn command(&self, socket: &str, disk: Option<u64>) -> Result<Command, StartError> {
+    fn command(&self, socket: &str, disk: Option<&Disk>) -> Result<Command, StartError> {
         let root = self.root();
         let log = File::options()
             .create(true)
@@ -368,10 +370,10 @@ impl Runtime {
             .map_err(io("open the runtime's log"))?;
         let mut command = match (&self.options.netns, disk) {
             (None, None) => Command::new(binary::crib()?),
-            (None, Some(bytes)) => {
+            (None, Some(disk)) => {
                 let directory = self.state_dir();
                 fs::create_dir_all(&directory).map_err(io("make the state directory"))?;
-                let mut command = disk::with(bytes, &directory);
+                let mut command = disk.around(&directory);
                 command.arg(binary::crib()?);
                 command
             }

@@ -5,9 +5,9 @@
 //! once, `intake` for all of them) → `stream` and `tar_stream` (one pass: decompress, `ahead` of the rest, count, hash) →
 //! `layer` (files) → `shelf` (records). Owner of all state is [`ImageStore`]; its calls block.
 //!
-//! What survives: a SIGKILL at any instant leaves whole images and garbage, which the next
-//! [`ImageStore::open`] removes. Records are synced to disk, the files of layers are not: after a
-//! crash of the whole machine an image may have to be removed and pulled again.
+//! What survives: a SIGKILL, or a power cut, at any instant leaves whole images and garbage, which the next
+//! [`ImageStore::open`] removes. The files of an image's layers are forced to the disk before its record is written, and the
+//! record before PullImage is answered: an image that was pulled is there after a power cut, with all of its files.
 
 mod ahead;
 mod archive;
@@ -262,10 +262,16 @@ impl ImageStore {
     /// # Errors
     /// [`ImageError::Store`].
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
-        let Some(record) = self.status(name) else {
-            return Ok(());
+        let garbage = match self.status(name) {
+            Some(record) => lock(&self.shelf).remove(record.id)?,
+            None => {
+                let mut shelf = lock(&self.shelf);
+                match shelf.remove_damaged(name)? {
+                    true => shelf.collect()?,
+                    false => Vec::new(),
+                }
+            }
         };
-        let garbage = lock(&self.shelf).remove(record.id)?;
         discard(garbage)
     }
 

@@ -35,6 +35,7 @@ mod network;
 mod nonsense;
 mod owner;
 mod packets;
+mod power_cut;
 mod process_streams;
 mod propagation;
 mod pull;

@@ -1,5 +1,6 @@
 //! Records that cannot be read, and keepers that cannot be asked: nothing that runs is touched, and the client decides.
 
+mod images;
 mod keepers;
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! A small disk for a runtime, to be filled.
+//! A disk of its own for a runtime: a small one, to be filled, or one in a file, to be looked at.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -16,7 +16,15 @@ impl Options {
     /// with [`Options::netns`].
     #[must_use]
     pub fn small_disk(mut self, bytes: u64) -> Self {
-        self.disk = Some(bytes);
+        self.disk = Some(Disk::Memory(bytes));
+        self
+    }
+
+    /// The state directory is the file system in a file, which only the runtime sees mounted. What the kernel has not written
+    /// yet is not in the file: it does so after ten minutes, or when it is asked to. Only root can mount one.
+    #[must_use]
+    pub fn disk_image(mut self, path: &Path) -> Self {
+        self.disk = Some(Disk::Image(path.to_owned()));
         self
     }
 }
@@ -41,6 +49,19 @@ impl Runtime {
             .then_some("nothing can be mounted: there are no namespaces for this user")
     }
 
+    /// Why [`Options::disk_image`] cannot be had with an ext4 file system, if so.
+    #[must_use]
+    pub fn no_disk_image() -> Option<&'static str> {
+        if !nix::unistd::geteuid().is_root() {
+            return Some("only root can mount a disk");
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            return Some("this box has no loop devices");
+        }
+        let made = Command::new("mkfs.ext4").arg("-V").output();
+        (!made.is_ok_and(|output| output.status.success())).then_some("mkfs.ext4 is missing")
+    }
+
     /// Leaves so many bytes free on the small disk.
     ///
     /// # Errors
@@ -59,14 +80,35 @@ impl Runtime {
     }
 }
 
-/// The beginning of a command line, which a program and its words are to follow: what that program finds in `directory` is
-/// an empty file system, which nobody else sees.
-pub(super) fn with(bytes: u64, directory: &Path) -> Command {
-    let mut command = Command::new("unshare");
-    let script = "mount -t tmpfs -o size=\"$0\",mode=0755 none \"$1\" && shift && exec \"$@\"";
-    command.args(flags()).args(["sh", "-c", script]);
-    command.arg(bytes.to_string()).arg(directory);
-    command
+/// Where a runtime has its state.
+#[derive(Debug, Clone)]
+pub(super) enum Disk {
+    /// An empty file system in memory, of so many bytes.
+    Memory(u64),
+    /// The file system in a file.
+    Image(PathBuf),
+}
+
+impl Disk {
+    /// The beginning of a command line, which a program and its words are to follow: what that program finds in `directory`
+    /// is the file system, which nobody else sees.
+    pub(super) fn around(&self, directory: &Path) -> Command {
+        let mut command = Command::new("unshare");
+        let (mount, what) = match self {
+            Self::Memory(bytes) => (
+                "mount -t tmpfs -o size=\"$0\",mode=0755 none \"$1\"",
+                bytes.to_string().into(),
+            ),
+            Self::Image(path) => (
+                "mount -o loop,commit=600,noatime \"$0\" \"$1\"",
+                path.clone().into_os_string(),
+            ),
+        };
+        let script = format!("{mount} && shift && exec \"$@\"");
+        command.args(flags()).args(["sh", "-c", &script]);
+        command.arg(what).arg(directory);
+        command
+    }
 }
 
 /// The namespaces that it takes.

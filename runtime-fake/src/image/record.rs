@@ -133,7 +133,8 @@ impl ImageRecord {
     }
 }
 
-/// What lies beside an unpacked layer. Its presence says that the layer is complete and verified.
+/// What lies beside an unpacked layer. Its presence says that the layer is complete and verified; that it is also on the disk
+/// says a record of an image that names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LayerRecord {
     /// Digest of the tar stream.

@@ -1,7 +1,7 @@
 //! What the store has, in memory and on disk: records, unpacked layers, documents, holds.
 //!
 //! ```text
-//! images/<id>.json        one record an image          written whole, renamed into place
+//! images/<id>.json        one record an image          written whole, renamed into place, after its layers are on the disk
 //! layers/<chain>/fs       an unpacked layer            renamed into place when verified
 //! layers/<chain>/layer.json                            what it is and takes
 //! blobs/sha256/<digest>   manifests, configurations    written whole, renamed into place
@@ -9,7 +9,13 @@
 //! empty/                  the root of an image without layers
 //! tmp/                    anything unfinished          emptied when the store is opened
 //! ```
-//! Whatever no record, hold or running pull names is garbage.
+//! Whatever no record, hold or running pull names is garbage. A layer counts only where a record names it: what a power cut
+//! leaves of layers whose image was not on the disk yet is garbage too.
+//!
+//! A record or hold that is there and cannot be read may name anything: while there is one, nothing that was there with it is
+//! garbage. A pull writes an image's record anew.
+
+mod load;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -18,7 +24,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::digest::Digest;
 use super::disk;
@@ -105,102 +110,27 @@ pub(crate) struct Shelf {
     /// Layers and documents of pulls that are under way, with how many pulls.
     leases: HashMap<Digest, usize>,
     serial: u64,
+    /// Records of images that cannot be read, or whose layers cannot.
+    damaged: BTreeSet<PathBuf>,
+    /// Layers and documents that one of those may name.
+    spared: BTreeSet<Digest>,
+    /// Layers whose own record cannot be read. A pull makes them anew.
+    unreadable: BTreeSet<Digest>,
+    /// Layers that are on the disk for certain, whatever becomes of the machine.
+    durable: BTreeSet<Digest>,
+    /// What was moved away, to be deleted.
+    away: Vec<PathBuf>,
 }
 
 impl Shelf {
-    /// Reads what is on disk. Whatever is incomplete, unreadable or of another `style` is dropped:
-    /// it can be pulled again.
-    pub(crate) fn load(places: Places, style: &str) -> Result<Self, ImageError> {
-        let mut shelf = Self {
-            places,
-            records: BTreeMap::new(),
-            layers: BTreeMap::new(),
-            blob_bytes: BTreeMap::new(),
-            holds: BTreeMap::new(),
-            leases: HashMap::new(),
-            serial: 0,
-        };
-        let names = |directory: &str| list(&shelf.places.root.join(directory));
-        let (images, layers, blobs, holds) = (
-            names("images")?,
-            names("layers")?,
-            names("blobs/sha256")?,
-            names("holds")?,
-        );
-        let mut garbage = Vec::new();
-        for path in layers {
-            match (
-                digest_of(&path),
-                read::<LayerRecord>(&path.join("layer.json")),
-            ) {
-                (Some(chain), Ok(layer)) if layer.style == style => {
-                    shelf.layers.insert(chain, layer);
-                }
-                (Some(_) | None, Ok(_) | Err(_)) => garbage.push(path),
-            }
-        }
-        for path in blobs {
-            match (digest_of(&path), fs::metadata(&path)) {
-                (Some(digest), Ok(metadata)) => {
-                    shelf.blob_bytes.insert(digest, metadata.len());
-                }
-                (Some(_) | None, Ok(_) | Err(_)) => garbage.push(path),
-            }
-        }
-        for path in images {
-            match read::<ImageRecord>(&path) {
-                Ok(record)
-                    if shelf.places.image(&record.id) == path && shelf.is_complete(&record) =>
-                {
-                    shelf.serial = shelf.serial.max(record.serial);
-                    shelf.records.insert(record.id, record);
-                }
-                Ok(_) => garbage.push(path),
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "an image record cannot be read, its image is forgotten");
-                    garbage.push(path);
-                }
-            }
-        }
-        for path in holds {
-            let holder = path.file_stem().and_then(|s| s.to_str()).map(str::to_owned);
-            match (holder, read(&path)) {
-                (Some(holder), Ok(chains)) => {
-                    shelf.holds.insert(holder, chains);
-                }
-                (Some(_) | None, Ok(_) | Err(_)) => garbage.push(path),
-            }
-        }
-        for path in garbage {
-            disk::remove_tree(&path).map_err(store("remove", &path))?;
-        }
-        shelf.settle_names();
-        let trash = shelf.collect()?;
-        discard(trash)?;
-        Ok(shelf)
+    /// Whether `chains` need not be forced to the disk any more.
+    pub(crate) fn are_durable(&self, chains: &[Digest]) -> bool {
+        chains.iter().all(|chain| self.durable.contains(chain))
     }
 
-    fn is_complete(&self, record: &ImageRecord) -> bool {
-        record
-            .chains()
-            .iter()
-            .all(|chain| self.layers.contains_key(chain))
-            && record
-                .blobs
-                .iter()
-                .all(|blob| self.blob_bytes.contains_key(blob))
-    }
-
-    /// A SIGKILL between the two writes that move a name leaves it on two records: the younger has it.
-    fn settle_names(&mut self) {
-        let mut by_age: Vec<ImageId> = self.records.keys().copied().collect();
-        by_age.sort_by_key(|id| std::cmp::Reverse(self.records.get(id).map(|r| r.serial)));
-        let mut taken = BTreeSet::new();
-        for id in by_age {
-            if let Some(record) = self.records.get_mut(&id) {
-                record.tags.retain(|tag| taken.insert(tag.clone()));
-            }
-        }
+    /// Takes note that `chains` were forced to the disk.
+    pub(crate) fn set_durable(&mut self, chains: &[Digest]) {
+        self.durable.extend(chains);
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = &ImageRecord> {
@@ -234,6 +164,7 @@ impl Shelf {
             self.save(&loser)?;
             self.records.insert(loser.id, loser);
         }
+        self.heal(&self.places.image(&record.id));
         self.records.insert(record.id, record);
         Ok(())
     }
@@ -265,10 +196,38 @@ impl Shelf {
         from: &Path,
     ) -> Result<(), ImageError> {
         let path = self.places.layer(&chain);
-        fs::rename(from, &path).map_err(store("move a layer to", &path))?;
-        disk::sync_parent(&path).map_err(store("sync the directory of", &path))?;
+        if self.unreadable.contains(&chain) {
+            self.make_room(chain, &path, from)?;
+        }
+        if from.exists() {
+            fs::rename(from, &path).map_err(store("move a layer to", &path))?;
+        }
         self.layers.insert(chain, layer);
         Ok(())
+    }
+
+    /// Takes away the layer at `path` whose record cannot be read. Where containers stand on its files, which were complete
+    /// when they began, those stay, and get the record of the new ones.
+    fn make_room(&mut self, chain: Digest, path: &Path, new: &Path) -> Result<(), ImageError> {
+        let to = self.gone(&chain);
+        if self.holds.values().any(|chains| chains.contains(&chain)) {
+            let record = path.join("layer.json");
+            disk::remove_tree(&record).map_err(store("remove", &record))?;
+            fs::rename(new.join("layer.json"), &record).map_err(store("write", &record))?;
+            fs::rename(new, &to).map_err(store("move away", new))?;
+        } else {
+            fs::rename(path, &to).map_err(store("move away", path))?;
+        }
+        self.unreadable.remove(&chain);
+        self.away.push(to);
+        Ok(())
+    }
+
+    /// A place for a layer that is to be deleted.
+    fn gone(&mut self, chain: &Digest) -> PathBuf {
+        let name = format!("gone-{}-{}", chain.hex(), self.serial);
+        self.serial += 1;
+        self.places.tmp().join(name)
     }
 
     /// Forgets an image. The paths returned are to be given to [`discard`] outside the lock.
@@ -356,26 +315,26 @@ impl Shelf {
     pub(crate) fn collect(&mut self) -> Result<Vec<PathBuf>, ImageError> {
         let mut named: BTreeSet<Digest> = self.leases.keys().copied().collect();
         named.extend(self.holds.values().flatten());
+        named.extend(&self.spared);
         for record in self.records.values() {
             named.extend(record.chains());
             named.extend(&record.blobs);
         }
-        let mut garbage = Vec::new();
+        let mut garbage = std::mem::take(&mut self.away);
         for chain in self
             .layers
             .keys()
+            .chain(&self.unreadable)
             .filter(|chain| !named.contains(chain))
             .copied()
             .collect::<Vec<_>>()
         {
             let path = self.places.layer(&chain);
-            let to = self
-                .places
-                .tmp()
-                .join(format!("gone-{}-{}", chain.hex(), self.serial));
-            self.serial += 1;
+            let to = self.gone(&chain);
             fs::rename(&path, &to).map_err(store("move away", &path))?;
             self.layers.remove(&chain);
+            self.unreadable.remove(&chain);
+            self.durable.remove(&chain);
             garbage.push(to);
         }
         for blob in self
@@ -399,18 +358,4 @@ pub(crate) fn discard(garbage: Vec<PathBuf>) -> Result<(), ImageError> {
         disk::remove_tree(&path).map_err(store("remove", &path))?;
     }
     Ok(())
-}
-
-fn list(directory: &Path) -> Result<Vec<PathBuf>, ImageError> {
-    let entries =
-        fs::read_dir(directory).and_then(|entries| entries.map(|e| Ok(e?.path())).collect());
-    entries.map_err(store("list", directory))
-}
-
-fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
-}
-
-fn digest_of(path: &Path) -> Option<Digest> {
-    Digest::from_hex(path.file_name()?.to_str()?).ok()
 }

@@ -1,0 +1,89 @@
+//! What is on the disk the moment that a pull is answered: all that there is after a power cut.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::Runtime;
+use harness::fixture_image::{ImageBuilder, Layer};
+
+const NAME: &str = "example.com/durable:1";
+/// Of the disk.
+const BYTES: u64 = 128 << 20;
+
+fn body(number: usize) -> Vec<u8> {
+    // Sizes from nothing to 256 KiB, and nothing but zeroes nowhere.
+    let length = if number == 0 { 0 } else { 37 << (number % 14) };
+    (0..length)
+        .map(|at| u8::try_from((at * 7 + number) % 251 + 1).unwrap())
+        .collect()
+}
+
+fn layers() -> Vec<Layer> {
+    let of = |layer: usize| {
+        (0..60).fold(Layer::new(), |tar, number| {
+            tar.file(
+                &format!("d{}/l{layer}-{number}", number % 5),
+                0o644,
+                body(number),
+            )
+        })
+    };
+    (0..3).map(of).collect()
+}
+
+fn new_disk(path: &Path) {
+    let file = fs::File::create(path).unwrap();
+    file.set_len(BYTES).unwrap();
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F"])
+        .arg(path)
+        .status();
+    assert!(made.unwrap().success());
+}
+
+fn file_of(layers: &[PathBuf], name: &str) -> Option<Vec<u8>> {
+    layers
+        .iter()
+        .find_map(|layer| fs::read(layer.join("fs").join(name)).ok())
+}
+
+#[tokio::test]
+async fn image_that_was_pulled_is_whole_after_a_power_cut() {
+    if let Some(reason) = Runtime::no_disk_image() {
+        harness::skip!("image_that_was_pulled", "{reason}");
+    }
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
+    let mut image = ImageBuilder::new(NAME);
+    for layer in layers() {
+        image = image.layer(layer);
+    }
+    image.write_docker(&archive).unwrap();
+    let (disk, cut) = (place.path().join("disk"), place.path().join("cut"));
+    new_disk(&disk);
+    let runtime = Runtime::with().disk_image(&disk).archive(&archive);
+    let runtime = runtime.start().await.unwrap();
+    let id = runtime.client.pull(NAME).await.unwrap();
+    // What the kernel has not written yet is in its memory, and not in here.
+    fs::copy(&disk, &cut).unwrap();
+    drop(runtime);
+
+    let runtime = Runtime::with().disk_image(&cut).start().await.unwrap();
+    let found = runtime.client.image(NAME).await.unwrap();
+    assert_eq!(found.map(|image| image.id), Some(id));
+    let layers = fs::read_dir(runtime.disk().unwrap().join("images/layers")).unwrap();
+    let layers: Vec<PathBuf> = layers.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(layers.len(), 3);
+    for layer in 0..3 {
+        for number in 0..60 {
+            let name = format!("d{}/l{layer}-{number}", number % 5);
+            let there = file_of(&layers, &name);
+            assert!(
+                there == Some(body(number)),
+                "{name}: {:?}",
+                there.map(|t| t.len())
+            );
+        }
+    }
+}

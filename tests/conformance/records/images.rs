@@ -1,0 +1,105 @@
+//! Image records that cannot be read: what containers stand on stays, and a pull makes the image whole again.
+
+use std::fs;
+use std::path::PathBuf;
+
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::{Runtime, fixture};
+use rstest::rstest;
+
+use super::Damage;
+use crate::recovery::again;
+use crate::support::{Means, logged, skip_if};
+
+const NAME: &str = "example.com/recorded:1";
+
+/// The one file in `directory`, or in its only directory, that ends so.
+fn only(directory: PathBuf, ending: &str) -> PathBuf {
+    let entries = fs::read_dir(directory).unwrap();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let found: Vec<PathBuf> = paths
+        .into_iter()
+        .map(|path| {
+            if path.is_dir() {
+                path.join(ending)
+            } else {
+                path
+            }
+        })
+        .filter(|path| path.ends_with(ending) || path.to_string_lossy().ends_with(ending))
+        // The host's image has no layers, and need not be the one.
+        .filter(|path| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            ending == "layer.json" || text.contains("recorded")
+        })
+        .collect();
+    let [path] = found.as_slice() else {
+        panic!("not one: {found:?}")
+    };
+    path.clone()
+}
+
+#[rstest]
+#[case::image_emptied("images", ".json", Damage::Emptied)]
+#[case::image_cut("images", ".json", Damage::CutAtTheEnd)]
+#[case::layer_emptied("layers", "layer.json", Damage::Emptied)]
+#[case::layer_cut("layers", "layer.json", Damage::CutAtTheEnd)]
+#[tokio::test]
+async fn damaged_image_records_take_nothing_away_and_a_pull_heals_them(
+    #[case] place: &str,
+    #[case] ending: &str,
+    #[case] damage: Damage,
+) {
+    let archives = tempfile::tempdir().unwrap();
+    let archive = archives.path().join("image.tar");
+    let mut layer = Layer::new().file("etc/motd", 0o644, "from the image\n");
+    for program in ["/bin/sh", "/bin/cat", "/bin/sleep"] {
+        layer = layer.host_program(program).unwrap();
+    }
+    let image = ImageBuilder::new(NAME).layer(layer);
+    image.write_docker(&archive).unwrap();
+    let mut runtime = Runtime::with()
+        .durable()
+        .archive(&archive)
+        .start()
+        .await
+        .unwrap();
+    skip_if!(
+        "damaged_image_records_take_nothing_away",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let id = runtime.client.pull(NAME).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let of_image = |name: &str, script: &str| {
+        let mut config = fixture::script(name, script);
+        config.image.as_mut().unwrap().image = id.clone();
+        config
+    };
+    let runs = of_image("runs", "echo ready; while :; do sleep 1000; done");
+    let runs = pod.start(runs).await.unwrap();
+    logged(&pod, &runs, "ready").await;
+    runtime.kill9().await;
+    let record = only(runtime.state_dir().join("images").join(place), ending);
+    damage.make(&record);
+    let damaged = fs::read(&record).unwrap();
+
+    for _ in 0..2 {
+        runtime.restart().await.unwrap();
+        assert_eq!(fs::read(&record).unwrap(), damaged);
+        // Its files are there: those that were read before, and those that were not.
+        let motd = runtime.client.sh(&runs, "cat /etc/motd").await.unwrap();
+        assert_eq!(motd, "from the image\n");
+    }
+    assert_eq!(runtime.client.pull(NAME).await.unwrap(), id);
+    assert_ne!(fs::read(&record).unwrap(), damaged);
+    let motd = runtime.client.sh(&runs, "cat /etc/motd").await.unwrap();
+    assert_eq!(motd, "from the image\n");
+    let pod = again(&pod, &runtime);
+    let output = pod.output(of_image("new", "cat /etc/motd")).await.unwrap();
+    assert_eq!(output, "from the image\n");
+    // Everything is as it was: removed, it is gone.
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    runtime.client.remove_image(NAME).await.unwrap();
+    let layers = runtime.state_dir().join("images").join("layers");
+    assert_eq!(fs::read_dir(layers).unwrap().count(), 0);
+}
