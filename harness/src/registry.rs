@@ -60,7 +60,7 @@ pub use load::LoadError;
 pub use route::Digest;
 pub use serve::Seen;
 
-use auth::Door;
+use auth::{Door, DoorOptions};
 use document::Document;
 use fault::Faults;
 use serve::Server;
@@ -99,6 +99,7 @@ pub struct Options {
     listen: SocketAddr,
     root: Option<PathBuf>,
     auth: Auth,
+    door: DoorOptions,
     tls: bool,
 }
 
@@ -108,6 +109,7 @@ impl Default for Options {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             root: None,
             auth: Auth::Open,
+            door: DoorOptions::default(),
             tls: false,
         }
     }
@@ -132,6 +134,27 @@ impl Options {
     #[must_use]
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
+        self
+    }
+
+    /// Challenges below `/v2/NAME/` only: `/v2/` itself answers everybody, as some registries do.
+    #[must_use]
+    pub fn open_base(mut self) -> Self {
+        self.door.open_base = true;
+        self
+    }
+
+    /// Names this URL as its token server, in place of its own.
+    #[must_use]
+    pub fn realm(mut self, url: &str) -> Self {
+        self.door.realm = Some(url.to_owned());
+        self
+    }
+
+    /// Tokens are good for this many requests, after which there is a challenge again.
+    #[must_use]
+    pub fn token_uses(mut self, uses: u32) -> Self {
+        self.door.token_uses = Some(uses);
         self
     }
 
@@ -178,7 +201,7 @@ impl Options {
         let scheme = if ca.is_some() { "https" } else { "http" };
         let server = Arc::new(Server {
             store,
-            door: Door::new(self.auth),
+            door: Door::new(self.auth, self.door),
             faults: Faults::default(),
             seen: Mutex::default(),
             url: format!("{scheme}://{address}"),

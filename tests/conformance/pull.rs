@@ -1,6 +1,7 @@
 //! Images from registries: how they are named, who may have them, what goes wrong on the way, and what is left then.
 
 mod auth;
+mod challenge;
 mod docker;
 mod faults;
 mod forms;

@@ -68,10 +68,22 @@ impl FromStr for Auth {
 /// How long a token is good for.
 const LIFETIME: Duration = Duration::from_secs(300);
 
+/// What is unusual about a door.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DoorOptions {
+    /// `/v2/` is open to everybody.
+    pub(super) open_base: bool,
+    /// The token server's URL, when it is another one.
+    pub(super) realm: Option<String>,
+    /// How many requests a token is good for.
+    pub(super) token_uses: Option<u32>,
+}
+
 /// The door.
 #[derive(Debug)]
 pub(super) struct Door {
     auth: Auth,
+    options: DoorOptions,
     tokens: Mutex<HashMap<String, Token>>,
 }
 
@@ -79,6 +91,7 @@ pub(super) struct Door {
 struct Token {
     scopes: Vec<String>,
     until: Instant,
+    left: Option<u32>,
 }
 
 /// What a client that may not come in is told to do: the header `WWW-Authenticate`.
@@ -86,9 +99,10 @@ struct Token {
 pub(super) struct Challenge(pub(super) String);
 
 impl Door {
-    pub(super) fn new(auth: Auth) -> Self {
+    pub(super) fn new(auth: Auth, options: DoorOptions) -> Self {
         Self {
             auth,
+            options,
             tokens: Mutex::default(),
         }
     }
@@ -101,6 +115,9 @@ impl Door {
         route: &Route,
         here: &str,
     ) -> Result<(), Challenge> {
+        if self.options.open_base && *route == Route::Base {
+            return Ok(());
+        }
         match &self.auth {
             Auth::Open => Ok(()),
             Auth::Basic { user, password } => {
@@ -121,9 +138,11 @@ impl Door {
                 let scope = wanted
                     .map(|scope| format!(",scope=\"{scope}\""))
                     .unwrap_or_default();
+                let own = format!("{here}/token");
+                let realm = self.options.realm.as_ref().unwrap_or(&own);
                 let error = token.map_or("", |_| ",error=\"invalid_token\"");
                 Err(Challenge(format!(
-                    "Bearer realm=\"{here}/token\",service=\"{service}\"{scope}{error}"
+                    "Bearer realm=\"{realm}\",service=\"{service}\"{scope}{error}"
                 )))
             }
         }
@@ -133,11 +152,15 @@ impl Door {
         if bearer.registry_token.as_deref() == Some(token) {
             return true;
         }
-        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        tokens.get(token).is_some_and(|token| {
-            token.until > Instant::now()
-                && wanted.is_none_or(|wanted| token.scopes.iter().any(|has| covers(has, wanted)))
-        })
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(token) = tokens.get_mut(token) else {
+            return false;
+        };
+        let good = token.until > Instant::now()
+            && token.left != Some(0)
+            && wanted.is_none_or(|wanted| token.scopes.iter().any(|has| covers(has, wanted)));
+        token.left = token.left.map(|left| left.saturating_sub(1));
+        good
     }
 
     /// The token endpoint: `fields` are of the query (GET) or of the form (POST). `None` when the client gets none.
@@ -190,7 +213,15 @@ impl Door {
         let until = Instant::now() + LIFETIME;
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.retain(|_, token| token.until > Instant::now());
-        tokens.insert(word, Token { scopes, until });
+        let left = self.options.token_uses;
+        tokens.insert(
+            word,
+            Token {
+                scopes,
+                until,
+                left,
+            },
+        );
         Ok(Some(answer))
     }
 }
@@ -271,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_what_it_was_asked_for() {
-        let door = Door::new("bearer:me:secret".parse().unwrap());
+        let door = Door::new("bearer:me:secret".parse().unwrap(), DoorOptions::default());
         let manifest = Route::parse("/v2/a/manifests/x").unwrap();
         let here = "http://h:1";
         let Err(challenge) = door.check(None, "GET", &manifest, here) else {
@@ -300,11 +331,14 @@ mod tests {
 
     #[test]
     fn an_identity_token_is_as_good_as_a_password() {
-        let door = Door::new(Auth::Bearer(Bearer {
-            user: Some(("me".to_owned(), "secret".to_owned())),
-            identity_token: Some("identity".to_owned()),
-            registry_token: Some("everything".to_owned()),
-        }));
+        let door = Door::new(
+            Auth::Bearer(Bearer {
+                user: Some(("me".to_owned(), "secret".to_owned())),
+                identity_token: Some("identity".to_owned()),
+                registry_token: Some("everything".to_owned()),
+            }),
+            DoorOptions::default(),
+        );
         let form = |token| pairs(&[("grant_type", "refresh_token"), ("refresh_token", token)]);
         assert!(door.token(None, &form("identity")).unwrap().is_some());
         assert_eq!(door.token(None, &form("other")).unwrap(), None);

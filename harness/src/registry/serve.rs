@@ -35,6 +35,8 @@ pub struct Seen {
     pub query: String,
     /// The header `Range`.
     pub range: Option<String>,
+    /// Whether there was a header `Authorization`.
+    pub authorized: bool,
     /// The status of the answer; 0 when the connection was closed instead.
     pub status: u16,
 }
@@ -98,6 +100,7 @@ impl Server {
             body,
         };
         let range = ask.header(&RANGE).map(str::to_owned);
+        let authorized = ask.headers.contains_key(AUTHORIZATION);
         // Known before the client hears of it, so that a test that has its answer finds it.
         let remember = |status| {
             tracing::debug!(method, path, query, status, "answered");
@@ -107,6 +110,7 @@ impl Server {
                 path: path.clone(),
                 query: query.clone(),
                 range: range.clone(),
+                authorized,
                 status,
             });
         };

@@ -28,6 +28,9 @@ pub enum ReferenceError {
     /// The repository's path has an upper-case letter.
     #[error("the repository must be in lower case")]
     Uppercase,
+    /// No registry can listen there.
+    #[error("the registry's port must be from 1 to 65535")]
+    Port,
     /// 64 hexadecimal digits could as well be an image id.
     #[error("64 hexadecimal digits are an image id, not a name")]
     Identifier,
@@ -76,6 +79,10 @@ impl FromStr for Reference {
             return Err(ReferenceError::Identifier);
         }
         let (domain, path) = complete(text);
+        // `localhost` is always a host's name: with a tag it would be an image of docker.io that nobody means.
+        if has_bad_port(&domain) || (!text.contains('/') && is_bad_port_of_localhost(text)) {
+            return Err(ReferenceError::Port);
+        }
         let unversioned = path
             .split_once(':')
             .map_or(path.as_str(), |(before, _)| before);
@@ -144,6 +151,23 @@ fn is_repository(text: &str) -> bool {
     with_host || is_path(text)
 }
 
+/// Does a port that is a number follow, and no TCP port?
+fn has_bad_port(host: &str) -> bool {
+    let port = host.rsplit_once(':').map(|(_, port)| port);
+    port.is_some_and(|port| {
+        let number = !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit());
+        number && !port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+fn is_bad_port_of_localhost(text: &str) -> bool {
+    let tag = text.strip_prefix("localhost:");
+    tag.is_some_and(|tag| {
+        tag.parse::<u32>()
+            .is_ok_and(|tag| tag > u32::from(u16::MAX))
+    })
+}
+
 /// A host name or a bracketed IPv6 address, with an optional port.
 pub fn is_host(text: &str) -> bool {
     let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -160,7 +184,8 @@ pub fn is_host(text: &str) -> bool {
             None => (text.split('.').all(is_host_label), None),
         },
     };
-    name && port.is_none_or(|p| !p.is_empty() && p.bytes().all(|c| c.is_ascii_digit()))
+    let is_number = |p: &str| !p.is_empty() && p.bytes().all(|c| c.is_ascii_digit());
+    name && port.is_none_or(is_number) && !has_bad_port(text)
 }
 
 fn is_host_label(text: &str) -> bool {
@@ -304,6 +329,21 @@ mod tests {
             wrong.len(),
             wrong.join("\n")
         );
+    }
+
+    #[rstest]
+    #[case("localhost:99999", true)]
+    #[case("localhost:99999/app:1", true)]
+    #[case("example.com:65536/app", true)]
+    #[case("example.com:0/app", true)]
+    #[case("[::1]:65536/app", true)]
+    #[case("example.com:65535/app", false)]
+    #[case("localhost:5000", false)]
+    #[case("app:99999", false)]
+    #[case("[::1]/app", false)]
+    fn ports_that_do_not_exist_are_refused(#[case] text: &str, #[case] refused: bool) {
+        let got = text.parse::<Reference>();
+        assert_eq!(got == Err(ReferenceError::Port), refused, "{got:?}");
     }
 
     #[rstest]

@@ -1,6 +1,7 @@
 //! ◆ What a registry wants to see before it answers: its `WWW-Authenticate` header.
 
 use http_auth::ChallengeRef;
+use reqwest::Url;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,8 +54,23 @@ fn parameter(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
     found.map(|(_, value)| value.to_unescaped())
 }
 
+/// Whether credentials may go to the token server `realm`, which `registry` named in a challenge of its own.
+///
+/// Any host may be a registry's token server (docker.io's is auth.docker.io), and only the registry can say which, so one
+/// with TLS gets them; without TLS only the registry's own host does, and only when the registry is spoken to without, too.
+/// Other clients differ: containerd and docker send them to every realm, also without TLS; go-containerregistry (2026) wants
+/// TLS likewise, and besides the same last two labels of the host's name, which some registries do not have.
+pub(crate) fn may_have_credentials(realm: &Url, registry: &Url) -> bool {
+    match realm.scheme() {
+        "https" => true,
+        "http" => registry.scheme() == "http" && realm.host() == registry.host(),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;
@@ -84,5 +100,20 @@ mod tests {
     #[case::nonsense(&["\u{1},,,=\""], None)]
     fn headers(#[case] values: &[&str], #[case] want: Option<Challenge>) {
         assert_eq!(Challenge::read(values.iter().copied()), want);
+    }
+
+    #[rstest]
+    #[case::its_own("https://r.io/token", "https://r.io/v2/", true)]
+    #[case::another("https://auth.example/token", "https://r.io/v2/", true)]
+    #[case::another_of_a_plain_one("https://auth.example/token", "http://r.io/v2/", true)]
+    #[case::its_own_without_tls("http://r.io:5001/token", "http://r.io:5000/v2/", true)]
+    #[case::less_safe("http://r.io/token", "https://r.io/v2/", false)]
+    #[case::another_without_tls("http://auth.example/token", "http://r.io/v2/", false)]
+    #[case::another_without_tls_of_a_safe_one("http://auth.example/token", "https://r.io/", false)]
+    #[case::another_name("http://localhost:5000/token", "http://127.0.0.1:5000/v2/", false)]
+    #[case::no_http("ftp://r.io/token", "https://r.io/v2/", false)]
+    fn where_credentials_go(#[case] realm: &str, #[case] registry: &str, #[case] want: bool) {
+        let (realm, registry) = (realm.parse().unwrap(), registry.parse().unwrap());
+        assert_eq!(may_have_credentials(&realm, &registry), want);
     }
 }

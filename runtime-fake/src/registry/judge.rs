@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use oci_client::errors::{OciDistributionError, OciErrorCode};
 use reqwest::StatusCode;
 use reqwest::header::RETRY_AFTER;
 
@@ -92,54 +91,6 @@ impl Session {
                 doing,
                 status: status.to_string(),
                 text,
-            },
-        }
-    }
-
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "two lists of another crate, most of which cannot come up here"
-    )]
-    pub(super) fn of_oci(&self, error: OciDistributionError, doing: &str, what: &str) -> PullError {
-        let status = |code: u16| StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST);
-        match error {
-            OciDistributionError::RequestError(error) => self.broken(&error, doing),
-            OciDistributionError::IoError(error) => self.broken_off(&error, doing),
-            OciDistributionError::UnauthorizedError { .. } => {
-                self.judge(StatusCode::UNAUTHORIZED, String::new(), None, doing, what)
-            }
-            OciDistributionError::ServerError { code, message, .. } => self.judge(
-                status(code),
-                explanation(message.as_bytes()),
-                None,
-                doing,
-                what,
-            ),
-            OciDistributionError::RegistryError { envelope, .. } => {
-                let first = envelope.errors.first();
-                let code = match first.map(|error| &error.code) {
-                    Some(OciErrorCode::Toomanyrequests) => 429,
-                    Some(OciErrorCode::Denied) => 403,
-                    Some(OciErrorCode::Unauthorized) => 401,
-                    Some(
-                        OciErrorCode::BlobUnknown
-                        | OciErrorCode::ManifestUnknown
-                        | OciErrorCode::NameUnknown
-                        | OciErrorCode::NotFound,
-                    ) => 404,
-                    _ => 400,
-                };
-                let text = first
-                    .map(|error| shortened(&error.message))
-                    .unwrap_or_default();
-                self.judge(status(code), text, None, doing, what)
-            }
-            // The rest is about pushing, or about documents that it does not read for us.
-            other => PullError::Refused {
-                host: self.endpoint.host.clone(),
-                doing: doing.to_owned(),
-                status: "nonsense".to_owned(),
-                text: shortened(&chain(&other)),
             },
         }
     }

@@ -1,17 +1,16 @@
 //! One registry spoken to for one pull: requests that prove who asks, and what the answers mean.
 //!
-//! Blobs come through oci-client. Manifests and tokens do not, because oci-client reads documents of any length into
-//! memory, has no identity tokens, and hides `Retry-After` and the status of a token server's refusal.
+//! All requests go through [`Session::send`]: it shows the rights that the session has, meets a challenge wherever one
+//! comes, and follows redirects. Rights belong to one origin (scheme, host and port): what is sent elsewhere by a redirect
+//! carries none, and a host that asks for some there gets those that anybody gets.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oci_client::client::BlobResponse;
-use oci_client::errors::OciDistributionError;
-use oci_client::secrets::RegistryAuth;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, RANGE, WWW_AUTHENTICATE};
-use reqwest::{Method, StatusCode};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RANGE, WWW_AUTHENTICATE};
+use reqwest::{StatusCode, Url};
 use tokio::sync::Mutex;
 use tokio_stream::StreamExt as _;
 
@@ -24,6 +23,9 @@ use super::route::{Endpoint, Scheme};
 use super::settings::Credentials;
 use super::token::{Grant, Tokens};
 use super::transport::{Transport, chain};
+
+/// As many redirects as other clients follow.
+const REDIRECTS: usize = 10;
 
 /// What a manifest may be, in the order of preference.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -45,12 +47,11 @@ pub(crate) struct Document {
 pub(crate) struct Session {
     pub(crate) endpoint: Endpoint,
     pub(crate) patience: Duration,
-    transport: Arc<Transport>,
     http: reqwest::Client,
     plain: bool,
     pub(super) credentials: Credentials,
-    grant: Mutex<Grant>,
-    distribution: Mutex<Option<(Grant, oci_client::Client)>>,
+    /// By origin. The lock is held while rights are asked for, so that those who need the same wait.
+    grants: Mutex<HashMap<String, Grant>>,
     /// Did it answer anything yet? Before that, one refused connection is answer enough.
     pub(super) answered: AtomicBool,
 }
@@ -68,23 +69,21 @@ impl Session {
             Scheme::Https => false,
             Scheme::Either => speaks_plain_http(&http, &endpoint.host).await,
         };
-        let grant = match &credentials {
-            Credentials::RegistryToken(token) => Grant::Bearer(token.clone()),
-            Credentials::Anonymous | Credentials::Basic { .. } | Credentials::IdentityToken(_) => {
-                Grant::None
-            }
-        };
-        Ok(Self {
+        let mut session = Self {
             patience: transport.settings.progress_timeout,
-            transport: transport.clone(),
             endpoint,
             http,
             plain,
             credentials,
-            grant: Mutex::new(grant),
-            distribution: Mutex::default(),
+            grants: Mutex::default(),
             answered: AtomicBool::new(false),
-        })
+        };
+        if let Credentials::RegistryToken(token) = &session.credentials {
+            let own = origin(&session.url("manifests", "")?);
+            let grant = Grant::Bearer(token.clone());
+            session.grants.get_mut().insert(own, grant);
+        }
+        Ok(session)
     }
 
     /// The manifest or index called `reference`: a tag or a digest. Tried again as long as that may help.
@@ -93,7 +92,7 @@ impl Session {
         reference: &str,
         limit: u64,
     ) -> Result<Document, PullError> {
-        let url = self.url("manifests", reference);
+        let url = self.url("manifests", reference)?;
         let doing = format!(
             "asking for the manifest {reference} of {}",
             self.endpoint.repository
@@ -109,12 +108,17 @@ impl Session {
 
     async fn document(
         &self,
-        url: &str,
+        url: &Url,
         doing: &str,
         what: &str,
         limit: u64,
     ) -> Result<Document, PullError> {
-        let response = self.send(url, doing, what).await?;
+        let asked = Asked {
+            doing,
+            what,
+            offset: None,
+        };
+        let response = self.send(url, asked).await?;
         let media_type = response.headers().get(CONTENT_TYPE);
         let media_type = media_type
             .and_then(|value| value.to_str().ok())
@@ -136,61 +140,12 @@ impl Session {
         offset: u64,
     ) -> Result<(u64, Bytes), PullError> {
         let digest = digest.to_string();
-        let doing = blob_doing(&digest);
-        let mut renewed = false;
-        loop {
-            let (grant, client) = match self.distribution().await {
-                Ok(both) => both,
-                Err(PullError::Settings { .. }) => {
-                    return self.own_blob(&digest, offset, &doing).await;
-                }
-                Err(error) => return Err(error),
-            };
-            match client
-                .pull_blob_stream_partial(&self.reference(&digest), digest.as_str(), offset, None)
-                .await
-            {
-                Ok(BlobResponse::Partial(sized)) => return Ok((offset, sized.stream)),
-                Ok(BlobResponse::Full(sized)) => return Ok((0, sized.stream)),
-                Err(OciDistributionError::UnauthorizedError { .. }) if !renewed => {
-                    renewed = true;
-                    let url = self.url("blobs", &digest);
-                    let response = self.once(Method::HEAD, &url, &grant, &doing).await?;
-                    match challenge(&response) {
-                        Some(challenge) => self.renew(&grant, &challenge).await?,
-                        None => {
-                            return Err(self.judge(
-                                StatusCode::UNAUTHORIZED,
-                                String::new(),
-                                None,
-                                &doing,
-                                &digest,
-                            ));
-                        }
-                    }
-                }
-                Err(error) => {
-                    let error = self.of_oci(error, &doing, &digest);
-                    let unclear =
-                        matches!(error, PullError::Trouble { .. } | PullError::Refused { .. });
-                    if unclear {
-                        return Err(self.second_opinion(error, &grant, &doing, &digest).await);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-    }
-
-    /// The same on a box without any certificates of its own, where oci-client cannot be had.
-    async fn own_blob(
-        &self,
-        digest: &str,
-        offset: u64,
-        doing: &str,
-    ) -> Result<(u64, Bytes), PullError> {
-        let url = self.url("blobs", digest);
-        let response = self.send_from(&url, doing, digest, Some(offset)).await?;
+        let asked = Asked {
+            doing: &blob_doing(&digest),
+            what: &digest,
+            offset: Some(offset),
+        };
+        let response = self.send(&self.url("blobs", &digest)?, asked).await?;
         let start = if response.status() == StatusCode::PARTIAL_CONTENT {
             offset
         } else {
@@ -200,31 +155,6 @@ impl Session {
             .bytes_stream()
             .map(|chunk| chunk.map_err(std::io::Error::other));
         Ok((start, Box::pin(stream)))
-    }
-
-    /// oci-client keeps neither the status of a refusal that it can read, nor `Retry-After`: the head of the same answer
-    /// has both.
-    async fn second_opinion(
-        &self,
-        error: PullError,
-        grant: &Grant,
-        doing: &str,
-        what: &str,
-    ) -> PullError {
-        let url = self.url("blobs", what);
-        match self.once(Method::HEAD, &url, grant, doing).await {
-            // It has recovered.
-            Ok(response) if response.status().is_success() => PullError::Broken {
-                host: self.endpoint.host.clone(),
-                doing: doing.to_owned(),
-                why: error.to_string(),
-            },
-            Ok(response) => match (self.refusal(response, doing, what).await, error) {
-                (PullError::Refused { .. }, error) => error,
-                (better, _) => better,
-            },
-            Err(_) => error,
-        }
     }
 
     /// Waits before the next try of something that failed `failures` times in a row, or gives the error back because
@@ -243,7 +173,7 @@ impl Session {
         Ok(())
     }
 
-    fn url(&self, kind: &str, reference: &str) -> String {
+    fn url(&self, kind: &str, reference: &str) -> Result<Url, PullError> {
         let scheme = self.scheme();
         let Endpoint {
             host,
@@ -255,142 +185,103 @@ impl Session {
             .as_ref()
             .map(|name| format!("?ns={name}"))
             .unwrap_or_default();
-        format!("{scheme}://{host}/v2/{repository}/{kind}/{reference}{of}")
+        let url = format!("{scheme}://{host}/v2/{repository}/{kind}/{reference}{of}");
+        url.parse().map_err(|_| PullError::Settings {
+            host: host.clone(),
+            why: format!("{url} is no URL"),
+        })
     }
 
     pub(super) fn scheme(&self) -> &'static str {
         if self.plain { "http" } else { "https" }
     }
 
-    /// The same for oci-client.
-    fn reference(&self, digest: &str) -> oci_client::Reference {
-        let Endpoint {
-            host,
-            repository,
-            mirrored,
-            ..
-        } = &self.endpoint;
-        let name = mirrored.as_ref().unwrap_or(host);
-        let mut reference =
-            oci_client::Reference::with_digest(name.clone(), repository.clone(), digest.to_owned());
-        if mirrored.is_some() {
-            reference.set_mirror_registry(host.clone());
-        }
-        reference
-    }
-
-    /// A client with the rights that we have now.
-    async fn distribution(&self) -> Result<(Grant, oci_client::Client), PullError> {
-        let grant = self.grant.lock().await.clone();
-        let mut known = self.distribution.lock().await;
-        if let Some((of, client)) = &*known
-            && *of == grant
-        {
-            return Ok((grant, client.clone()));
-        }
-        let client = self.transport.distribution(&self.endpoint, self.plain)?;
-        let auth = match &grant {
-            Grant::None => None,
-            Grant::Basic { username, password } => Some(RegistryAuth::Basic(
-                username.clone(),
-                password.reveal().to_owned(),
-            )),
-            Grant::Bearer(token) => Some(RegistryAuth::Bearer(token.reveal().to_owned())),
-        };
-        if let Some(auth) = auth {
-            client
-                .store_auth_if_needed(&self.endpoint.host, &auth)
-                .await;
-        }
-        *known = Some((grant.clone(), client.clone()));
-        Ok((grant, client))
-    }
-
-    /// Asks once, or twice if it turns out that we have to prove who we are.
-    async fn send(
-        &self,
-        url: &str,
-        doing: &str,
-        what: &str,
-    ) -> Result<reqwest::Response, PullError> {
-        self.send_from(url, doing, what, None).await
-    }
-
-    /// The same for the bytes from an offset on.
-    async fn send_from(
-        &self,
-        url: &str,
-        doing: &str,
-        what: &str,
-        offset: Option<u64>,
-    ) -> Result<reqwest::Response, PullError> {
-        let mut renewed = false;
+    /// Asks for `url`, again after each redirect, and once more of each origin that wants to know who asks.
+    async fn send(&self, url: &Url, asked: Asked<'_>) -> Result<reqwest::Response, PullError> {
+        let (own, mut url) = (origin(url), url.clone());
+        let (mut redirects, mut challenged) = (0, HashSet::new());
         loop {
-            let grant = self.grant.lock().await.clone();
-            let range = offset.map(|offset| format!("bytes={offset}-"));
-            let response = self.request(Method::GET, url, &grant, range, doing).await?;
+            let here = origin(&url);
+            let grant = self.grant(&here).await;
+            let response = self.request(&url, &grant, asked).await?;
             let status = response.status();
-            if status == StatusCode::OK
-                || (offset.is_some() && status == StatusCode::PARTIAL_CONTENT)
-            {
+            let partial = asked.offset.is_some() && status == StatusCode::PARTIAL_CONTENT;
+            if status == StatusCode::OK || partial {
                 return Ok(response);
             }
-            if status == StatusCode::UNAUTHORIZED
-                && !renewed
-                && let Some(challenge) = challenge(&response)
+            if let Some(next) = redirect(&response)
+                && redirects < REDIRECTS
             {
-                renewed = true;
-                self.renew(&grant, &challenge).await?;
+                redirects += 1;
+                url = next;
                 continue;
             }
-            return Err(self.refusal(response, doing, what).await);
+            if status == StatusCode::UNAUTHORIZED
+                && let Some(challenge) = challenge(&response)
+                && !challenged.contains(&here)
+            {
+                let credentials = if here == own {
+                    &self.credentials
+                } else {
+                    &Credentials::Anonymous
+                };
+                // Rights that another request got meanwhile may be used up again, our own are what there is.
+                if self.renew(&url, credentials, &grant, &challenge).await? {
+                    challenged.insert(here);
+                }
+                continue;
+            }
+            return Err(self.refusal(response, asked.doing, asked.what).await);
         }
     }
 
-    async fn once(
-        &self,
-        method: Method,
-        url: &str,
-        grant: &Grant,
-        doing: &str,
-    ) -> Result<reqwest::Response, PullError> {
-        self.request(method, url, grant, None, doing).await
+    /// The rights that the session has at `origin`.
+    async fn grant(&self, origin: &str) -> Grant {
+        let grants = self.grants.lock().await;
+        grants.get(origin).cloned().unwrap_or(Grant::None)
     }
 
     async fn request(
         &self,
-        method: Method,
-        url: &str,
+        url: &Url,
         grant: &Grant,
-        range: Option<String>,
-        doing: &str,
+        asked: Asked<'_>,
     ) -> Result<reqwest::Response, PullError> {
-        let mut request = grant
-            .show(self.http.request(method, url))
-            .header(ACCEPT, MANIFESTS);
-        if let Some(range) = range {
-            request = request.header(RANGE, range);
-        }
+        let request = grant.show(self.http.get(url.clone()));
+        let request = match asked.offset {
+            Some(0) => request,
+            Some(offset) => request.header(RANGE, format!("bytes={offset}-")),
+            None => request.header(ACCEPT, MANIFESTS),
+        };
         let response = request
             .send()
             .await
-            .map_err(|error| self.broken(&error, doing))?;
+            .map_err(|error| self.broken(&error, asked.doing))?;
         self.answered.store(true, Ordering::Relaxed);
         Ok(response)
     }
 
-    /// Gets other rights than `old`, unless somebody else just did.
-    async fn renew(&self, old: &Grant, challenge: &Challenge) -> Result<(), PullError> {
-        let mut grant = self.grant.lock().await;
-        if *grant == *old {
-            let tokens = Tokens {
-                session: self,
-                http: &self.http,
-                credentials: &self.credentials,
-            };
-            *grant = tokens.grant(old, challenge).await?;
+    /// Gets other rights at the origin of `url` than `old`, unless another request just did. Whether it was this one.
+    async fn renew(
+        &self,
+        url: &Url,
+        credentials: &Credentials,
+        old: &Grant,
+        challenge: &Challenge,
+    ) -> Result<bool, PullError> {
+        let mut grants = self.grants.lock().await;
+        let grant = grants.entry(origin(url)).or_insert(Grant::None);
+        if *grant != *old {
+            return Ok(false);
         }
-        Ok(())
+        let tokens = Tokens {
+            session: self,
+            http: &self.http,
+            registry: url,
+            credentials,
+        };
+        *grant = tokens.grant(old, challenge).await?;
+        Ok(true)
     }
 
     /// All of a body, if it is not too long.
@@ -418,11 +309,31 @@ impl Session {
         }
         Ok(bytes)
     }
+}
 
-    /// Whether credentials may be sent to `url` because the way there is as safe as to the registry itself.
-    pub(crate) fn is_as_safe(&self, url: &reqwest::Url) -> bool {
-        url.scheme() == "https" || (self.plain && url.scheme() == "http")
-    }
+/// What a request is for.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    /// For errors.
+    doing: &'a str,
+    /// The tag or digest.
+    what: &'a str,
+    /// Of a blob, where its bytes are to begin; none for a document.
+    offset: Option<u64>,
+}
+
+/// Scheme, host and port.
+pub(super) fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+/// Where an answer sends its client, if it does.
+pub(super) fn redirect(response: &reqwest::Response) -> Option<Url> {
+    let codes = [301, 302, 303, 307, 308];
+    codes.contains(&response.status().as_u16()).then_some(())?;
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let next = response.url().join(location).ok()?;
+    matches!(next.scheme(), "http" | "https").then_some(next)
 }
 
 pub(crate) fn blob_doing(digest: &str) -> String {

@@ -2,13 +2,20 @@
 
 use serde::Deserialize;
 
-use super::challenge::Challenge;
+use reqwest::{Response, Url};
+
+use super::challenge::{self, Challenge};
 use super::problem::PullError;
-use super::session::Session;
+use super::session::{self, Session};
 use super::settings::{Credentials, Secret};
 
 /// The longest answer of a token server.
 const LONGEST: u64 = 1 << 20;
+
+/// How often a token server may send its client on.
+const REDIRECTS: usize = 3;
+
+const DOING: &str = "giving out a token";
 
 /// What requests carry to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,10 +41,12 @@ impl Grant {
     }
 }
 
-/// Gets grants for one session.
+/// Gets grants for one session at one registry.
 pub(crate) struct Tokens<'a> {
     pub(crate) session: &'a Session,
     pub(crate) http: &'a reqwest::Client,
+    /// What was asked for when the challenge came.
+    pub(crate) registry: &'a Url,
     pub(crate) credentials: &'a Credentials,
 }
 
@@ -110,53 +119,23 @@ impl Tokens<'_> {
         service: Option<&str>,
         scope: &str,
     ) -> Result<Grant, PullError> {
-        let host = self.session.endpoint.host.clone();
-        let unusable = |why: String| PullError::Credentials {
-            host: host.clone(),
-            why,
-        };
-        let mut url: reqwest::Url = realm.parse().map_err(|_| {
-            unusable(format!(
+        let url: Url = realm.parse().map_err(|_| {
+            self.unusable(format!(
                 "it names {realm:?} as its token server, which is no URL"
             ))
         })?;
         let secret = *self.credentials != Credentials::Anonymous;
-        if secret && !self.session.is_as_safe(&url) {
-            return Err(unusable(format!(
-                "its token server {realm} does not speak TLS: they are not sent there"
+        if secret && !challenge::may_have_credentials(&url, self.registry) {
+            return Err(self.unusable(format!(
+                "its token server {realm} does not speak TLS and is not the registry's own host: they are not sent there"
             )));
         }
         let mut fields = vec![("scope", scope)];
         fields.extend(service.map(|service| ("service", service)));
-        let request = match self.credentials {
-            Credentials::IdentityToken(token) => {
-                fields.extend([
-                    ("grant_type", "refresh_token"),
-                    ("client_id", "crib"),
-                    ("refresh_token", token.reveal()),
-                ]);
-                self.http.post(url).form(&fields)
-            }
-            Credentials::Basic { username, password } => {
-                fields.push(("account", username));
-                url.query_pairs_mut().extend_pairs(&fields);
-                self.http
-                    .get(url)
-                    .basic_auth(username, Some(password.reveal()))
-            }
-            Credentials::Anonymous | Credentials::RegistryToken(_) => {
-                url.query_pairs_mut().extend_pairs(&fields);
-                self.http.get(url)
-            }
-        };
-        let doing = "giving out a token";
-        let response = request
-            .send()
-            .await
-            .map_err(|error| self.session.broken(&error, doing))?;
+        let response = self.ask(url, fields, secret).await?;
         let status = response.status();
         if !status.is_success() {
-            let error = self.session.refusal(response, doing, "token").await;
+            let error = self.session.refusal(response, DOING, "token").await;
             let is_refusal = matches!(status.as_u16(), 400 | 401 | 403);
             return Err(if is_refusal {
                 self.denied(error)
@@ -164,9 +143,9 @@ impl Tokens<'_> {
                 error
             });
         }
-        let bytes = self.session.read(response, LONGEST, doing).await?;
+        let bytes = self.session.read(response, LONGEST, DOING).await?;
         let answer: Answer = serde_json::from_slice(&bytes).map_err(|error| {
-            unusable(format!("its token server answered with nonsense: {error}"))
+            self.unusable(format!("its token server answered with nonsense: {error}"))
         })?;
         let token = [answer.token, answer.access_token]
             .into_iter()
@@ -174,9 +153,64 @@ impl Tokens<'_> {
         // It goes into a header.
         match token.filter(|token| token.bytes().all(|c| c.is_ascii_graphic())) {
             Some(token) => Ok(Grant::Bearer(Secret::new(token))),
-            None => Err(unusable(
-                "its token server answered without a token".to_owned(),
-            )),
+            None => Err(self.unusable("its token server answered without a token".to_owned())),
+        }
+    }
+
+    /// Sends the request, and sends it again where the server wants it, but credentials to no other origin: with 307 and 308
+    /// they are in the body, too.
+    async fn ask(
+        &self,
+        mut url: Url,
+        mut fields: Vec<(&str, &str)>,
+        secret: bool,
+    ) -> Result<Response, PullError> {
+        if let Credentials::IdentityToken(token) = self.credentials {
+            fields.extend([
+                ("grant_type", "refresh_token"),
+                ("client_id", "crib"),
+                ("refresh_token", token.reveal()),
+            ]);
+        } else {
+            if let Credentials::Basic { username, .. } = self.credentials {
+                fields.push(("account", username));
+            }
+            url.query_pairs_mut().extend_pairs(&fields);
+        }
+        let mut redirects = 0;
+        loop {
+            let request = match self.credentials {
+                Credentials::IdentityToken(_) => self.http.post(url.clone()).form(&fields),
+                Credentials::Basic { username, password } => self
+                    .http
+                    .get(url.clone())
+                    .basic_auth(username, Some(password.reveal())),
+                Credentials::Anonymous | Credentials::RegistryToken(_) => {
+                    self.http.get(url.clone())
+                }
+            };
+            let response = request
+                .send()
+                .await
+                .map_err(|error| self.session.broken(&error, DOING))?;
+            let Some(next) = session::redirect(&response).filter(|_| redirects < REDIRECTS) else {
+                return Ok(response);
+            };
+            if secret && session::origin(&next) != session::origin(&url) {
+                let to = session::origin(&next);
+                return Err(self.unusable(format!(
+                    "its token server sends its clients on to {to}: they are not sent there"
+                )));
+            }
+            redirects += 1;
+            url = next;
+        }
+    }
+
+    fn unusable(&self, why: String) -> PullError {
+        PullError::Credentials {
+            host: self.session.endpoint.host.clone(),
+            why,
         }
     }
 

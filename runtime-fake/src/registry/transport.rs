@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -24,7 +23,6 @@ const CONNECT: Duration = Duration::from_secs(30);
 pub(crate) struct Transport {
     pub(crate) settings: Registries,
     known: Mutex<HashMap<Option<PathBuf>, reqwest::Client>>,
-    system: OnceLock<bool>,
 }
 
 impl Transport {
@@ -35,7 +33,6 @@ impl Transport {
         Self {
             settings,
             known: Mutex::default(),
-            system: OnceLock::new(),
         }
     }
 
@@ -53,6 +50,8 @@ impl Transport {
                 .user_agent(AGENT)
                 .connect_timeout(CONNECT)
                 .read_timeout(self.settings.progress_timeout)
+                // Sessions follow them: they know what may be sent where.
+                .redirect(reqwest::redirect::Policy::none())
         };
         let mut more = Vec::new();
         for der in self.certificates(endpoint)? {
@@ -71,48 +70,6 @@ impl Transport {
         };
         known().insert(ca, client.clone());
         Ok(client)
-    }
-
-    /// A client of the distribution protocol: for one pull, because it remembers who asks.
-    pub(crate) fn distribution(
-        &self,
-        endpoint: &Endpoint,
-        plain: bool,
-    ) -> Result<oci_client::Client, PullError> {
-        if !self.has_system_certificates() {
-            return Err(settings(
-                endpoint,
-                "this box has no certificates".to_owned(),
-            ));
-        }
-        let certificate = |data| Certificate {
-            encoding: CertificateEncoding::Der,
-            data,
-        };
-        let config = ClientConfig {
-            protocol: if plain {
-                ClientProtocol::Http
-            } else {
-                ClientProtocol::Https
-            },
-            extra_root_certificates: self
-                .certificates(endpoint)?
-                .into_iter()
-                .map(certificate)
-                .collect(),
-            connect_timeout: Some(CONNECT),
-            read_timeout: Some(self.settings.progress_timeout),
-            user_agent: AGENT,
-            ..ClientConfig::default()
-        };
-        oci_client::Client::try_from(config).map_err(|error| settings(endpoint, chain(&error)))
-    }
-
-    /// oci-client makes a client with the system's certificates whatever it is told, and panics where there are none.
-    fn has_system_certificates(&self) -> bool {
-        *self
-            .system
-            .get_or_init(|| reqwest::Client::builder().build().is_ok())
     }
 
     fn ca(&self, endpoint: &Endpoint) -> Option<PathBuf> {

@@ -16,12 +16,12 @@ fn user() -> (String, String) {
     ("me".to_owned(), "se:cret".to_owned())
 }
 
-fn basic() -> Auth {
+pub(super) fn basic() -> Auth {
     let (user, password) = user();
     Auth::Basic { user, password }
 }
 
-fn bearer() -> Auth {
+pub(super) fn bearer() -> Auth {
     Auth::Bearer(Bearer {
         user: Some(user()),
         identity_token: Some("refresh-me".to_owned()),
@@ -29,7 +29,7 @@ fn bearer() -> Auth {
     })
 }
 
-fn password() -> AuthConfig {
+pub(super) fn password() -> AuthConfig {
     let (username, password) = user();
     AuthConfig {
         username,
@@ -38,21 +38,21 @@ fn password() -> AuthConfig {
     }
 }
 
-fn packed() -> AuthConfig {
+pub(super) fn packed() -> AuthConfig {
     AuthConfig {
         auth: BASE64_STANDARD.encode("me:se:cret"),
         ..AuthConfig::default()
     }
 }
 
-fn identity() -> AuthConfig {
+pub(super) fn identity() -> AuthConfig {
     AuthConfig {
         identity_token: "refresh-me".to_owned(),
         ..AuthConfig::default()
     }
 }
 
-fn registry_token() -> AuthConfig {
+pub(super) fn registry_token() -> AuthConfig {
     AuthConfig {
         registry_token: "take-me".to_owned(),
         ..AuthConfig::default()

@@ -1,0 +1,148 @@
+//! Where registries ask who is there, and where credentials go.
+
+use cri::v1::AuthConfig;
+use harness::Runtime;
+use harness::registry::{Auth, Bearer, Fault, Registry};
+use rstest::rstest;
+use tonic::Code;
+
+use super::auth::{basic, bearer, identity, packed, password, registry_token};
+use super::{Bench, blobs_sent, pull};
+
+/// Some registries answer `/v2/` to everybody, and want to know who asks for a manifest or a blob.
+#[rstest]
+#[case::basic(basic(), Some(password()))]
+#[case::basic_packed(basic(), Some(packed()))]
+#[case::anybody(Auth::Bearer(Bearer::default()), None)]
+#[case::password(bearer(), Some(password()))]
+#[case::identity(bearer(), Some(identity()))]
+#[case::registry_token(bearer(), Some(registry_token()))]
+#[tokio::test]
+async fn a_registry_that_challenges_only_below_its_repositories_is_pulled_from(
+    #[case] auth: Auth,
+    #[case] brings: Option<AuthConfig>,
+) {
+    let registry = Registry::with().auth(auth).open_base().start().await;
+    let bench = Bench::with(registry.unwrap(), Runtime::with()).await;
+    bench.pull(brings).await.unwrap();
+    assert_eq!(bench.blobs(), 3);
+}
+
+#[tokio::test]
+async fn a_challenge_is_met_for_every_request() {
+    let registry = Registry::with()
+        .auth(bearer())
+        .token_uses(1)
+        .start()
+        .await
+        .unwrap();
+    // One after the other: with a token that is used up at once none can be another's.
+    let runtime = Runtime::with().config("pull: {parallel_layers: 1}\n");
+    let bench = Bench::with(registry, runtime).await;
+    // A connection that breaks is made again, which takes a token again.
+    bench
+        .registry
+        .fail(Fault::cut(100_000).on("/blobs/").times(2));
+    bench.pull(Some(password())).await.unwrap();
+}
+
+/// A registry and the token server that it names, on another host as names go. Neither speaks TLS.
+async fn with_foreign_realm() -> (Bench, Registry) {
+    let other = Registry::with().auth(bearer()).start().await.unwrap();
+    let realm = format!("http://localhost:{}/token", other.address().port());
+    let registry = Registry::with().auth(bearer()).realm(&realm).start().await;
+    (Bench::with(registry.unwrap(), Runtime::with()).await, other)
+}
+
+#[rstest]
+#[case::password(password())]
+#[case::identity(identity())]
+#[tokio::test]
+async fn credentials_go_to_no_token_server_on_another_host_without_tls(#[case] auth: AuthConfig) {
+    let (bench, other) = with_foreign_realm().await;
+    let error = bench.pull(Some(auth)).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error:?}");
+    assert!(error.message().contains("not sent there"), "{error:?}");
+    assert_eq!(other.seen(), []);
+    bench.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_token_server_on_another_host_is_asked_without_credentials() {
+    let (bench, other) = with_foreign_realm().await;
+    let error = bench.pull(None).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unauthenticated, "{error:?}");
+    let seen = other.seen();
+    assert!(!seen.is_empty() && seen.iter().all(|seen| !seen.authorized));
+}
+
+/// A redirect with the code 307 repeats a request with all that is in it.
+#[rstest]
+#[case::password(password())]
+#[case::identity(identity())]
+#[tokio::test]
+async fn a_token_server_sends_credentials_nowhere_else(#[case] auth: AuthConfig) {
+    let other = Registry::with().auth(bearer()).start().await.unwrap();
+    let registry = Registry::with().auth(bearer()).start().await.unwrap();
+    let bench = Bench::with(registry, Runtime::with()).await;
+    bench
+        .registry
+        .fail(Fault::redirect(other.url()).on("/token"));
+    let error = bench.pull(Some(auth)).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error:?}");
+    assert_eq!(other.seen(), []);
+}
+
+#[rstest]
+#[case::basic(basic(), password())]
+#[case::bearer(bearer(), password())]
+#[case::registry_token(bearer(), registry_token())]
+#[tokio::test]
+async fn blobs_on_another_host_are_fetched_without_credentials(
+    #[case] auth: Auth,
+    #[case] brings: AuthConfig,
+) {
+    let other = Registry::start().await.unwrap();
+    other.add(&super::image("app:1", 1)).unwrap();
+    let registry = Registry::with().auth(auth).start().await.unwrap();
+    let bench = Bench::with(registry, Runtime::with()).await;
+    bench
+        .registry
+        .fail(Fault::redirect(other.url()).on("/blobs/"));
+    bench.pull(Some(brings)).await.unwrap();
+    assert_eq!(blobs_sent(&other), 3);
+    assert!(other.seen().iter().all(|seen| !seen.authorized));
+}
+
+/// A name of one's own that stands for a repository elsewhere, say.
+#[tokio::test]
+async fn another_host_that_wants_tokens_gets_one_that_anybody_gets() {
+    let other = Registry::with()
+        .auth(Auth::Bearer(Bearer::default()))
+        .start()
+        .await
+        .unwrap();
+    other.add(&super::image("app:1", 1)).unwrap();
+    let registry = Registry::with().auth(basic()).start().await.unwrap();
+    let bench = Bench::with(registry, Runtime::with()).await;
+    bench
+        .registry
+        .fail(Fault::redirect(other.url()).on("/v2/app/"));
+    bench.pull(Some(password())).await.unwrap();
+    assert_eq!(blobs_sent(&other), 3);
+}
+
+/// Nothing is asked, so that nothing is tried again.
+#[rstest]
+#[case("localhost:99999")]
+#[case("localhost:99999/app:1")]
+#[case("127.0.0.1:65536/app")]
+#[case("[::1]:65536/app")]
+#[case("registry.example:0/app")]
+#[tokio::test]
+async fn a_port_that_does_not_exist_is_an_invalid_reference(#[case] name: &str) {
+    let runtime = Runtime::with().start().await.unwrap();
+    let error = pull(&runtime, name, None).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+    assert!(error.message().contains("port"), "{error:?}");
+}
