@@ -26,6 +26,7 @@ use tar::{EntryType, Header};
 #[derive(Debug, Clone, Default)]
 pub struct Layer {
     entries: Vec<Entry>,
+    stream: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone)]
@@ -42,6 +43,14 @@ impl Layer {
     /// An empty layer.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A layer that is this tar stream, whatever is in it: one that another builder, or none, would make.
+    pub fn of_stream(stream: Vec<u8>) -> Self {
+        Self {
+            stream: Some(stream),
+            ..Self::default()
+        }
     }
 
     fn entry(mut self, kind: EntryType, path: &str, mode: u32) -> Self {
@@ -129,6 +138,9 @@ impl Layer {
     /// # Errors
     /// It has a path that no tar file holds.
     pub fn tar(&self) -> io::Result<Vec<u8>> {
+        if let Some(stream) = &self.stream {
+            return Ok(stream.clone());
+        }
         let mut tar = tar::Builder::new(Vec::new());
         for entry in &self.entries {
             let mut header = Header::new_gnu();
@@ -416,6 +428,7 @@ mod tests {
                 above.entries,
             ]
             .concat(),
+            ..Layer::default()
         };
         let image = ImageBuilder::new("example.com/it:1")
             .layer(below)

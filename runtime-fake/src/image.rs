@@ -32,6 +32,7 @@ mod problem;
 mod record;
 mod reference;
 mod shelf;
+mod sparse;
 mod stream;
 mod tar_stream;
 
@@ -72,6 +73,8 @@ pub struct ImageOptions {
     pub in_user_namespace: bool,
     /// Only one id is to be had: all files belong to it.
     pub single_id: bool,
+    /// Device nodes of images may be made: containers can open only those that they are given.
+    pub device_nodes: bool,
     /// Archives and layout directories offered to [`ImageStore::pull`], and directories of these.
     pub archives: Vec<PathBuf>,
     /// What an image may cost.
@@ -85,6 +88,7 @@ impl ImageOptions {
             root: root.into(),
             in_user_namespace: false,
             single_id: false,
+            device_nodes: true,
             archives: Vec::new(),
             limits: Limits::default(),
         }
@@ -136,7 +140,8 @@ impl ImageStore {
         places.prepare()?;
         let tmp = places.tmp();
         let probe = File::open(&tmp).map_err(store("open", &tmp))?;
-        let style = Style::probe(&probe, options.in_user_namespace, options.single_id);
+        let mut style = Style::probe(&probe, options.in_user_namespace, options.single_id);
+        style.nodes &= options.device_nodes;
         let catalogue = Catalogue::new(options.archives)?;
         let shelf = Shelf::load(places.clone(), &import::style_name(&style))?;
         Ok(Self {

@@ -87,7 +87,8 @@ pub async fn serve(
     }
     let (directory, state) = store::open(&config.state_dir)?;
     let connected = recovery::connected(&config.state_dir, &state);
-    let images = open_images(&config)?;
+    let cgroups = Cgroups::open(&config.state_dir, config.isolation);
+    let images = open_images(&config, &cgroups)?;
     let opened = {
         let config = config.clone();
         blocking(move || {
@@ -96,7 +97,6 @@ pub async fn serve(
         })
         .await
     };
-    let cgroups = Cgroups::open(&config.state_dir, config.isolation);
     tracing::info!(cgroups = cgroups.describe(), "found");
     let modules = {
         let config = config.clone();
@@ -244,7 +244,7 @@ fn puller(runtime: &Runtime) -> Puller {
     )
 }
 
-fn open_images(config: &Config) -> Result<ImageStore, ImageError> {
+fn open_images(config: &Config, cgroups: &Cgroups) -> Result<ImageStore, ImageError> {
     let (in_user_namespace, single_id) = match config.isolation {
         Isolation::Root => (false, false),
         Isolation::Rootless { ids } => (true, ids == 1),
@@ -253,6 +253,7 @@ fn open_images(config: &Config) -> Result<ImageStore, ImageError> {
     ImageStore::open(ImageOptions {
         in_user_namespace,
         single_id,
+        device_nodes: cgroups.restrict_devices(),
         archives: config.image_archives.clone(),
         ..ImageOptions::new(config.state_dir.join("images"))
     })

@@ -8,6 +8,7 @@ mod forms;
 mod full;
 mod interrupted;
 mod killed;
+mod layers;
 mod mirrors;
 
 use std::path::Path;

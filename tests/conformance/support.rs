@@ -52,6 +52,17 @@ impl Means {
         })
     }
 
+    /// Why images come without their device nodes, if they do.
+    pub(crate) fn no_device_nodes(&self) -> Option<&str> {
+        if self.isolation != "root" {
+            return Some("only root can make device nodes");
+        }
+        let unrestricted = "access to devices is not restricted";
+        self.cgroups
+            .contains(unrestricted)
+            .then_some(self.cgroups.as_str())
+    }
+
     /// Why nothing can be mounted on the host, if so.
     pub(crate) fn no_host_mounts(&self) -> Option<&'static str> {
         (self.isolation != "root").then_some("only root can mount on the host")

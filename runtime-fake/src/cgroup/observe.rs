@@ -105,6 +105,14 @@ impl Cgroups {
         }
     }
 
+    /// Whether containers can open only the devices that they are given.
+    pub(crate) fn restrict_devices(&self) -> bool {
+        match &self.devices {
+            Devices::Lines | Devices::Program => true,
+            Devices::NoNodes | Devices::Nobody(_) => false,
+        }
+    }
+
     /// In words, for Status and the log.
     pub(crate) fn describe(&self) -> String {
         let mut text = self.tree.describe();

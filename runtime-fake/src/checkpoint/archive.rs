@@ -257,9 +257,14 @@ fn look_through(mut tar: TarReader<SeekFile>) -> Result<BTreeMap<String, (u64, u
         match member.kind {
             Kind::Directory => continue,
             Kind::File => {}
-            Kind::HardLink | Kind::Symlink | Kind::Char | Kind::Block | Kind::Fifo => {
+            Kind::Sparse
+            | Kind::HardLink
+            | Kind::Symlink
+            | Kind::Char
+            | Kind::Block
+            | Kind::Fifo => {
                 return wrong(format!(
-                    "{shown:?} in the checkpoint is neither a file nor a directory"
+                    "{shown:?} in the checkpoint is neither a plain file nor a directory"
                 ));
             }
         }

@@ -230,6 +230,11 @@ fn table(file: &File, budget: &Budget) -> Result<BTreeMap<String, Place>, Proble
             }
             Kind::Directory => continue,
             Kind::Char | Kind::Block => return Err(Problem::Device { path: name }),
+            Kind::Sparse => {
+                return Err(Problem::Unsupported {
+                    what: format!("{name:?}, a sparse file in an image archive,"),
+                });
+            }
             Kind::Fifo => {
                 return Err(Problem::Unsupported {
                     what: format!("{name:?}, a fifo in an image archive,"),

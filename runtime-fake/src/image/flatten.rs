@@ -5,16 +5,19 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, XattrFlags,
+};
 use rustix::io::Errno;
 
 use super::disk;
+use super::layer::blocks;
 use super::layer::name::lossy;
-use super::layer::style::Style;
+use super::layer::style::{self, Style};
 use super::problem::Problem;
 
 /// Copies `layers` (topmost first) into `into`.
@@ -127,21 +130,18 @@ impl Copier<'_> {
                 self.own(to, name, &stat).map_err(failed(path))?;
                 set_time(to, name, &stat).map_err(failed(path))
             }
-            FileType::Fifo => {
-                rustix::fs::mknodat(to, name, FileType::Fifo, Mode::RWXU, 0)
-                    .map_err(failed(path))?;
+            FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice => {
+                style::make_node(to, name, kind, stat.st_rdev).map_err(failed(path))?;
                 self.own(to, name, &stat).map_err(failed(path))?;
                 rustix::fs::chmodat(to, name, mode(&stat), AtFlags::empty())
                     .map_err(failed(path))?;
                 set_time(to, name, &stat).map_err(failed(path))
             }
-            FileType::Directory
-            | FileType::Socket
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Unknown => Err(Problem::Unsupported {
-                what: format!("{:?}, which no layer of ours holds,", lossy(path)),
-            }),
+            FileType::Directory | FileType::Socket | FileType::Unknown => {
+                Err(Problem::Unsupported {
+                    what: format!("{:?}, which no layer of ours holds,", lossy(path)),
+                })
+            }
         }
     }
 
@@ -160,7 +160,8 @@ impl Copier<'_> {
         let from = rustix::fs::openat(from, name, read, Mode::empty()).map_err(failed())?;
         let file = rustix::fs::openat(to, name, write, Mode::RUSR | Mode::WUSR).map_err(failed())?;
         let (mut source, mut copy) = (File::from(from), File::from(file));
-        io::copy(&mut source, &mut copy).map_err(Problem::io(format!("copy {:?}", lossy(path))))?;
+        data(&mut source, &mut copy, stat)
+            .map_err(Problem::io(format!("copy {:?}", lossy(path))))?;
         let (from, file) = (OwnedFd::from(source), OwnedFd::from(copy));
         self.own(to, name, stat).map_err(failed())?;
         attributes(&from, &file).map_err(failed())?;
@@ -179,6 +180,28 @@ impl Copier<'_> {
         );
         rustix::fs::chownat(parent, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)
     }
+}
+
+/// Copies a file's bytes, and of one with holes only what lies between them.
+fn data(from: &mut File, to: &mut File, stat: &Stat) -> io::Result<()> {
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    if blocks(stat) >= size {
+        return io::copy(from, to).map(drop);
+    }
+    let mut end = 0;
+    while end < size {
+        let start = match rustix::fs::seek(&*from, SeekFrom::Data(end)) {
+            Ok(start) => start,
+            // Nothing but a hole is left.
+            Err(Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        end = rustix::fs::seek(&*from, SeekFrom::Hole(start))?;
+        rustix::fs::seek(&*from, SeekFrom::Start(start))?;
+        rustix::fs::seek(&*to, SeekFrom::Start(start))?;
+        io::copy(&mut from.take(end - start), to)?;
+    }
+    to.set_len(size)
 }
 
 /// Copies the attributes that unpacking sets, apart from the marks of overlayfs.

@@ -255,9 +255,16 @@ impl Importer<'_> {
     }
 }
 
-/// How a store names the way its layers are kept.
+/// How a store names the way its layers are kept. Stores have these words in them: another text is another way.
 pub(crate) fn style_name(style: &Style) -> String {
-    format!("{style:?}")
+    let Style {
+        owners,
+        prefix,
+        devices,
+        // What was left out of a layer is no reason to unpack it again.
+        nodes: _,
+    } = style;
+    format!("Style {{ owners: {owners:?}, prefix: {prefix:?}, devices: {devices} }}")
 }
 
 /// A directory that is removed when the import ends, unless it was moved to its place.

@@ -4,14 +4,17 @@
 //! happens before then happens inside the directory, and the caller throws it away on any error.
 
 pub(crate) mod name;
+mod node;
 pub(crate) mod stack;
 pub(crate) mod style;
+mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
@@ -20,20 +23,11 @@ use rustix::fs::{
 use self::name::{Entry, Parts, lossy};
 use self::stack::{Implied, Stack};
 use self::style::Style;
+pub(crate) use self::usage::{Usage, blocks};
+use super::disk;
 use super::problem::Problem;
 use super::stream::Budget;
 use super::tar_stream::{Kind, Member, Skip, TarReader};
-
-/// What an unpacked layer takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
-    /// Sum of the lengths of its files.
-    pub(crate) file_bytes: u64,
-    /// Blocks its files and directories take on disk, in bytes.
-    pub(crate) disk_bytes: u64,
-    /// Files, directories and links.
-    pub(crate) inodes: u64,
-}
 
 /// Bytes that are written to a file at once.
 const WRITTEN: usize = 128 << 10;
@@ -61,6 +55,7 @@ pub(crate) fn unpack<R: Skip>(
         budget,
         directories: BTreeMap::from([(Parts::new(), root)]),
         usage: Usage::default(),
+        skipped: BTreeSet::new(),
         buffer: vec![0; WRITTEN],
     };
     while let Some(member) = tar.next()? {
@@ -78,8 +73,13 @@ struct Unpacker<'a> {
     /// changes its time.
     directories: BTreeMap<Parts, Directory>,
     usage: Usage,
+    /// Device nodes that cannot be made here, and hard links to them, as they are named.
+    skipped: BTreeSet<Parts>,
     buffer: Vec<u8>,
 }
+
+/// A directory and a name in it.
+type Place = (Rc<OwnedFd>, Vec<u8>);
 
 struct Directory {
     mode: u32,
@@ -174,145 +174,129 @@ impl Unpacker<'_> {
             // A layer in overlayfs's own form.
             return self.whiteout(parent, name);
         }
-        if matches!(member.kind, Kind::Char | Kind::Block) {
-            return Err(Problem::Device { path: path() });
+        if matches!(member.kind, Kind::Char | Kind::Block) && !self.style.nodes {
+            self.skipped.insert(below(parent, name));
+            return Ok(());
         }
         self.budget
             .check_bytes(member.size, &format!("{:?}", path()))?;
         let at = self.resolve(parent)?;
         let directory = self.stack.directory(&at)?;
-        // What a hard link names is looked up first: the link may take the place of its own target.
-        let target = match member.kind {
-            Kind::HardLink => Some(self.hard_link_target(member, &at, name)?),
-            Kind::File
-            | Kind::Symlink
-            | Kind::Directory
-            | Kind::Fifo
-            | Kind::Char
-            | Kind::Block => None,
-        };
-        let there = stack::status(&*directory, name)?;
-        if let Some(stat) = there
+        if let Some(stat) = stack::status(&*directory, name)?
             && !self.style.is_whiteout(&*directory, name, &stat)
         {
-            let same = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory if member.kind == Kind::Directory => {
-                    self.describe(below(&at, name), member);
-                    return self.set_attributes(&below(&at, name), member);
-                }
-                FileType::RegularFile => matches!(member.kind, Kind::File | Kind::HardLink),
-                FileType::Symlink => member.kind == Kind::Symlink,
-                FileType::Fifo => member.kind == Kind::Fifo,
-                FileType::Directory
-                | FileType::Socket
-                | FileType::CharacterDevice
-                | FileType::BlockDevice
-                | FileType::Unknown => false,
-            };
-            if !same {
-                return Err(Problem::KindChanged { path: path() });
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            if is_directory && member.kind == Kind::Directory {
+                self.describe(below(&at, name), member);
+                return self.set_attributes(&below(&at, name), member);
             }
-            rustix::fs::unlinkat(&*directory, name, AtFlags::empty())
-                .map_err(Problem::errno(format!("replace {:?}", path())))?;
-            self.usage.inodes -= 1;
+            // Whatever kind either is: the last entry of a name is the one that counts, as in containerd and docker.
+            self.remove(&at, name, member)?;
         }
         let failed = || Problem::errno(format!("unpack {:?}", path()));
-        self.usage.inodes += 1;
         match member.kind {
             Kind::Directory => {
                 self.stack.make_directory(&at, name)?;
+                self.usage.inodes += 1;
                 self.describe(below(&at, name), member);
                 return self.set_attributes(&below(&at, name), member);
             }
             Kind::HardLink => {
+                let Some((from, old)) = self.hard_link_target(member)? else {
+                    self.skipped.insert(below(parent, name));
+                    return Ok(());
+                };
                 self.stack.clear_whiteout(&directory, name)?;
-                let (from, old) = target.ok_or_else(|| self.bad_hard_link(member))?;
+                self.usage.inodes += 1;
                 return rustix::fs::linkat(from, old, &*directory, name, AtFlags::empty())
                     .map_err(failed());
             }
-            Kind::File => {
+            Kind::File | Kind::Sparse => {
                 self.stack.clear_whiteout(&directory, name)?;
-                let flags = OFlags::WRONLY
-                    | OFlags::CREATE
-                    | OFlags::EXCL
-                    | OFlags::NOFOLLOW
-                    | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(&*directory, name, flags, Mode::RUSR | Mode::WUSR)
-                    .map_err(failed())?;
-                let mut file = File::from(file);
-                copy(body, &mut file, &mut self.buffer)
-                    .map_err(Problem::io(format!("unpack {:?}", path())))?;
-                let stat = rustix::fs::fstat(&file).map_err(failed())?;
-                self.usage.file_bytes += member.size;
-                self.usage.disk_bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
-                // It mostly is: images belong to root, as do the files that root makes.
-                if self.style.owner(member.uid, member.gid) != Some((stat.st_uid, stat.st_gid)) {
-                    self.own(&*directory, name, member)?;
-                }
-                self.attributes(&file, member)?;
-                rustix::fs::fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(failed())?;
-                return rustix::fs::futimens(&file, &times(member.mtime)).map_err(failed());
+                self.usage.inodes += 1;
+                return self.file(&directory, name, member, body);
             }
             Kind::Symlink => {
-                self.check_symlink(member, at.len())?;
+                check_symlink(member)?;
                 self.stack.clear_whiteout(&directory, name)?;
                 rustix::fs::symlinkat(member.link.as_slice(), &*directory, name)
                     .map_err(failed())?;
                 self.own(&*directory, name, member)?;
             }
-            Kind::Fifo => {
+            Kind::Fifo | Kind::Char | Kind::Block => {
+                let (kind, device) = node::of(member)?;
                 self.stack.clear_whiteout(&directory, name)?;
-                rustix::fs::mknodat(
-                    &*directory,
-                    name,
-                    FileType::Fifo,
-                    Mode::RUSR | Mode::WUSR,
-                    0,
-                )
-                .map_err(failed())?;
+                style::make_node(&*directory, name, kind, device).map_err(failed())?;
                 self.own(&*directory, name, member)?;
-                rustix::fs::chmodat(
-                    &*directory,
-                    name,
-                    Mode::from_raw_mode(member.mode),
-                    AtFlags::empty(),
-                )
-                .map_err(failed())?;
+                let mode = Mode::from_raw_mode(member.mode);
+                rustix::fs::chmodat(&*directory, name, mode, AtFlags::empty()).map_err(failed())?;
             }
-            Kind::Char | Kind::Block => return Err(Problem::Device { path: path() }),
         }
+        self.usage.inodes += 1;
         set_time(&*directory, name, member.mtime).map_err(failed())
     }
 
-    fn check_symlink(&self, member: &Member, depth: usize) -> Result<(), Problem> {
-        let refuse = |why| {
-            Err(Problem::Name {
-                path: lossy(&member.path),
-                why,
-            })
-        };
-        if member.link.is_empty() {
-            return refuse("a link to nothing");
+    /// Makes a file and fills it. Of a sparse one only the data is written.
+    fn file<R: Skip>(
+        &mut self,
+        directory: &OwnedFd,
+        name: &[u8],
+        member: &Member,
+        body: &mut TarReader<R>,
+    ) -> Result<(), Problem> {
+        let path = || lossy(&member.path);
+        let failed = || Problem::errno(format!("unpack {:?}", path()));
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed())?;
+        let mut file = File::from(file);
+        if member.kind == Kind::Sparse {
+            // Holes take no room here, and all of it wherever the file is copied without regard to them.
+            let data: u64 = member.data.iter().map(|(_, length)| length).sum();
+            self.budget
+                .take_bytes(member.size - data, &format!("{:?}", path()))?;
+            sparse_copy(body, &mut file, member, &mut self.buffer)
+        } else {
+            copy(body, &mut file, &mut self.buffer)
         }
-        if member.link.contains(&0) || member.link.len() > 4095 {
-            return refuse("a link whose target is no path");
+        .map_err(Problem::io(format!("unpack {:?}", path())))?;
+        let stat = rustix::fs::fstat(&file).map_err(failed())?;
+        self.usage.file_bytes += member.size;
+        self.usage.disk_bytes += blocks(&stat);
+        // It mostly is: images belong to root, as do the files that root makes.
+        if self.style.owner(member.uid, member.gid) != Some((stat.st_uid, stat.st_gid)) {
+            self.own(directory, name, member)?;
         }
-        if name::climbs_out(depth, &member.link) {
-            return Err(Problem::LinkLeadsOut {
-                path: lossy(&member.path),
-                target: lossy(&member.link),
-            });
-        }
-        Ok(())
+        self.attributes(&file, member)?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(failed())?;
+        rustix::fs::futimens(&file, &times(member.mtime)).map_err(failed())
     }
 
-    /// The directory and name that a hard link points to: an earlier file of this layer.
-    fn hard_link_target(
-        &mut self,
-        member: &Member,
-        at: &Parts,
-        name: &[u8],
-    ) -> Result<(OwnedFd, Vec<u8>), Problem> {
+    /// Removes what this layer has under a name, with all that is in it.
+    fn remove(&mut self, at: &Parts, name: &[u8], member: &Member) -> Result<(), Problem> {
+        let failed = || Problem::errno(format!("replace {:?}", lossy(&member.path)));
+        let directory = self.stack.directory(at)?;
+        let removed = below(at, name);
+        self.usage
+            .subtract(usage::of(&directory, name).map_err(failed())?);
+        self.stack.forget(&removed);
+        let gone: Vec<Parts> = self
+            .directories
+            .range(removed.clone()..)
+            .map(|(parts, _)| parts)
+            .take_while(|parts| parts.starts_with(&removed))
+            .cloned()
+            .collect();
+        for parts in gone {
+            self.directories.remove(&parts);
+        }
+        disk::remove_at(&directory, name).map_err(failed())
+    }
+
+    /// The directory and name that a hard link points to: an earlier file of this layer, by a name relative to its root.
+    /// None if it is a device that was left out.
+    fn hard_link_target(&mut self, member: &Member) -> Result<Option<Place>, Problem> {
         let leads_out = || Problem::LinkLeadsOut {
             path: lossy(&member.path),
             target: lossy(&member.link),
@@ -324,26 +308,21 @@ impl Unpacker<'_> {
                 problem
             }
         })?;
-        let bad = self.bad_hard_link(member);
-        let Some(target) = parts.pop() else {
-            return Err(bad);
-        };
-        let parent = self.resolve(&parts)?;
-        if parent == *at && target == name {
-            return Err(bad);
+        if self.skipped.contains(&parts) {
+            return Ok(None);
         }
+        let bad = || self.bad_hard_link(member);
+        let target = parts.pop().ok_or_else(bad)?;
+        let parent = self.resolve(&parts)?;
         let directory = self.stack.directory(&parent)?;
         match stack::status(&*directory, &target)? {
             Some(stat)
                 if FileType::from_raw_mode(stat.st_mode) != FileType::Directory
                     && !self.style.is_whiteout(&*directory, &target, &stat) =>
             {
-                let fd = directory
-                    .try_clone()
-                    .map_err(Problem::io("open a directory again"))?;
-                Ok((fd, target))
+                Ok(Some((directory, target)))
             }
-            Some(_) | None => Err(bad),
+            Some(_) | None => Err(self.bad_hard_link(member)),
         }
     }
 
@@ -413,6 +392,10 @@ impl Unpacker<'_> {
 
     /// Sets what directories are like, the deepest first.
     fn finish(mut self) -> Result<Usage, Problem> {
+        if let Some(first) = self.skipped.first() {
+            let (first, count) = (lossy(&first.join(&b'/')), self.skipped.len());
+            tracing::info!(first, count, "left out the device nodes of a layer");
+        }
         for (parts, directory) in std::mem::take(&mut self.directories).into_iter().rev() {
             let failed = || {
                 Problem::errno(format!(
@@ -427,7 +410,7 @@ impl Unpacker<'_> {
                 chown(&*fd, b".", owner).map_err(failed())?;
             }
             let stat = rustix::fs::fstat(&*fd).map_err(failed())?;
-            self.usage.disk_bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            self.usage.disk_bytes += blocks(&stat);
             if let Some(mtime) = directory.mtime {
                 set_time(&*fd, b".", mtime).map_err(failed())?;
             }
@@ -441,6 +424,19 @@ impl Unpacker<'_> {
         }
         Ok(self.usage)
     }
+}
+
+fn check_symlink(member: &Member) -> Result<(), Problem> {
+    // Where it leads is for those to say who follow it, all of them with the image's root as theirs.
+    let why = match &member.link[..] {
+        [] => "a link to nothing",
+        link if link.contains(&0) || link.len() > 4095 => "a link whose target is no path",
+        _ => return Ok(()),
+    };
+    Err(Problem::Name {
+        path: lossy(&member.path),
+        why,
+    })
 }
 
 fn below(at: &Parts, name: &[u8]) -> Parts {
@@ -479,6 +475,20 @@ fn copy(from: &mut impl Read, to: &mut File, buffer: &mut [u8]) -> io::Result<()
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Writes a sparse file's data where it belongs.
+fn sparse_copy(
+    from: &mut impl Read,
+    to: &mut File,
+    member: &Member,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    for (offset, length) in &member.data {
+        to.seek(SeekFrom::Start(*offset))?;
+        copy(&mut from.take(*length), to, buffer)?;
+    }
+    to.set_len(member.size)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! ◆ PAX extended headers (POSIX.1-2017, pax): records that overrule a tar header.
 
 use super::problem::Problem;
+use super::sparse::SparseHeaders;
 
 /// What extension headers say about the next member.
 #[derive(Default)]
@@ -12,6 +13,7 @@ pub(super) struct Extensions {
     pub(super) gid: Option<u64>,
     pub(super) mtime: Option<(i64, u32)>,
     pub(super) xattrs: Vec<(String, Vec<u8>)>,
+    pub(super) sparse: SparseHeaders,
     pub(super) any: bool,
 }
 
@@ -40,27 +42,38 @@ impl Extensions {
                     .and_then(|t| t.parse::<u64>().ok())
                     .ok_or_else(broken)
             };
+            // A negative id is the one with these bits: -2 is `nobody` on some systems.
+            let id = || {
+                let id = text(value).and_then(|t| t.parse::<i64>().ok());
+                let bits = |id: i64| {
+                    u64::try_from(id).or(i32::try_from(id).map(|id| u64::from(id as u32)))
+                };
+                id.and_then(|id| bits(id).ok()).ok_or_else(broken)
+            };
             match key {
-                "path" => self.path = Some(value.to_vec()),
-                "linkpath" => self.link = Some(value.to_vec()),
+                // An empty value takes back what was said before.
+                "path" => self.path = given(value),
+                "linkpath" => self.link = given(value),
+                "size" | "uid" | "gid" | "mtime" if value.is_empty() => {}
                 "size" => self.size = Some(number()?),
-                "uid" => self.uid = Some(number()?),
-                "gid" => self.gid = Some(number()?),
+                "uid" => self.uid = Some(id()?),
+                "gid" => self.gid = Some(id()?),
                 "mtime" => self.mtime = Some(text(value).and_then(time).ok_or_else(broken)?),
-                _ if key.starts_with("GNU.sparse.") => {
-                    return Err(Problem::Unsupported {
-                        what: "a sparse tar member".to_owned(),
-                    });
-                }
                 _ => {
                     if let Some(name) = key.strip_prefix("SCHILY.xattr.") {
                         self.xattrs.push((name.to_owned(), value.to_vec()));
+                    } else if let Some(key) = key.strip_prefix("GNU.sparse.") {
+                        self.sparse.take(key, value).ok_or_else(broken)?;
                     }
                 }
             }
         }
         Ok(())
     }
+}
+
+fn given(value: &[u8]) -> Option<Vec<u8>> {
+    (!value.is_empty()).then(|| value.to_vec())
 }
 
 /// `-12.5` seconds as whole seconds (rounded down) and nanoseconds.

@@ -159,15 +159,15 @@ pub enum Problem {
         /// The name.
         path: String,
     },
-    /// A device node.
-    #[error("{path:?} is a device node: an image may not bring devices")]
+    /// A device node in an image archive, where there are documents and layers only.
+    #[error("{path:?} is a device node: an image archive holds files only")]
     Device {
         /// The name.
         path: String,
     },
-    /// One name, first one kind of file and then another.
-    #[error("{path:?} appears twice in one layer, as different kinds of file")]
-    KindChanged {
+    /// A device node that Linux cannot have.
+    #[error("the device node {path:?} has a number beyond 4095 and 1048575")]
+    DeviceNumber {
         /// The name.
         path: String,
     },

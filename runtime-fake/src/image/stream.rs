@@ -29,7 +29,7 @@ impl Budget {
     }
 
     /// Takes `n` bytes, or refuses.
-    fn take_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
+    pub(crate) fn take_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
         self.check_bytes(n, what)?;
         self.bytes.set(self.bytes.get() - n);
         Ok(())

@@ -10,6 +10,7 @@ use tar::EntryType;
 
 use super::pax::Extensions;
 use super::problem::Problem;
+use super::sparse::{self, Map, MapReader, Sparse};
 
 const BLOCK: usize = 512;
 
@@ -17,6 +18,8 @@ const BLOCK: usize = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
+    /// A file with holes: [`Member::data`] says where the body's bytes go.
+    Sparse,
     HardLink,
     Symlink,
     Char,
@@ -33,8 +36,11 @@ pub(crate) struct Member {
     /// Target of a symbolic or hard link, as it stands; empty otherwise.
     pub(crate) link: Vec<u8>,
     pub(crate) kind: Kind,
-    /// Bytes of body. Only files have one, whatever the header says: every common reader agrees on that.
+    /// The file's size: bytes of body, and of holes if it is sparse. Only files have one, whatever the header says: every
+    /// common reader agrees on that.
     pub(crate) size: u64,
+    /// Of a sparse file, offset and length of each part that the body holds; empty otherwise.
+    pub(crate) data: Map,
     /// Permission bits with setuid, setgid and sticky: 0o7777.
     pub(crate) mode: u32,
     pub(crate) uid: u64,
@@ -153,10 +159,7 @@ impl<R: Skip> TarReader<R> {
                 };
             };
             let header = tar::Header::from_byte_slice(&block);
-            let sum = block.iter().map(|b| u32::from(*b)).sum::<u32>()
-                - block[148..156].iter().map(|b| u32::from(*b)).sum::<u32>()
-                + 8 * 32;
-            if header.cksum().map_err(|_| broken("no checksum"))? != sum {
+            if !checksums(&block).contains(&header.cksum().map_err(|_| broken("no checksum"))?) {
                 return Err(broken("wrong checksum"));
             }
             let size = header.entry_size().map_err(|_| broken("no size"))?;
@@ -202,15 +205,31 @@ impl<R: Skip> TarReader<R> {
                     });
                 }
             };
-            let size = extensions.size.unwrap_or(size);
+            let mut size = extensions.size.unwrap_or(size);
+            let sparse = std::mem::take(&mut extensions.sparse).finish(at)?;
             let mode = number(header.mode().map(u64::from), &block[100..108])
                 .ok_or_else(|| broken("no mode"))?;
             let uid = number(header.uid(), &block[108..116]).ok_or_else(|| broken("no owner"))?;
             let gid = number(header.gid(), &block[116..124]).ok_or_else(|| broken("no group"))?;
             let mtime =
                 number(header.mtime(), &block[136..148]).ok_or_else(|| broken("no time"))?;
-            let device = |n: io::Result<Option<u32>>| n.ok().flatten().unwrap_or(u32::MAX);
-            let member = Member {
+            let device = |n: io::Result<Option<u32>>, field: &[u8]| {
+                let n = n.map(|n| u64::from(n.unwrap_or(0)));
+                number(n, field)
+                    .and_then(|n| n.try_into().ok())
+                    .unwrap_or(u32::MAX)
+            };
+            if kind != Kind::File {
+                size = 0;
+            }
+            (self.body, self.padding) = (size, padding(size));
+            let end = size
+                .checked_add(self.padding)
+                .and_then(|n| n.checked_add(self.at));
+            if end.is_none() {
+                return Err(broken("a size beyond all bounds"));
+            }
+            let mut member = Member {
                 path: extensions
                     .path
                     .unwrap_or_else(|| header.path_bytes().into_owned()),
@@ -221,28 +240,65 @@ impl<R: Skip> TarReader<R> {
                         .unwrap_or_default()
                 }),
                 kind,
-                size: if kind == Kind::File { size } else { 0 },
+                size,
+                data: Map::new(),
                 mode: u32::try_from(mode & 0o7777).unwrap_or(0),
                 uid: extensions.uid.unwrap_or(uid),
                 gid: extensions.gid.unwrap_or(gid),
                 mtime: extensions
                     .mtime
                     .unwrap_or((mtime.try_into().unwrap_or(0), 0)),
-                device: (device(header.device_major()), device(header.device_minor())),
+                device: (
+                    device(header.device_major(), &block[329..337]),
+                    device(header.device_minor(), &block[337..345]),
+                ),
                 xattrs: extensions.xattrs,
                 offset: self.at,
             };
-            (self.body, self.padding) = (member.size, padding(member.size));
-            if self
-                .body
-                .checked_add(self.padding)
-                .and_then(|n| n.checked_add(self.at))
-                .is_none()
-            {
-                return Err(broken("a size beyond all bounds"));
+            if let Some(sparse) = sparse {
+                self.sparse(&mut member, sparse, at)?;
             }
             return Ok(Some(member));
         }
+    }
+
+    /// Makes a sparse file of `member`, reading the map that may stand before its data.
+    fn sparse(&mut self, member: &mut Member, sparse: Sparse, at: u64) -> Result<(), Problem> {
+        let broken = |why| Problem::Header { at, why };
+        if member.kind != Kind::File {
+            return Err(broken("a sparse member that is no file"));
+        }
+        member.kind = Kind::Sparse;
+        member.path = sparse.name.unwrap_or(std::mem::take(&mut member.path));
+        member.size = sparse.size.unwrap_or(member.size);
+        member.data = match sparse.map {
+            Some(map) => map,
+            None => self.sparse_map(at)?,
+        };
+        member.offset = self.at;
+        if !sparse::fits(&member.data, member.size, self.body) {
+            return Err(broken("a map that does not fit its sparse file"));
+        }
+        Ok(())
+    }
+
+    fn sparse_map(&mut self, at: u64) -> Result<Map, Problem> {
+        let (mut reader, mut block) = (MapReader::default(), [0; BLOCK]);
+        let end = self.at.saturating_add(self.extension_limit);
+        while self.at < end && self.body >= BLOCK as u64 {
+            self.read_exact(&mut block).map_err(|e| self.failed(e))?;
+            let map = reader.block(&block).map_err(|()| Problem::Header {
+                at,
+                why: "a broken map of a sparse file",
+            })?;
+            if let Some(map) = map {
+                return Ok(map);
+            }
+        }
+        Err(Problem::Header {
+            at,
+            why: "a map of a sparse file that does not end",
+        })
     }
 
     /// Reads what follows the last member, to the end of the stream.
@@ -325,6 +381,18 @@ impl<R: Skip> Read for TarReader<R> {
     }
 }
 
+/// The checksum of a header, and what writers came to that took its bytes for signed ones (POSIX.1-2017, pax, ustar).
+fn checksums(block: &[u8; BLOCK]) -> [u32; 2] {
+    let bytes = || {
+        block.iter().enumerate().map(|(i, b)| match i {
+            148..156 => b' ',
+            _ => *b,
+        })
+    };
+    let signed: i32 = bytes().map(|b| i32::from(b.cast_signed())).sum();
+    [bytes().map(u32::from).sum(), signed.cast_unsigned()]
+}
+
 /// A number of a header; a blank field is 0, as every common reader has it.
 fn number(read: io::Result<u64>, field: &[u8]) -> Option<u64> {
     let blank = field.iter().all(|b| matches!(b, 0 | b' '));
@@ -343,102 +411,4 @@ fn padding(size: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn read_all(bytes: &[u8]) -> Result<Vec<(Member, Vec<u8>)>, Problem> {
-        let mut reader = TarReader::new(Sequential(bytes), "it", 1 << 16);
-        let mut out = Vec::new();
-        while let Some(member) = reader.next()? {
-            let mut body = Vec::new();
-            reader.read_to_end(&mut body).map_err(Problem::io("read"))?;
-            out.push((member, body));
-        }
-        Ok(out)
-    }
-
-    #[test]
-    fn long_names_and_attributes() {
-        let mut builder = tar::Builder::new(Vec::new());
-        builder
-            .append_pax_extensions([
-                ("SCHILY.xattr.user.a", b"x\ny=\0".as_slice()),
-                ("mtime", b"7.5"),
-                ("uid", b"4000000000"),
-            ])
-            .unwrap();
-        let long = format!("{}/file", "d".repeat(200));
-        let mut header = tar::Header::new_gnu();
-        header.set_size(3);
-        header.set_mode(0o4755);
-        header.set_cksum();
-        builder
-            .append_data(&mut header, &long, &b"abc"[..])
-            .unwrap();
-        let bytes = builder.into_inner().unwrap();
-        let all = read_all(&bytes).unwrap();
-        let [(member, body)] = &all[..] else {
-            panic!("{all:?}")
-        };
-        assert_eq!(
-            (member.path.as_slice(), body.as_slice()),
-            (long.as_bytes(), b"abc".as_slice())
-        );
-        assert_eq!(
-            (member.uid, member.mtime, member.mode),
-            (4_000_000_000, (7, 500_000_000), 0o4755)
-        );
-        assert_eq!(member.xattrs, [("user.a".to_owned(), b"x\ny=\0".to_vec())]);
-        for cut in 0..bytes.len() - 1024 {
-            match read_all(&bytes[..cut]) {
-                Err(Problem::Truncated { .. }) => {}
-                Ok(members) if members.is_empty() && cut == 0 => {}
-                other => panic!("cut at {cut}: {other:?}"),
-            }
-        }
-    }
-
-    /// Without that, a few compressed kilobytes of headers would make a gigabyte of attributes of one file.
-    #[test]
-    fn extension_headers_of_one_member_share_their_limit() {
-        let attributes = [7; 1000];
-        let members = |headers: usize| {
-            let mut builder = tar::Builder::new(Vec::new());
-            for _ in 0..headers {
-                let record = ("SCHILY.xattr.user.a", attributes.as_slice());
-                builder.append_pax_extensions([record]).unwrap();
-            }
-            let mut header = tar::Header::new_gnu();
-            header.set_size(0);
-            header.set_mode(0o644);
-            builder.append_data(&mut header, "a", &b""[..]).unwrap();
-            let bytes = builder.into_inner().unwrap();
-            // Each member has room of its own.
-            read_all(&[&bytes[..bytes.len() - 1024], &bytes[..]].concat())
-        };
-        assert_eq!(members(60).unwrap().len(), 2);
-        assert!(matches!(members(70), Err(Problem::TooMuch { .. })));
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
-            let _ = read_all(&bytes);
-        }
-
-        #[test]
-        fn no_changed_byte_makes_it_panic(at in 0usize..1536, to in any::<u8>()) {
-            let mut builder = tar::Builder::new(Vec::new());
-            let mut header = tar::Header::new_ustar();
-            header.set_size(5);
-            header.set_mode(0o644);
-            builder.append_data(&mut header, "a", &b"12345"[..]).unwrap();
-            let mut bytes = builder.into_inner().unwrap();
-            bytes[at] = to;
-            let _ = read_all(&bytes);
-        }
-    }
-}
+mod tests;

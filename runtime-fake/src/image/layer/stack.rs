@@ -2,7 +2,8 @@
 //!
 //! Every step opens one component of a path with `O_NOFOLLOW`, relative to a descriptor of its
 //! directory, so no link of the image is ever followed by the kernel. Links between a root and a
-//! name are followed here, by their text, and only to places inside.
+//! name are followed here, by their text, as a process whose root this is would follow them: an absolute target begins at
+//! the layer's root, and `..` in the root is the root.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +28,7 @@ pub(crate) struct Stack<'a> {
     style: &'a Style,
     depth: usize,
     /// The directory used last, with those above it from the root down: archives go through a tree in its order. All are
-    /// this layer's own, and stay directories: a name does not change its kind.
+    /// this layer's own, and directories: one that is removed is [forgotten](Stack::forget).
     open: Vec<(Vec<u8>, Rc<OwnedFd>)>,
 }
 
@@ -40,8 +41,8 @@ enum Seen {
     DirectoryBelow(Box<Stat>),
     Link {
         target: Vec<u8>,
-        below: bool,
     },
+    /// Of this layer.
     File,
 }
 
@@ -103,6 +104,13 @@ impl<'a> Stack<'a> {
         Ok(fd)
     }
 
+    /// Closes the directory `parts` and those in it, because it is removed.
+    pub(crate) fn forget(&mut self, parts: &Parts) {
+        if self.known(parts) == parts.len() {
+            self.open.truncate(parts.len().saturating_sub(1));
+        }
+    }
+
     /// How many parts of a path, from its beginning, are open.
     fn known(&self, parts: &Parts) -> usize {
         let both = self.open.iter().zip(parts);
@@ -126,28 +134,23 @@ impl<'a> Stack<'a> {
         let mut links = 0;
         while let Some(part) = todo.pop_front() {
             if part == b".." {
-                // Only a link's target holds these; entries were refused for them.
-                at.pop().ok_or_else(|| Problem::LinkLeadsOut {
-                    path: path(),
-                    target: "..".to_owned(),
-                })?;
+                // Only a link's target holds these: names are resolved before. The root is its own parent.
+                at.pop();
                 continue;
             }
             match self.look(&at, &part)? {
                 Seen::Directory => at.push(part),
                 Seen::File => return Err(Problem::NotADirectory { path: path() }),
-                Seen::Link { target, below } => {
+                Seen::Link { target } => {
                     links += 1;
-                    let absolute = target.starts_with(b"/");
-                    // Base images have absolute links between their own directories
-                    // (/var/run); a layer that makes one and then writes through it is up to no good.
-                    if links > LINKS || (absolute && !below) {
-                        return Err(Problem::LinkLeadsOut {
-                            path: path(),
-                            target: lossy(&target),
+                    if links > LINKS {
+                        return Err(Problem::TooMuch {
+                            what: format!("{:?}", path()),
+                            limit: LINKS as u64,
+                            unit: "links on the way to it",
                         });
                     }
-                    if absolute {
+                    if target.starts_with(b"/") {
                         at.clear();
                     }
                     let parts = target
@@ -285,7 +288,6 @@ impl<'a> Stack<'a> {
                     .map_err(Problem::errno(format!("read the link {:?}", lossy(name))))?;
                 Seen::Link {
                     target: target.into_bytes(),
-                    below,
                 }
             }
             FileType::RegularFile
@@ -293,7 +295,10 @@ impl<'a> Stack<'a> {
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
-            | FileType::Unknown => Seen::File,
+            | FileType::Unknown => {
+                // A directory of this layer takes the place of a file below, as in containerd.
+                if below { Seen::Nothing } else { Seen::File }
+            }
         })
     }
 }

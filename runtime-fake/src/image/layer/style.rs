@@ -34,6 +34,8 @@ pub(crate) struct Style {
     /// Character devices 0/0 can be made: any user may since Linux 5.8, unless a sandbox forbids
     /// it. Otherwise empty files with an attribute, which Linux reads since 6.7.
     pub(crate) devices: bool,
+    /// Device nodes of images can be made: root may, unless a sandbox forbids it, and user namespaces may not (mknod(2)).
+    pub(crate) nodes: bool,
 }
 
 impl Style {
@@ -56,11 +58,17 @@ impl Style {
             Owners::Kept
         };
         let trusted = own.is_root() && !in_user_namespace;
-        let devices = make_device(&probe, b".probe").is_ok();
-        if devices {
-            // It lies in a directory that is emptied at the next start; a leftover harms nobody.
-            let _ = rustix::fs::unlinkat(&probe, ".probe", AtFlags::empty());
-        }
+        let can_make = |device| {
+            let made = make_node(&probe, b".probe", FileType::CharacterDevice, device).is_ok();
+            if made {
+                // It lies in a directory that is emptied at the next start; a leftover harms nobody.
+                let _ = rustix::fs::unlinkat(&probe, ".probe", AtFlags::empty());
+            }
+            made
+        };
+        let devices = can_make(0);
+        // The number of /dev/null, which is the same everywhere.
+        let nodes = can_make(rustix::fs::makedev(1, 3));
         Self {
             owners,
             prefix: if trusted {
@@ -69,15 +77,15 @@ impl Style {
                 "user.overlay."
             },
             devices,
+            nodes,
         }
     }
 
     /// The owner to give a file, if any: user id, group id.
     pub(crate) fn owner(&self, uid: u64, gid: u64) -> Option<(u32, u32)> {
-        let (uid, gid) = (
-            u32::try_from(uid).unwrap_or(0),
-            u32::try_from(gid).unwrap_or(0),
-        );
+        // The largest number is no id: chown(2) takes it for "as it is".
+        let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
+        let (uid, gid) = (id(uid).unwrap_or(0), id(gid).unwrap_or(0));
         let known = |ranges: &[(u32, u32)], id| {
             if ranges.iter().any(|r| (r.0..=r.1).contains(&id)) {
                 id
@@ -96,7 +104,7 @@ impl Style {
     pub(crate) fn hide(&self, parent: impl AsFd, name: &[u8]) -> Result<(), Problem> {
         let failed = || Problem::errno(format!("hide {:?}", String::from_utf8_lossy(name)));
         if self.devices {
-            return make_device(&parent, name).map_err(failed());
+            return make_node(&parent, name, FileType::CharacterDevice, 0).map_err(failed());
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file =
@@ -166,8 +174,14 @@ impl Style {
     }
 }
 
-fn make_device(parent: impl AsFd, name: &[u8]) -> Result<(), Errno> {
-    rustix::fs::mknodat(parent, name, FileType::CharacterDevice, Mode::empty(), 0)
+/// Makes a device node or a FIFO that nobody may use yet.
+pub(crate) fn make_node(
+    parent: impl AsFd,
+    name: &[u8],
+    kind: FileType,
+    device: rustix::fs::Dev,
+) -> Result<(), Errno> {
+    rustix::fs::mknodat(parent, name, kind, Mode::empty(), device)
 }
 
 /// A descriptor for attributes, which a path-only descriptor cannot give.
@@ -207,9 +221,11 @@ mod tests {
             },
             prefix: "user.overlay.",
             devices: true,
+            nodes: false,
         };
         assert_eq!(style.owner(33, 33), Some((33, 0)));
         assert_eq!(style.owner(65537, 0), Some((0, 0)));
+        assert_eq!(style.owner(u64::from(u32::MAX), 1 << 40), Some((0, 0)));
         assert_eq!(
             Style {
                 owners: Owners::Kept,
@@ -236,6 +252,7 @@ mod tests {
             owners: Owners::Dropped,
             prefix: "user.overlay.",
             devices: false,
+            nodes: false,
         };
         style.hide(&fd, b"gone").unwrap();
         fs::write(dir.path().join("empty"), "").unwrap();

@@ -36,12 +36,11 @@ fn with_layer(layer: Vec<u8>) -> Vec<Vec<u8>> {
 
 #[rstest]
 #[case::traversal(Tar::new().file("../../evil", "x"))]
-#[case::absolute(Tar::new().file("/evil", "x"))]
-#[case::device(Tar::new().device(EntryType::Block, "sda", 8, 0))]
-#[case::symlink(Tar::new().symlink("l", "../..").file("l/evil", "x"))]
+#[case::absolute_traversal(Tar::new().file("/../evil", "x"))]
+#[case::loop_of_links(Tar::new().symlink("l", "../../l").file("l/evil", "x"))]
 #[case::hard_link(Tar::new().hard_link("l", "../../images"))]
 #[case::size(Tar::new().member(EntryType::Regular, "a", "", b"", |h| h.set_size(1 << 60)))]
-#[case::kind(Tar::new().file("a", "").directory("a").file("a", ""))]
+#[case::below_a_file(Tar::new().directory("a").file("a", "").file("a/b", ""))]
 fn layers_are_refused_whole(#[case] layer: Tar) {
     for pack in [gzip, zstd, plain] {
         refused(&oci(NAME, &with_layer(layer.clone().bytes()), pack));

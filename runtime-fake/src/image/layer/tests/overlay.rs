@@ -152,12 +152,31 @@ fn a_copy_is_what_the_kernel_shows() {
         .symlink("x/soft", "/etc/passwd")
         .member(EntryType::Directory, "y", "", b"", |h| h.set_mode(0o1555))
         .file("y/f", "")
-        .member(EntryType::Fifo, "x/fifo", "", b"", |_| {});
+        .member(EntryType::Fifo, "x/fifo", "", b"", |_| {})
+        .member(EntryType::Fifo, "x/pipe", "", b"", |_| {})
+        .device(EntryType::Char, "x/null", 1, 3)
+        .pax(&[
+            ("GNU.sparse.map", b"100000,4"),
+            ("GNU.sparse.numblocks", b"1"),
+            ("GNU.sparse.size", b"1000000"),
+        ])
+        .file("x/sparse", "data");
     pile.push(more).unwrap();
     pile.push(Tar::new().file("y/g", "").file("x/.wh.fifo", ""))
         .unwrap();
     let into = pile.dir.path().join("root/copy");
     crate::image::flatten::copy(&pile.layers, &into, &pile.style).unwrap();
+    let sparse = fs::metadata(into.join("x/sparse")).unwrap();
+    assert_eq!(sparse.len(), 1_000_000);
+    assert!(
+        sparse.blocks() * 512 < 500_000,
+        "{} blocks",
+        sparse.blocks()
+    );
+    assert_eq!(
+        &fs::read(into.join("x/sparse")).unwrap()[100_000..100_004],
+        b"data"
+    );
     // In a user namespace of one id, every owner is shown as its root.
     let owner = if rustix::process::geteuid().is_root() {
         "%U:%G"

@@ -1,0 +1,185 @@
+//! The forms that layers of other builders come in: what containerd and docker make of each, and what crib does.
+//!
+//! Their columns were observed: containerd's is `archive.Apply` of containerd 2.1 with its whiteouts of overlayfs, docker's
+//! `chrootarchive.ApplyLayer` of moby/go-archive 0.3, both as root. In a user namespace both leave device nodes out.
+
+mod table;
+
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::*;
+use table::rows;
+
+/// What a form comes to: a [`listing`], or none if the layer is refused.
+type Seen = Option<&'static str>;
+
+const REFUSED: Seen = None;
+
+struct Row {
+    form: &'static str,
+    /// The lowest first. What the topmost holds is looked at.
+    layers: Vec<Tar>,
+    containerd: Seen,
+    docker: Seen,
+    crib: Seen,
+    /// Where device nodes cannot be made, if that makes a difference.
+    crib_without_nodes: Seen,
+}
+
+/// A form that crib takes as containerd does.
+fn row<const N: usize>(
+    form: &'static str,
+    layers: [Tar; N],
+    containerd: Seen,
+    docker: Seen,
+) -> Row {
+    Row {
+        form,
+        layers: layers.into(),
+        containerd,
+        docker,
+        crib: containerd,
+        crib_without_nodes: containerd,
+    }
+}
+
+impl Row {
+    /// crib differs from containerd.
+    fn but(self, crib: Seen, reason: &str) -> Self {
+        assert_ne!(crib, self.containerd, "{}: {reason}", self.form);
+        Self {
+            crib,
+            crib_without_nodes: crib,
+            ..self
+        }
+    }
+
+    fn without_nodes(self, crib: Seen) -> Self {
+        Self {
+            crib_without_nodes: crib,
+            ..self
+        }
+    }
+}
+
+/// A row on which all agree.
+fn all<const N: usize>(form: &'static str, layers: [Tar; N], seen: Seen) -> Row {
+    row(form, layers, seen, seen)
+}
+
+/// What is in a directory, one word each in the order of names: `d/`, `f=content`, `l->target`, `p|`, `n(c1:3)`, with `#2`
+/// where there are two names.
+fn listing(root: &std::path::Path) -> String {
+    let mut words = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes();
+            let stat = fs::symlink_metadata(&path).unwrap();
+            let mut word = name.escape_ascii().to_string();
+            let (device, kind) = (stat.rdev(), stat.file_type());
+            let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+            if kind.is_dir() {
+                word.push('/');
+                open.push(path);
+            } else if kind.is_symlink() {
+                let target = fs::read_link(&path).unwrap();
+                write!(word, "->{}", target.display()).unwrap();
+            } else if kind.is_fifo() {
+                word.push('|');
+            } else if kind.is_char_device() {
+                write!(word, "(c{major}:{minor})").unwrap();
+            } else if kind.is_block_device() {
+                write!(word, "(b{major}:{minor})").unwrap();
+            } else {
+                write!(word, "={}", content(&path, &stat)).unwrap();
+            }
+            if !stat.is_dir() && stat.nlink() > 1 {
+                write!(word, "#{}", stat.nlink()).unwrap();
+            }
+            words.push(word);
+        }
+    }
+    words.sort();
+    words.join(" ")
+}
+
+fn content(path: &std::path::Path, stat: &fs::Metadata) -> String {
+    let text = String::from_utf8(fs::read(path).unwrap()).unwrap();
+    if text.len() < 20 {
+        return text;
+    }
+    let (first, rest) = text.split_at(5);
+    let (middle, last) = rest.split_at(rest.len() - 5);
+    assert!(middle.bytes().all(|byte| byte == 0));
+    let holes = if stat.blocks() * 512 < stat.len() {
+        "(holes)"
+    } else {
+        ""
+    };
+    format!("{}:{first}..{last}{holes}", stat.len())
+}
+
+fn check(nodes: bool) {
+    let mut wrong = String::new();
+    for row in rows() {
+        let mut pile = Pile::new();
+        pile.style.nodes &= nodes;
+        let want = if pile.style.nodes {
+            row.crib
+        } else {
+            row.crib_without_nodes
+        };
+        let mut last = Ok(PathBuf::new());
+        for layer in row.layers {
+            last = pile.push(layer);
+        }
+        let got = match &last {
+            Ok(root) => Some(listing(root)),
+            // The machine's trouble is no refusal.
+            Err(Problem::Io { source, .. }) => Some(format!("trouble: {source}")),
+            Err(_) => None,
+        };
+        if got.as_deref() != want {
+            let form = row.form;
+            writeln!(wrong, "{form}: {got:?} ({last:?}), expected {want:?}").unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn every_form_is_unpacked_as_the_table_says() {
+    check(true);
+}
+
+#[test]
+fn every_form_is_unpacked_as_the_table_says_where_no_device_can_be_made() {
+    check(false);
+}
+
+#[test]
+fn forms_that_containerd_and_docker_take_are_refused_for_a_reason() {
+    let refused: Vec<&str> = rows()
+        .iter()
+        .filter(|row| row.crib.is_none() && row.containerd.is_some() && row.docker.is_some())
+        .map(|row| row.form)
+        .collect();
+    assert_eq!(
+        refused,
+        [
+            "NUL in a long name",
+            "device number beyond Linux's",
+            "name below a whiteout",
+            "attribute of overlayfs",
+        ]
+    );
+    // What both refuse stays refused.
+    for row in rows() {
+        if row.containerd.is_none() && row.docker.is_none() {
+            assert_eq!(row.crib, None, "{}", row.form);
+        }
+    }
+}
