@@ -6,6 +6,7 @@
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod resolve;
+mod scalar;
 mod spec;
 
 use std::{fs, path::PathBuf};

@@ -168,6 +168,37 @@ async fn a_device_by_its_name(#[case] field: bool) {
     );
 }
 
+const YAML: &str = "
+cdiVersion: 0.6.0
+kind: vendor.example/gadget
+devices:
+- name: 010
+  containerEdits:
+    env: [GADGET=one]
+    deviceNodes: [{path: /dev/gadget, hostPath: /dev/zero, fileMode: 0640, gid: 010}]
+    additionalGids: [0o17]
+    mounts:
+containerEdits: ~
+";
+
+/// Other readers of specifications take YAML for version 1.1: `0640` is octal, and so is the name `010`.
+#[tokio::test]
+async fn cdi_spec_in_yaml_is_read_as_version_1_1() {
+    let (runtime, place) = with_specs().await;
+    skip_if!(
+        "cdi_spec_in_yaml_is_read_as_version_1_1",
+        Means::of(&runtime).await.no_host_mounts()
+    );
+    fs::write(place.path().join("gadget.yaml"), YAML).unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "echo $GADGET; stat -c '%a %g' /dev/gadget; id -G";
+    let mut config = pod.script("c", script);
+    config.cdi_devices = vec![CdiDevice {
+        name: "vendor.example/gadget=8".to_owned(),
+    }];
+    assert_eq!(pod.output(config).await.unwrap(), "one\n640 8\n0 15\n");
+}
+
 #[rstest]
 #[case::unknown(
     "vendor.example/widget=two",

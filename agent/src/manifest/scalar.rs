@@ -43,7 +43,8 @@ fn number(text: &str) -> Option<Plain<'_>> {
         .chars()
         .all(|c| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E'))
         && digits.contains(|c: char| c.is_ascii_digit());
-    digits.parse().ok().filter(|_| float).map(Plain::Float)
+    let number = digits.parse().ok().filter(|n: &f64| float && n.is_finite());
+    number.map(Plain::Float)
 }
 
 /// An integer with the prefixes of Go: `0x`, `0o`, `0b`, and `0` for octal.
@@ -97,6 +98,11 @@ mod tests {
     #[case("off", Plain::Bool(false))]
     #[case("~", Plain::Null)]
     #[case("", Plain::Null)]
+    #[case("1e400", Plain::Text("1e400"))]
+    #[case("1:30", Plain::Text("1:30"))]
+    #[case("2001-01-01", Plain::Text("2001-01-01"))]
+    #[case("0O17", Plain::Int(15))]
+    #[case("0_17", Plain::Int(15))]
     #[case("1.2.3", Plain::Text("1.2.3"))]
     #[case("100m", Plain::Text("100m"))]
     #[case("-", Plain::Text("-"))]

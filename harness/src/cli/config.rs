@@ -1,5 +1,8 @@
 //! The file that `crib runtime --config` reads: YAML, and nothing in it that is not known.
 //!
+//! A text is what stands there, quoted or not (`yes`, `010`), a boolean may be `yes` or `on`, and a number that begins with
+//! a zero is refused: YAML 1.1 and 1.2 take it for two different ones.
+//!
 //! Each section is a module of its own below this one. `examples/runtime.yaml` shows all of them.
 
 use std::fs;
@@ -192,6 +195,10 @@ mod tests {
     #[case::a_log_of_nothing(
         "logs:\n  max_size: 100\n",
         "c.yaml:2:13: logs.max_size: a log of 100 bytes is none: give at least 1048576"
+    )]
+    #[case::a_number_that_may_be_octal(
+        "pull:\n  parallel_layers: 010\n",
+        "c.yaml:2:20: pull.parallel_layers: "
     )]
     #[case::no_layers(
         "pull:\n  parallel_layers: 0\n",

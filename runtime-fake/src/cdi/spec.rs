@@ -5,8 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
+use super::scalar;
 use crate::launch::Invalid;
 
 /// The versions that are understood (cncf-tags/container-device-interface, SPEC.md).
@@ -83,25 +84,27 @@ impl Format {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Spec {
+    #[serde(deserialize_with = "scalar::one")]
     cdi_version: String,
+    #[serde(deserialize_with = "scalar::one")]
     pub(super) kind: String,
-    #[serde(default)]
     #[expect(dead_code, reason = "for people and other programs")]
-    annotations: std::collections::BTreeMap<String, String>,
+    annotations: Option<IgnoredAny>,
+    #[serde(deserialize_with = "scalar::or_default")]
     pub(super) devices: Vec<SpecDevice>,
     /// For every container with one of the devices.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar::or_default")]
     pub(super) container_edits: SpecEdits,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SpecDevice {
+    #[serde(deserialize_with = "scalar::one")]
     pub(super) name: String,
-    #[serde(default)]
     #[expect(dead_code, reason = "for people and other programs")]
-    annotations: std::collections::BTreeMap<String, String>,
-    #[serde(default)]
+    annotations: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "scalar::or_default")]
     pub(super) container_edits: SpecEdits,
 }
 
@@ -109,10 +112,15 @@ pub(super) struct SpecDevice {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct SpecEdits {
+    #[serde(deserialize_with = "scalar::list")]
     pub(super) env: Vec<String>,
+    #[serde(deserialize_with = "scalar::or_default")]
     pub(super) device_nodes: Vec<SpecNode>,
+    #[serde(deserialize_with = "scalar::or_default")]
     pub(super) mounts: Vec<SpecMount>,
+    #[serde(deserialize_with = "scalar::or_default")]
     pub(super) hooks: Vec<SpecHook>,
+    #[serde(deserialize_with = "scalar::list")]
     pub(super) additional_gids: Vec<u32>,
     pub(super) intel_rdt: Option<serde_json::Value>,
 }
@@ -120,33 +128,45 @@ pub(super) struct SpecEdits {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SpecNode {
+    #[serde(deserialize_with = "scalar::one")]
     pub(super) path: PathBuf,
+    #[serde(default, deserialize_with = "scalar::maybe")]
     pub(super) host_path: Option<PathBuf>,
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default, deserialize_with = "scalar::maybe")]
     pub(super) kind: Option<String>,
+    #[serde(default, deserialize_with = "scalar::maybe")]
     pub(super) major: Option<u32>,
+    #[serde(default, deserialize_with = "scalar::maybe")]
     pub(super) minor: Option<u32>,
+    #[serde(default, deserialize_with = "scalar::maybe")]
     pub(super) file_mode: Option<u32>,
+    #[serde(default, deserialize_with = "scalar::maybe")]
     pub(super) permissions: Option<String>,
+    #[serde(default, deserialize_with = "scalar::maybe")]
     pub(super) uid: Option<u32>,
+    #[serde(default, deserialize_with = "scalar::maybe")]
     pub(super) gid: Option<u32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SpecMount {
+    #[serde(deserialize_with = "scalar::one")]
     pub(super) host_path: String,
+    #[serde(deserialize_with = "scalar::one")]
     pub(super) container_path: String,
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type", default, deserialize_with = "scalar::one")]
     pub(super) kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar::list")]
     pub(super) options: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SpecHook {
+    #[serde(deserialize_with = "scalar::one")]
     pub(super) hook_name: String,
+    #[serde(deserialize_with = "scalar::one")]
     pub(super) path: String,
 }
 
@@ -155,7 +175,8 @@ pub(super) fn parse(text: &str, format: Format) -> Result<Spec, String> {
     let spec: Spec = match format {
         Format::Json => serde_json::from_str(text).map_err(|e| e.to_string())?,
         Format::Yaml => {
-            serde_saphyr::from_str(text).map_err(|e| e.without_snippet().to_string())?
+            let read = serde_saphyr::from_str_with_options(text, scalar::options());
+            read.map_err(|e: serde_saphyr::Error| e.without_snippet().to_string())?
         }
     };
     if !VERSIONS.contains(&spec.cdi_version.as_str()) {
@@ -234,11 +255,48 @@ containerEdits:
         assert_eq!(parse(json, Format::Json).unwrap().kind, "v/c");
     }
 
+    #[test]
+    fn a_yaml_file_means_what_it_means_to_other_readers() {
+        let text = "
+cdiVersion: 0.6.0
+kind: vendor.com/gpu
+annotations:
+containerEdits: ~
+devices:
+- name: 010
+  annotations: {on: yes}
+  containerEdits: &edits
+    hooks:
+    mounts: null
+    deviceNodes: [{path: /dev/gpu, hostPath: , fileMode: 0640, uid: 0x10, gid: 010}]
+    additionalGids: [0o17, 010]
+- name: 2
+  containerEdits: *edits
+";
+        let spec = parse(text, Format::Yaml).unwrap();
+        let edits = &spec.devices[1].container_edits;
+        let node = &edits.device_nodes[0];
+        assert_eq!(
+            (&spec.devices[0].name[..], &spec.devices[1].name[..]),
+            ("8", "2")
+        );
+        assert_eq!(
+            (node.file_mode, node.uid, node.gid),
+            (Some(0o640), Some(16), Some(8))
+        );
+        assert_eq!(
+            (edits.additional_gids.as_slice(), &node.host_path),
+            ([15, 8].as_slice(), &None)
+        );
+    }
+
     #[rstest]
     #[case::future("0.6.0", "9.0.0", "cdiVersion \"9.0.0\" is not known")]
     #[case::old("0.6.0", "0.2.0", "cdiVersion \"0.2.0\" is not known")]
     #[case::kind("vendor.com/gpu", "gpu", "kind \"gpu\" is not vendor/class")]
     #[case::name("name: \"0\"", "name: \"a b\"", "\"a b\" is not a device's name")]
+    #[case::quoted("432", "'0640'", "a number from 0 to 4294967295, without quotes")]
+    #[case::twice("kind:", "cdiVersion: 0.6.0\nkind:", "duplicate")]
     #[case::misspelt("permissions", "permission", "permission")]
     #[case::nonsense(YAML, "nonsense", "expected mapping start at line 1, column 1")]
     fn what_is_wrong_is_said(#[case] good: &str, #[case] bad: &str, #[case] expected: &str) {

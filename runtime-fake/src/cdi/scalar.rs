@@ -1,0 +1,244 @@
+//! ◆ Scalars as other readers of specifications take them: YAML 1.1, and any scalar where a text is wanted.
+//!
+//! Their reader is sigs.k8s.io/yaml: `0640` is octal, `yes` and `on` are booleans, `1:30` is a text; where a text is wanted,
+//! a number or a boolean becomes one in its usual form (`010` is the text `8`); where a number is wanted, a quoted one is
+//! none. What the parser is told besides is in [`options`].
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+/// How YAML is parsed.
+pub(super) fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! { legacy_octal_numbers: true }
+}
+
+/// What a scalar means.
+#[derive(Debug, PartialEq)]
+pub(super) enum Scalar {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+}
+
+/// What is made of a scalar. The error completes "expected".
+pub(super) trait FromScalar: Sized {
+    fn from_scalar(scalar: Scalar) -> Result<Self, &'static str>;
+}
+
+impl FromScalar for String {
+    fn from_scalar(scalar: Scalar) -> Result<Self, &'static str> {
+        Ok(match scalar {
+            Scalar::Null => Self::new(),
+            Scalar::Bool(bool) => bool.to_string(),
+            Scalar::Integer(number) => number.to_string(),
+            Scalar::Float(number) => number.to_string(),
+            Scalar::Text(text) => text,
+        })
+    }
+}
+
+impl FromScalar for PathBuf {
+    fn from_scalar(scalar: Scalar) -> Result<Self, &'static str> {
+        String::from_scalar(scalar).map(Self::from)
+    }
+}
+
+impl FromScalar for u32 {
+    fn from_scalar(scalar: Scalar) -> Result<Self, &'static str> {
+        let number = match scalar {
+            Scalar::Integer(number) => u32::try_from(number).ok(),
+            // Integral, so that nothing is lost.
+            Scalar::Float(number) if number.fract() == 0.0 => {
+                let fits = (0.0..=f64::from(u32::MAX)).contains(&number);
+                fits.then_some(number as u32)
+            }
+            Scalar::Null | Scalar::Bool(_) | Scalar::Float(_) | Scalar::Text(_) => None,
+        };
+        number.ok_or("a number from 0 to 4294967295, without quotes")
+    }
+}
+
+/// A scalar that is there.
+pub(super) fn one<'de, D: Deserializer<'de>, T: FromScalar>(from: D) -> Result<T, D::Error> {
+    Loose::deserialize(from).map(|loose| loose.0)
+}
+
+/// One that may be null.
+pub(super) fn maybe<'de, D: Deserializer<'de>, T: FromScalar>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let loose: Option<Loose<T>> = Option::deserialize(from)?;
+    Ok(loose.map(|loose| loose.0))
+}
+
+/// A list of them, which may be null.
+pub(super) fn list<'de, D: Deserializer<'de>, T: FromScalar>(from: D) -> Result<Vec<T>, D::Error> {
+    let list: Option<Vec<Loose<T>>> = Option::deserialize(from)?;
+    Ok(list.into_iter().flatten().map(|loose| loose.0).collect())
+}
+
+/// Anything else that may be null.
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+struct Loose<T>(T);
+
+impl<'de, T: FromScalar> Deserialize<'de> for Loose<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Reader(PhantomData))
+    }
+}
+
+struct Reader<T>(PhantomData<T>);
+
+impl<T: FromScalar> Reader<T> {
+    fn read<E: Error>(scalar: Scalar) -> Result<Loose<T>, E> {
+        T::from_scalar(scalar)
+            .map(Loose)
+            .map_err(|expected| E::custom(format!("expected {expected}")))
+    }
+}
+
+impl<T: FromScalar> Visitor<'_> for Reader<T> {
+    type Value = Loose<T>;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a scalar")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Self::read(Scalar::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+        Self::read(Scalar::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+        Self::read(Scalar::Integer(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
+        Self::read(Scalar::Integer(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+        Self::read(Scalar::Float(value))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
+        Self::read(Scalar::Text(value.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct Number {
+        #[serde(deserialize_with = "super::maybe")]
+        it: Option<u32>,
+    }
+
+    #[derive(Deserialize)]
+    struct Text {
+        #[serde(deserialize_with = "super::one")]
+        it: String,
+    }
+
+    fn read<T: for<'de> Deserialize<'de>>(scalar: &str) -> Result<T, String> {
+        let text = format!("it: {scalar}\n");
+        serde_saphyr::from_str_with_options(&text, super::options()).map_err(|e| e.to_string())
+    }
+
+    /// What `fileMode` came to with container-device-interface 1.1 and sigs.k8s.io/yaml 1.6.
+    #[rstest]
+    #[case("0640", Ok(Some(0o640)))]
+    #[case("0o640", Ok(Some(0o640)))]
+    #[case("0O640", Ok(Some(0o640)))]
+    #[case("0x1a0", Ok(Some(0o640)))]
+    #[case("0X1A0", Ok(Some(0o640)))]
+    #[case("0b110100000", Ok(Some(0o640)))]
+    #[case("0_640", Ok(Some(0o640)))]
+    #[case("416", Ok(Some(0o640)))]
+    #[case("4_16", Ok(Some(0o640)))]
+    #[case("+416", Ok(Some(0o640)))]
+    #[case("416.0", Ok(Some(0o640)))]
+    #[case("4.16e2", Ok(Some(0o640)))]
+    #[case("!!int 0640", Ok(Some(0o640)))]
+    #[case("0", Ok(Some(0)))]
+    #[case("00", Ok(Some(0)))]
+    #[case("08", Ok(Some(8)))]
+    #[case("0899", Ok(Some(899)))]
+    #[case("~", Ok(None))]
+    #[case("null", Ok(None))]
+    #[case("", Ok(None))]
+    #[case("'0640'", Err(()))]
+    #[case("\"416\"", Err(()))]
+    #[case("!!str 416", Err(()))]
+    #[case("-1", Err(()))]
+    #[case("4294967296", Err(()))]
+    #[case("18446744073709551615", Err(()))]
+    #[case("1.5", Err(()))]
+    #[case("1:30", Err(()))]
+    #[case("yes", Err(()))]
+    #[case("rw-r-----", Err(()))]
+    fn a_number_is_what_other_readers_take_it_for(
+        #[case] scalar: &str,
+        #[case] want: Result<Option<u32>, ()>,
+    ) {
+        let got = read::<Number>(scalar).map(|number| number.it);
+        assert_eq!(got.clone().map_err(drop), want, "{got:?}");
+    }
+
+    /// What a device's `name` came to there.
+    #[rstest]
+    #[case("0", "0")]
+    #[case("010", "8")]
+    #[case("0o10", "8")]
+    #[case("0x10", "16")]
+    #[case("1_000", "1000")]
+    #[case("-0", "0")]
+    #[case("1.5", "1.5")]
+    #[case("1.0", "1")]
+    #[case("1e3", "1000")]
+    #[case(".5", "0.5")]
+    #[case("12345678901234567890", "12345678901234567890")]
+    #[case("yes", "true")]
+    #[case("on", "true")]
+    #[case("y", "true")]
+    #[case("true", "true")]
+    #[case("no", "false")]
+    #[case("Off", "false")]
+    #[case("~", "")]
+    #[case("1:30", "1:30")]
+    #[case("2001-01-01", "2001-01-01")]
+    #[case("=", "=")]
+    #[case("0.6.0", "0.6.0")]
+    #[case("'010'", "010")]
+    #[case("\"yes\"", "yes")]
+    #[case("!!str 010", "010")]
+    fn a_text_is_what_other_readers_take_it_for(#[case] scalar: &str, #[case] want: &str) {
+        assert_eq!(read::<Text>(scalar).unwrap().it, want);
+    }
+
+    #[rstest]
+    #[case("[a]")]
+    #[case("{a: b}")]
+    fn what_is_no_scalar_is_refused(#[case] value: &str) {
+        let error = read::<Text>(value).map(|text| text.it).unwrap_err();
+        assert!(error.contains("a scalar"), "{error}");
+        assert!(read::<Number>(value).is_err());
+    }
+}
