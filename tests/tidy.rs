@@ -20,11 +20,12 @@ use std::{env, fs};
 use code::{code_only, lines_naming};
 
 /// Packages of this workspace → the packages of this workspace they may depend on, for whatever purpose.
-const ARROWS: [(&str, &[&str]); 4] = [
+const ARROWS: [(&str, &[&str]); 5] = [
     ("cri", &[]),
-    ("runtime-fake", &["cri"]),
-    ("agent", &["cri"]),
-    ("harness", &["agent", "cri", "runtime-fake"]),
+    ("file-tree", &[]),
+    ("runtime-fake", &["cri", "file-tree"]),
+    ("agent", &["cri", "file-tree"]),
+    ("harness", &["agent", "cri", "file-tree", "runtime-fake"]),
 ];
 
 /// What a package must not depend on, for what it must not know.

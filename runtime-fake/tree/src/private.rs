@@ -1,0 +1,137 @@
+//! Directories that no other user can enter.
+//!
+//! What a container writes lies in such a directory: its root could leave a set-user-ID program there for a local user to run.
+
+use std::{
+    fs::{self, DirBuilder, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// Why a directory cannot be kept from other users.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivateError {
+    /// It is another user's, who could change everything in it.
+    #[error(
+        "{} belongs to user {owner}, who could change what is kept in it: remove it, or choose another directory",
+        path.display()
+    )]
+    NotOurs {
+        /// The directory, or the symbolic link in its place.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// The kernel refused.
+    #[error("failed to {doing} {}", path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// Makes the directory at `path`, with its parents, for this user alone (mode 0700). One that is there must be this user's, and
+/// is closed to all others.
+///
+/// # Errors
+/// When it is another user's, or cannot be made or closed.
+pub fn make(path: &Path) -> Result<(), PrivateError> {
+    let io = |doing| {
+        move |source| PrivateError::Io {
+            doing,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    if let Ok(found) = fs::symlink_metadata(path)
+        && found.is_symlink()
+    {
+        // An administrator may keep it on another disk.
+        own(path, found.uid(), &[0])?;
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(io("make the directory"))?;
+    close(path)
+}
+
+/// Closes the directory at `path`, which must be this user's, to all others.
+///
+/// # Errors
+/// When it is another user's, or cannot be closed.
+pub fn close(path: &Path) -> Result<(), PrivateError> {
+    let io = |doing| {
+        move |source| PrivateError::Io {
+            doing,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    let found = fs::metadata(path).map_err(io("look at the directory"))?;
+    own(path, found.uid(), &[])?;
+    if found.mode() & 0o7777 == 0o700 {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(io("close the directory"))
+}
+
+fn own(path: &Path, owner: u32, besides: &[u32]) -> Result<(), PrivateError> {
+    if owner == rustix::process::geteuid().as_raw() || besides.contains(&owner) {
+        return Ok(());
+    }
+    Err(PrivateError::NotOurs {
+        path: path.to_owned(),
+        owner,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn make_closes_new_and_existing_directories() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a/b");
+        make(&path).unwrap();
+        assert_eq!((mode(&path), mode(&place.path().join("a"))), (0o700, 0o700));
+        for earlier in [0o755, 0o711, 0o777, 0o2770, 0o000] {
+            fs::set_permissions(&path, Permissions::from_mode(earlier)).unwrap();
+            make(&path).unwrap();
+            assert_eq!(mode(&path), 0o700, "{earlier:o}");
+        }
+    }
+
+    #[test]
+    fn make_follows_own_symlinks_only() {
+        let place = tempfile::tempdir().unwrap();
+        let (real, link) = (place.path().join("real"), place.path().join("link"));
+        fs::create_dir(&real).unwrap();
+        symlink(&real, &link).unwrap();
+        make(&link).unwrap();
+        assert_eq!(mode(&real), 0o700);
+        if rustix::process::geteuid().is_root() {
+            lchown(&link, Some(12345), None).unwrap();
+            assert!(matches!(
+                make(&link),
+                Err(PrivateError::NotOurs { owner: 12345, .. })
+            ));
+            lchown(&real, Some(12345), None).unwrap();
+            assert!(matches!(make(&real), Err(PrivateError::NotOurs { .. })));
+        }
+    }
+}

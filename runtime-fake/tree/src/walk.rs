@@ -1,0 +1,227 @@
+//! A walk over a tree, in bounded stack, memory and descriptors, also while the processes that own it change it.
+//!
+//! Only the deepest directories are open. The way back up leads through `..`, and is taken only if it leads to the directory
+//! that the walk came from: a process that moves directories meanwhile ends the walk and does not lead it elsewhere.
+
+use std::{
+    ffi::{CStr, CString},
+    path::Path,
+};
+
+use rustix::{
+    fd::{AsFd as _, BorrowedFd, OwnedFd},
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat},
+    io::Errno,
+};
+
+use crate::{OPEN, enter};
+
+/// Directories above each other. Deeper ones are left out.
+const DEPTH: usize = 100_000;
+
+/// Whether a walk goes on behind a mount point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mounts {
+    /// It leaves out what is mounted.
+    Stay,
+    /// It goes into what is mounted.
+    Cross,
+}
+
+/// A name in a directory.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// The directory.
+    pub parent: BorrowedFd<'a>,
+    /// The name in it.
+    pub name: &'a CStr,
+    kind: FileType,
+}
+
+impl Entry<'_> {
+    /// What it is; a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// The kernel's: it may have gone meanwhile.
+    pub fn stat(&self) -> Result<Stat, Errno> {
+        rustix::fs::statat(self.parent, self.name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        match self.kind {
+            FileType::Directory => true,
+            FileType::Unknown => self
+                .stat()
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
+            FileType::RegularFile
+            | FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice => false,
+        }
+    }
+}
+
+/// What is done on the way.
+pub trait Visitor {
+    /// A file or directory, before what is in it.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno>;
+
+    /// A directory, after what is in it.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn leave(&mut self, _parent: BorrowedFd<'_>, _name: &CStr) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+struct Level {
+    identity: (u64, u64),
+    name: CString,
+    /// None while the walk is far below it.
+    directory: Option<Dir>,
+    /// Where to go on reading it.
+    position: i64,
+}
+
+impl Level {
+    fn new(directory: OwnedFd, name: &CStr) -> Result<Self, Errno> {
+        Ok(Self {
+            identity: identity(&directory)?,
+            name: name.to_owned(),
+            directory: Some(Dir::new(directory)?),
+            position: 0,
+        })
+    }
+}
+
+fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::fstat(directory)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Opens the directory at `path` for a [`walk`]; its last part is no symbolic link.
+///
+/// # Errors
+/// The kernel's.
+pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, path, flags, Mode::empty())
+}
+
+/// Visits everything in `top`, but not `top` itself. What goes away meanwhile is left out.
+///
+/// # Errors
+/// The visitor's; the kernel's when a directory cannot be read; STALE when a directory was moved away during the walk.
+pub fn walk(top: OwnedFd, mounts: Mounts, visitor: &mut impl Visitor) -> Result<(), Errno> {
+    let mut levels = vec![Level::new(top, c"")?];
+    while let Some(level) = levels.last_mut() {
+        let Some(directory) = &mut level.directory else {
+            return Err(Errno::STALE);
+        };
+        match directory.read() {
+            Some(entry) => {
+                let entry = entry?;
+                level.position = entry.offset();
+                let name = entry.file_name();
+                if matches!(name.to_bytes(), b"." | b"..") {
+                    continue;
+                }
+                let entry = Entry {
+                    parent: directory.fd()?,
+                    name,
+                    kind: entry.file_type(),
+                };
+                visitor.visit(&entry)?;
+                if !entry.is_directory() {
+                    continue;
+                }
+                let below = enter(entry.parent, name, mounts);
+                match below.and_then(|directory| Level::new(directory, name)) {
+                    Ok(below) => go_down(&mut levels, below),
+                    // It has gone, is something else by now, a mount, or closed to this user.
+                    Err(
+                        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS,
+                    ) => {
+                        visitor.leave(entry.parent, name)?;
+                    }
+                    Err(errno) => return Err(errno),
+                }
+            }
+            None => go_up(&mut levels, mounts, visitor)?,
+        }
+    }
+    Ok(())
+}
+
+fn go_down(levels: &mut Vec<Level>, below: Level) {
+    if levels.len() >= DEPTH {
+        tracing::warn!(
+            DEPTH,
+            "left out directories that are nested deeper than that"
+        );
+        return;
+    }
+    levels.push(below);
+    if let Some(far) = levels.len().checked_sub(OPEN + 1)
+        && let Some(level) = levels.get_mut(far)
+    {
+        level.directory = None;
+    }
+}
+
+fn go_up(levels: &mut Vec<Level>, mounts: Mounts, visitor: &mut impl Visitor) -> Result<(), Errno> {
+    let Some(done) = levels.pop() else {
+        return Ok(());
+    };
+    let Some(above) = levels.last_mut() else {
+        return Ok(());
+    };
+    if above.directory.is_none() {
+        let Some(directory) = &done.directory else {
+            return Err(Errno::STALE);
+        };
+        let up = enter(directory.fd()?, c"..", mounts)?;
+        if identity(&up)? != above.identity {
+            return Err(Errno::STALE);
+        }
+        let mut up = Dir::new(up)?;
+        up.seek(above.position)?;
+        above.directory = Some(up);
+    }
+    // It may be needed to remove the directory.
+    let Level {
+        name, directory, ..
+    } = done;
+    drop(directory);
+    match &above.directory {
+        Some(above) => visitor.leave(above.fd()?, &name),
+        None => Ok(()),
+    }
+}
+
+/// The names in a directory, without `.` and `..`.
+///
+/// # Errors
+/// The kernel's.
+pub fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory.as_fd())? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;
