@@ -4,6 +4,7 @@
 //!
 //! It makes no decisions: plans come in, facts go out. See [`protocol`] for the two.
 
+mod birth;
 mod calls;
 mod cgroups;
 mod child;
@@ -19,14 +20,17 @@ pub(crate) mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod kin;
+mod limit;
 pub(crate) mod liveness;
 mod output;
+mod pause;
 mod pod;
 mod process;
 pub(crate) mod protocol;
 mod record;
 mod restore;
 mod root;
+mod shared;
 mod step;
 mod sys;
 mod terminal;
@@ -125,7 +129,7 @@ struct Keeper {
     containers: BTreeMap<String, Container>,
     execs: Execs,
     cgroups: Cgroups,
-    /// Processes that ended before criu has said whose they are, with their exit codes.
+    /// Processes that ended before it was reported whose they are, with their exit codes.
     early: Vec<(i32, i32)>,
     /// The request to end, while the last processes go.
     ending: Option<u64>,
@@ -136,14 +140,11 @@ impl Keeper {
         while self.ending.is_none() {
             self.wait()?;
             // Reports come before exits: a program that ran and ended at once has run.
-            for id in self.containers.keys().cloned().collect::<Vec<_>>() {
-                self.hear(&id);
-            }
-            for answer in self.execs.hear() {
-                self.answered(answer);
-            }
+            self.hear_all();
             while let Ok(Some(_)) = self.signals.read_signal() {}
             self.reap(WaitPidFlag::WNOHANG);
+            self.catch_up();
+            self.limit();
             for container in self.containers.values_mut() {
                 container.output.pump();
                 container.output.watchers.prune();
@@ -189,8 +190,12 @@ impl Keeper {
         let timeout = if self.pod.is_none() {
             Some(FIRST_WORD)
         } else {
-            self.cgroups.waits().then_some(AGAIN)
+            let set_up = self.containers.values().filter_map(Container::set_up_left);
+            let again = self.cgroups.waits().then_some(AGAIN);
+            set_up.chain(self.execs.left()).chain(again).min()
         };
+        // Rounded up: a poll that ends too early is made again at once.
+        let timeout = timeout.map(|time| time + Duration::from_millis(1));
         let timeout = timeout.and_then(|time| PollTimeout::try_from(time).ok());
         match poll(&mut descriptors, timeout.unwrap_or(PollTimeout::NONE)) {
             Ok(0) if self.pod.is_none() => Err(std::io::Error::new(

@@ -243,6 +243,8 @@ pub(crate) struct UserPlan {
 pub(crate) struct ExecPlan {
     /// What is run.
     pub process: ProcessPlan,
+    /// The user that the container's first process runs as: nothing is looked up in a running container.
+    pub user: UserIds,
     /// A terminal for its standard streams.
     pub tty: bool,
 }

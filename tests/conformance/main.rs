@@ -5,6 +5,7 @@
 //! image that it can pull, with the usual commands); what kills, restarts or configures the runtime still uses crib.
 #![allow(clippy::unwrap_used)]
 
+mod accounts;
 mod authority;
 mod cgroup_life;
 mod cgroups;
@@ -46,6 +47,7 @@ mod sandbox;
 mod seccomp;
 mod security;
 mod security_modules;
+mod shared_pids;
 mod silent_keepers;
 mod stats;
 mod stop;

@@ -44,11 +44,17 @@ fn with(mut config: PodSandboxConfig, users: UserNamespace) -> PodSandboxConfig 
     config
 }
 
+/// `config` with a user namespace of the pod's own.
+pub(crate) async fn with_own_users(
+    runtime: &Runtime,
+    config: PodSandboxConfig,
+) -> PodSandboxConfig {
+    with(config, own(NamespaceMode::Pod, &[ids(runtime).await]))
+}
+
 async fn pod(runtime: &Runtime) -> Pod {
-    let users = own(NamespaceMode::Pod, &[ids(runtime).await]);
-    Pod::run(&runtime.client, with(runtime.sandbox("p"), users))
-        .await
-        .unwrap()
+    let config = with_own_users(runtime, runtime.sandbox("p")).await;
+    Pod::run(&runtime.client, config).await.unwrap()
 }
 
 /// Numbers without the spaces between them.

@@ -10,7 +10,7 @@ use super::{
     container::{self, Container, Phase},
     dump,
     exec::Place,
-    forward, own_pid, pod,
+    forward, own_pid, pause, pod,
     protocol::{Call, ContainerState, Failure, FailureKind, Outcome, Request},
     step::{Doing as _, Step},
 };
@@ -38,9 +38,8 @@ impl Keeper {
                     ));
                 }
                 open_files::given(plan.open_files);
-                let cgroup = plan.cgroup.clone();
+                self.cgroups = Cgroups::new(plan.cgroup.clone(), pause::cgroup(&plan));
                 self.pod = Some(pod::set_up(*plan, descriptors)?);
-                self.cgroups = Cgroups::new(cgroup);
                 Ok(Some(Outcome::Setup { pid: own_pid() }))
             }
             Call::Connected { forward } => {
@@ -69,8 +68,8 @@ impl Keeper {
                         "the container is there already",
                     ));
                 }
-                let joined = container::joined(&self.containers, &plan)?;
-                let created = Container::create(&plan, pod, joined, number);
+                let shared = container::joined(&self.containers, pod, &plan)?;
+                let created = Container::create(&plan, pod, shared.as_ref(), number);
                 let created = created.inspect_err(|_| {
                     if let Some(cgroup) = &plan.cgroup {
                         self.cgroups.ended(cgroup.place.clone(), false);

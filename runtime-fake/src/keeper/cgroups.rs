@@ -37,14 +37,17 @@ pub(super) struct Cgroups {
     /// The pod's is still to be made.
     owed: bool,
     left: Vec<Place>,
+    /// That of the pod's process.
+    pause: Option<Place>,
 }
 
 impl Cgroups {
-    pub(super) fn new(pod: Option<CgroupPlan>) -> Self {
+    pub(super) fn new(pod: Option<CgroupPlan>, pause: Option<Place>) -> Self {
         Self {
             owed: pod.is_some(),
             pod,
             left: Vec::new(),
+            pause,
         }
     }
 
@@ -79,7 +82,7 @@ impl Cgroups {
 
     /// Everything has ended.
     pub(super) fn end(&mut self, alone: bool) {
-        for place in self.left.drain(..) {
+        for place in self.left.drain(..).chain(self.pause.take()) {
             ending::kill(&place);
             ending::remove_in_time(&place, LAST);
         }

@@ -10,22 +10,26 @@ use std::{
 };
 
 use rustix::{
-    fs::Mode,
+    fs::{FileType, Mode, OFlags},
     thread::{LinkNameSpaceType, UnshareFlags},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
+    birth,
     pod::Pod,
     process,
     protocol::{Failure, UserIds},
-    restore, root,
+    restore,
+    root::{self, Root, accounts},
+    shared::Shared,
     step::{Doing as _, Step},
-    sys, terminal,
+    sys, terminal, user,
+    userns::UserNamespace,
 };
 use crate::{
     cgroup::directory::Entrance,
-    launch::{ExecPlan, LaunchPlan, RestorePlan, Rung, seccomp::Filter},
+    launch::{ExecPlan, LaunchPlan, ProcessPlan, RestorePlan, Rung, seccomp::Filter},
 };
 
 /// The exit status of a process whose program could not be run, as containerd reports it (`StartError`).
@@ -36,6 +40,8 @@ pub(super) const START_ERROR: i32 = 128;
 pub(super) enum Report {
     /// Set up; the ids that were found.
     Ready(UserIds),
+    /// The process that becomes the program, where that is not the one that set it up.
+    Born(i32),
     /// It cannot be done.
     Failed(Failure),
 }
@@ -51,17 +57,20 @@ pub(super) struct Ends {
     pub(super) terminal: Option<OwnedFd>,
 }
 
+/// Where a container's first process comes to live.
+#[derive(Clone, Copy)]
+pub(super) struct Home<'a> {
+    pub(super) pod: &'a Pod,
+    /// The process namespace that others live in already, if it is one.
+    pub(super) shared: Option<&'a Shared>,
+    /// Tells what [`root::mapped::prepare`] does, for a process in the pod's own user namespace.
+    pub(super) prepared: Option<&'a OwnedFd>,
+}
+
 /// A container's first process.
-///
-/// `prepared` tells what [`root::mapped::prepare`] does, for a process in the pod's own user namespace.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "all that a process takes along from its keeper, once"
-)]
 pub(super) fn container(
     plan: &LaunchPlan,
-    pod: &Pod,
-    prepared: Option<&OwnedFd>,
+    home: Home<'_>,
     filter: Option<Filter>,
     ends: Ends,
     barrier: OwnedFd,
@@ -69,15 +78,14 @@ pub(super) fn container(
 ) -> ! {
     let (report, terminal) = take_over(ends);
     let entered = enter_cgroup(cgroup);
-    let host = pod.host_mounts.as_ref();
+    let host = home.pod.host_mounts.as_ref();
     let ways = [Some(&report), Some(&barrier), terminal.as_ref()];
-    close_others(&[&ways[..], &[host, prepared]].concat());
+    let shared = home.shared.map_or([None, None], Shared::descriptors);
+    close_others(&[&ways[..], &[host, home.prepared], &shared].concat());
     let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<Next<'_>> {
         entered?;
-        sys::die_with_parent().doing("be ended with the keeper")?;
-        process::confine(&plan.process)?;
-        rustix::process::setsid().doing("start a session")?;
+        begin(&plan.process)?;
         if plan.rung != Rung::Process {
             hide()?;
             // Its root is the cgroup that this process is in by now.
@@ -87,31 +95,43 @@ pub(super) fn container(
         // Devices and mount points get just the modes they are given.
         rustix::process::umask(Mode::empty());
         if let Some(restore) = &plan.restore {
-            let root = root::make(plan, pod.shm.as_deref(), host)?;
+            rustix::process::setsid().doing("start a session")?;
+            let root = root::make(plan, home.pod.shm.as_deref(), host)?;
             restore::check(restore, &root)?;
             return Ok(Next::Restore(restore, root));
         }
-        if plan.rung == Rung::Process {
-            rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
-        } else if let Some(socket) = prepared {
-            root::enter_mapped(plan, socket)?;
+        if let Some(shared) = home.shared {
+            birth::aim(&shared.namespace)?;
         } else {
-            root::enter(plan, pod.shm.as_deref(), host)?;
+            rustix::process::setsid().doing("start a session")?;
         }
+        let accounts = if plan.rung == Rung::Process {
+            rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
+            accounts::read(&Root::own().doing("open the root directory")?, true)?
+        } else if let Some(socket) = home.prepared {
+            root::enter_mapped(plan, socket)?
+        } else {
+            root::enter(plan, home.pod, home.shared, host)?
+        };
+        let user = user::resolve(&plan.process.user, &accounts.passwd, &accounts.group)?;
         if plan.rung != Rung::Process && !plan.stdin {
             take_own_null();
         }
-        if let Some(way) = terminal {
-            terminal::take(&way)?;
+        if let Some(way) = &terminal {
+            terminal::take(way)?;
             if plan.rung != Rung::Process {
                 terminal::console(&plan.mounts)?;
             }
+            if home.shared.is_none() {
+                terminal::control()?;
+            }
         }
-        process::prepare(&plan.process, filter).map(Next::Program)
+        let own_root = plan.rung != Rung::Process;
+        process::prepare(&plan.process, user, own_root, filter).map(Next::Program)
     };
     let next = match set_up() {
         Ok(next) => next,
-        Err(failure) => fail(report, failure),
+        Err(failure) => fail(&report, failure),
     };
     let user = match &next {
         Next::Program(ready) => &ready.ids,
@@ -120,16 +140,20 @@ pub(super) fn container(
     say(&report, &Report::Ready(user.clone()));
     // A keeper that ends, or gives the container up, closes the barrier without a word.
     let mut go = [0u8; 1];
-    match std::fs::File::from(barrier).read(&mut go) {
-        Ok(1) => fail(
-            report,
-            match next {
-                Next::Program(ready) => ready.exec(),
-                Next::Restore(plan, root) => restore::exec(plan, &root),
-            },
-        ),
-        Ok(_) | Err(_) => std::process::exit(START_ERROR),
+    match (std::fs::File::from(barrier).read(&mut go), next) {
+        (Ok(1), Next::Program(ready)) if home.shared.is_some() => {
+            birth::inside(ready, report, terminal.is_some())
+        }
+        (Ok(1), Next::Program(ready)) => fail(&report, ready.exec()),
+        (Ok(1), Next::Restore(plan, root)) => fail(&report, restore::exec(plan, &root)),
+        (Ok(_) | Err(_), _) => std::process::exit(START_ERROR),
     }
+}
+
+/// What the set-up of every process begins with.
+fn begin(plan: &ProcessPlan) -> Step {
+    sys::die_with_parent().doing("be ended with the keeper")?;
+    process::confine(plan)
 }
 
 /// What a container's first process becomes when it is started.
@@ -142,36 +166,71 @@ enum Next<'a> {
 /// A standard input that is nothing is the container's own `/dev/null`, as with runc: the host's would be a file that
 /// nobody can find again from inside.
 fn take_own_null() {
-    if let Ok(null) = std::fs::File::open("/dev/null") {
+    // A client may have mounted something else there, which is not to be waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let null = rustix::fs::open("/dev/null", flags, Mode::empty());
+    let is_null = |stat: rustix::fs::Stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+            && stat.st_rdev == rustix::fs::makedev(1, 3)
+    };
+    if let Ok(null) = null
+        && rustix::fs::fstat(&null).is_ok_and(is_null)
+    {
         let _ = rustix::stdio::dup2_stdin(&null);
     }
 }
 
-/// A further process in a container whose first process is `target`; it is in the right process namespace already, and
-/// `mounts` is the right mount namespace, if there is one.
+/// Where a further process comes to live: the namespaces of its container's first one, `target`.
+pub(super) struct Target<'a> {
+    pub(super) pid: i32,
+    pub(super) users: Option<&'a UserNamespace>,
+    /// The mount namespace; none where there are no namespaces.
+    pub(super) mounts: Option<OwnedFd>,
+    /// The process namespace, if it is not the host's.
+    pub(super) pids: Option<OwnedFd>,
+}
+
+/// A further process in a container.
 pub(super) fn exec(
     plan: &ExecPlan,
-    target: i32,
-    mounts: Option<&OwnedFd>,
+    target: Target<'_>,
     filter: Option<Filter>,
     ends: Ends,
     cgroup: Option<Entrance>,
 ) -> ! {
     let (report, terminal) = take_over(ends);
     let entered = enter_cgroup(cgroup);
-    close_others(&[Some(&report), terminal.as_ref(), mounts]);
+    let users = target.users.map(UserNamespace::fd);
+    let mut keep: Vec<i32> = [Some(&report), terminal.as_ref()]
+        .into_iter()
+        .chain([target.mounts.as_ref(), target.pids.as_ref()])
+        .flatten()
+        .map(|fd| fd.as_raw_fd())
+        .chain(users.map(|fd| fd.as_raw_fd()))
+        .collect();
+    sys::close_others(&mut keep);
+    let Target {
+        pid,
+        users,
+        mounts,
+        pids,
+    } = target;
+    let alone = pids.is_none();
+    let own_root = mounts.is_some();
     let set_up = || -> Step<process::Ready> {
         entered?;
-        sys::die_with_parent().doing("be ended with the keeper")?;
-        process::confine(&plan.process)?;
-        rustix::process::setsid().doing("start a session")?;
+        begin(&plan.process)?;
         hide()?;
         match mounts {
             None => {
                 let what = "enter the container's directory";
-                rustix::process::chdir(format!("/proc/{target}/cwd")).doing(what)?;
+                rustix::process::chdir(format!("/proc/{pid}/cwd")).doing(what)?;
             }
             Some(namespace) => {
+                users.map_or(Ok(()), UserNamespace::enter)?;
+                if let Some(pids) = &pids {
+                    birth::aim(pids)?;
+                }
                 let what = "join the container's mount namespace";
                 // The keeper's threads (one) share root and directory with nobody, yet the kernel wants to be told.
                 unshare(UnshareFlags::FS).doing(what)?;
@@ -181,14 +240,21 @@ pub(super) fn exec(
                 let _ = unshare(UnshareFlags::NEWCGROUP);
             }
         }
-        if let Some(way) = terminal {
-            terminal::take(&way)?;
+        if alone {
+            rustix::process::setsid().doing("start a session")?;
         }
-        process::prepare(&plan.process, filter)
+        if let Some(way) = &terminal {
+            terminal::take(way)?;
+            if alone {
+                terminal::control()?;
+            }
+        }
+        process::prepare(&plan.process, plan.user.clone(), own_root, filter)
     };
     match set_up() {
-        Ok(ready) => fail(report, ready.exec()),
-        Err(failure) => fail(report, failure),
+        Ok(ready) if alone => fail(&report, ready.exec()),
+        Ok(ready) => birth::inside(ready, report, terminal.is_some()),
+        Err(failure) => fail(&report, failure),
     }
 }
 
@@ -203,23 +269,6 @@ fn enter_cgroup(entrance: Option<Entrance>) -> Step {
 /// `execve` ends it.
 pub(super) fn hide() -> Step {
     sys::set_dumpable(false).doing("hide from the container")
-}
-
-/// Moves this process into a namespace of `target`; `kind` is its name in `/proc/PID/ns`.
-pub(super) fn join(target: i32, kind: &str, name: LinkNameSpaceType) -> Step {
-    let what = || format!("join the {kind} namespace of process {target}");
-    let own = if kind == "pid" {
-        "pid_for_children"
-    } else {
-        kind
-    };
-    let own = std::fs::read_link(format!("/proc/self/ns/{own}")).doing(what())?;
-    // The host's, which it is in already, it may not join when it is not root there.
-    if own == std::fs::read_link(format!("/proc/{target}/ns/{kind}")).doing(what())? {
-        return Ok(());
-    }
-    let namespace = std::fs::File::open(format!("/proc/{target}/ns/{kind}")).doing(what())?;
-    rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(name)).doing(what())
 }
 
 /// `unshare` for the keeper and its forks.
@@ -276,7 +325,7 @@ fn duplicate(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     fd.try_clone_to_owned()
 }
 
-fn fail(report: OwnedFd, failure: Failure) -> ! {
-    say(&report, &Report::Failed(failure));
+pub(super) fn fail(report: &OwnedFd, failure: Failure) -> ! {
+    say(report, &Report::Failed(failure));
     std::process::exit(START_ERROR)
 }

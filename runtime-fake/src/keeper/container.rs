@@ -14,18 +14,21 @@ use std::{
         unix::net::UnixStream,
     },
     path::PathBuf,
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{
-    child::{self, Ends, Report},
+    child::{self, Ends, Home, Report},
+    limit::Limit,
     output::{Output, pipe_from_child},
     pod::{Birthplace, Pod, fork_into},
     process,
     protocol::{Exit, Failure, FailureKind, UserIds},
     root,
+    shared::Shared,
     step::{Doing as _, Step},
     sys::{self, Fork},
     terminal,
@@ -50,6 +53,10 @@ pub(super) enum Phase {
     Exited,
 }
 
+/// How long the set-up of a container may take: a source of a mount may be on a server that does not answer. A kubelet
+/// waits for two minutes (runtimeRequestTimeout).
+const SET_UP: Duration = Duration::from_secs(100);
+
 /// A container and its first process.
 pub(super) struct Container {
     pub(super) phase: Phase,
@@ -70,6 +77,12 @@ pub(super) struct Container {
     pub(super) restoring: Option<PathBuf>,
     /// The daemon has asked for its end: nobody else is to blame for that.
     pub(super) killed: bool,
+    /// The process that prepares its root, until that has ended.
+    pub(super) preparing: Option<i32>,
+    /// `pid` is not the process that was created: that one has forked it.
+    pub(super) successor: bool,
+    /// How long its set-up may take.
+    pub(super) limit: Limit,
     report: Option<ReportPipe>,
     barrier: Option<File>,
     input: Input,
@@ -91,6 +104,8 @@ enum Input {
 pub(super) enum News {
     Nothing,
     Ready(UserIds),
+    /// Another process becomes the program.
+    Born(i32),
     Failed(Failure),
     /// Closed: by a successful `execve`, or with the process.
     Closed,
@@ -121,6 +136,7 @@ impl ReportPipe {
                 let line: Vec<u8> = self.text.drain(..=end).collect();
                 return match serde_json::from_slice(&line) {
                     Ok(Report::Ready(ids)) => News::Ready(ids),
+                    Ok(Report::Born(pid)) => News::Born(pid),
                     Ok(Report::Failed(failure)) => News::Failed(failure),
                     Err(error) => News::Failed(Failure::new(
                         FailureKind::System,
@@ -139,16 +155,20 @@ impl ReportPipe {
     }
 }
 
-/// The first process of the container whose process namespace a new one joins, if it joins one.
+/// The process namespace that a new container joins, if it joins one: the pod's, or that of another container.
 pub(super) fn joined(
     containers: &BTreeMap<String, Container>,
+    pod: &Pod,
     plan: &LaunchPlan,
-) -> Step<Option<i32>> {
-    let Pids::Target { container } = &plan.pids else {
-        return Ok(None);
+) -> Step<Option<Shared>> {
+    let container = match &plan.pids {
+        _ if plan.rung == Rung::Process => return Ok(None),
+        Pids::Pod => return pod.pause.as_ref().map(Shared::of_pod).transpose(),
+        Pids::Own | Pids::Host => return Ok(None),
+        Pids::Target { container } => container,
     };
     match containers.get(container) {
-        Some(target) if target.phase == Phase::Running => Ok(Some(target.pid)),
+        Some(target) if target.phase == Phase::Running => Shared::of_container(target.pid),
         Some(_) | None => Err(Failure::new(
             FailureKind::WrongState,
             format!("the target container {container} does not run: it has no processes to share"),
@@ -156,27 +176,26 @@ pub(super) fn joined(
     }
 }
 
-/// Starts to prepare the root of a container in a user namespace; what is ready comes out of the socket.
-fn prepare_outside(plan: &LaunchPlan, pod: &Pod) -> Step<OwnedFd> {
+/// Starts to prepare the root of a container in a user namespace; what is ready comes out of the socket. Returns the
+/// process that does it, too.
+fn prepare_outside(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>) -> Step<(OwnedFd, i32)> {
     let what = "prepare the container's root";
     let (ours, theirs) = UnixStream::pair().doing(what)?;
     match sys::fork(0).doing(what)? {
-        Fork::Parent(_) => Ok(ours.into()),
+        Fork::Parent(pid) => Ok((ours.into(), pid)),
         Fork::Child => {
             drop(ours);
-            root::mapped::prepare(plan, pod, &theirs.into())
+            root::mapped::prepare(plan, pod, shared, &theirs.into())
         }
     }
 }
 
 impl Container {
-    /// Forks the first process, which sets itself up and reports.
-    ///
-    /// `joined` is the first process of the container whose process namespace the plan names.
+    /// Forks the first process, which sets itself up and reports. `shared` is the process namespace that it joins.
     pub(super) fn create(
         plan: &LaunchPlan,
         pod: &Pod,
-        joined: Option<i32>,
+        shared: Option<&Shared>,
         number: u64,
     ) -> Step<Self> {
         let what = "make the container's pipes";
@@ -208,24 +227,23 @@ impl Container {
             };
             (ends, input, None)
         };
-        let (flags, target) = match (plan.rung, &plan.pids) {
-            (Rung::Process, _) => (0, None),
+        let flags = match (plan.rung, &plan.pids) {
+            (Rung::Process, _) => 0,
             // criu makes the process namespace with the processes.
-            (_, Pids::Own) if plan.restore.is_some() => (libc::CLONE_NEWNS, None),
-            (_, Pids::Own) => (libc::CLONE_NEWNS | libc::CLONE_NEWPID, None),
-            (_, Pids::Pod) => (libc::CLONE_NEWNS, pod.pause),
-            (_, Pids::Target { .. }) => (libc::CLONE_NEWNS, joined),
-            (_, Pids::Host) => (libc::CLONE_NEWNS, None),
+            (_, Pids::Own) if plan.restore.is_some() => libc::CLONE_NEWNS,
+            (_, Pids::Own) => libc::CLONE_NEWNS | libc::CLONE_NEWPID,
+            // One that others live in it enters last of all.
+            (_, Pids::Pod | Pids::Target { .. } | Pids::Host) => libc::CLONE_NEWNS,
         };
         let filter = process::filter(&plan.process)?;
         let users = pod.user_namespace.as_ref();
-        let prepared = match users {
-            Some(_) => Some(prepare_outside(plan, pod)?),
+        let (prepared, preparing) = match users {
+            Some(_) => Some(prepare_outside(plan, pod, shared)?),
             None => None,
-        };
+        }
+        .unzip();
         let entrance = plan.cgroup.as_ref().map(directory::prepare).transpose()?;
         let place = Birthplace {
-            pids: target,
             users,
             cgroup: entrance.as_ref().and_then(Entrance::unified),
         };
@@ -234,7 +252,12 @@ impl Container {
             Fork::Parent(pid) => pid,
             Fork::Child => {
                 let prepared = prepared.as_ref();
-                child::container(plan, pod, prepared, filter, ends, child_barrier, entrance)
+                let home = Home {
+                    pod,
+                    shared,
+                    prepared,
+                };
+                child::container(plan, home, filter, ends, child_barrier, entrance)
             }
         };
         Ok(Self {
@@ -250,6 +273,9 @@ impl Container {
             orphans: plan.rung == Rung::Process || plan.pids != Pids::Own || plan.restore.is_some(),
             restoring: plan.restore.as_ref().map(|r| r.directory.clone()),
             killed: false,
+            preparing,
+            successor: false,
+            limit: Limit::new(SET_UP),
             report: Some(ReportPipe::new(report)),
             barrier: Some(barrier.into()),
             input,
@@ -349,6 +375,11 @@ impl Container {
         Ok(input)
     }
 
+    /// How long until its set-up has taken all the time that it may.
+    pub(super) fn set_up_left(&self) -> Option<Duration> {
+        matches!(self.phase, Phase::Creating { .. }).then(|| self.limit.left())
+    }
+
     /// Everything to be watched.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.report
@@ -369,6 +400,11 @@ impl Container {
             // It is our child and not reaped yet, so the number is still its own.
             sys::kill(self.pid, signal);
         }
+        if signal == libc::SIGKILL
+            && let Some(preparing) = self.preparing
+        {
+            sys::kill(preparing, signal);
+        }
     }
 
     /// Takes note of the end of the first process.
@@ -381,6 +417,9 @@ impl Container {
                 .as_ref()
                 .and_then(ending::oom_kills)
                 .is_some_and(|kills| kills > 0);
+        if let Some(preparing) = self.preparing {
+            sys::kill(preparing, libc::SIGKILL);
+        }
         // Where it had no process namespace of its own, others may be left: of its session, and wherever they went.
         sys::kill(-self.pid, libc::SIGKILL);
         if let Some(place) = self.cgroup.as_ref().filter(|_| self.orphans) {

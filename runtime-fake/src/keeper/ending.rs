@@ -5,7 +5,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::{
     Keeper,
-    container::{News, Phase},
+    container::{Container, News, Phase},
+    limit::Verdict,
     own_pid,
     protocol::{Event, Exit, Failure, FailureKind, Message, Outcome},
     record, restore, sys,
@@ -24,13 +25,19 @@ impl Keeper {
                     container.phase = Phase::Created;
                     (number, Ok(Outcome::Created { pid, user }))
                 }
+                (News::Born(successor), _) => {
+                    container.pid = successor;
+                    container.successor = true;
+                    continue;
+                }
                 // criu runs, and says by its end how it went.
                 (News::Closed, Phase::Starting { .. }) if container.restoring.is_some() => continue,
                 (News::Closed, Phase::Starting { number }) if container.start_error.is_none() => {
                     let at = Timestamp::now();
                     container.started = Some(at);
                     container.phase = Phase::Running;
-                    (number, Ok(Outcome::Started { at, pid: None }))
+                    let pid = container.successor.then_some(pid);
+                    (number, Ok(Outcome::Started { at, pid }))
                 }
                 (News::Failed(failure), Phase::Starting { number }) => {
                     container.start_error = Some(failure.clone());
@@ -68,27 +75,93 @@ impl Keeper {
     }
 
     fn ended(&mut self, pid: i32, code: i32) {
-        let found = self
-            .containers
-            .iter()
-            .find(|(_, c)| c.pid == pid && c.phase != Phase::Exited)
-            .map(|(id, _)| id.clone());
-        if let Some(id) = found {
+        // What was reported before the end counts: who has forked whom, and that a program ran.
+        if !self.knows(pid) && self.in_set_up() {
+            self.hear_all();
+        }
+        if let Some(id) = self.container_of(pid) {
             self.hear(&id);
-            if !self.restored(&id, code) {
+            // It may have forked the process that becomes the program: then its own end is no news.
+            if self.container_of(pid).as_ref() == Some(&id) && !self.restored(&id, code) {
                 self.container_ended(&id, code);
             }
-            return;
-        }
-        if let Some((answer, news)) = self.execs.ended(pid, code) {
+        } else if self.execs.has(pid) {
+            let (answer, news) = self.execs.ended(pid, code);
             if let Some(answer) = answer {
                 self.answered(answer);
             }
-            self.say(&news);
-            return;
-        }
-        if self.containers.values().any(|c| c.restoring.is_some()) {
+            if let Some(news) = news {
+                self.say(&news);
+            }
+        } else if let Some(container) = self.preparing(pid) {
+            container.preparing = None;
+        } else if self.in_set_up() {
             self.early.push((pid, code));
+        }
+    }
+
+    fn container_of(&self, pid: i32) -> Option<String> {
+        let mut living = self.containers.iter();
+        let found = living.find(|(_, c)| c.pid == pid && c.phase != Phase::Exited);
+        found.map(|(id, _)| id.clone())
+    }
+
+    fn preparing(&mut self, pid: i32) -> Option<&mut Container> {
+        let mut all = self.containers.values_mut();
+        all.find(|c| c.preparing == Some(pid))
+    }
+
+    fn knows(&self, pid: i32) -> bool {
+        self.container_of(pid).is_some() || self.execs.has(pid)
+    }
+
+    /// Whether a process may end before it is known whose it is.
+    fn in_set_up(&self) -> bool {
+        let starts =
+            |c: &Container| c.restoring.is_some() || matches!(c.phase, Phase::Starting { .. });
+        self.execs.in_set_up() || self.containers.values().any(starts)
+    }
+
+    /// Takes in what all new processes have reported.
+    pub(super) fn hear_all(&mut self) {
+        for id in self.containers.keys().cloned().collect::<Vec<_>>() {
+            self.hear(&id);
+        }
+        for answer in self.execs.hear() {
+            self.answered(answer);
+        }
+    }
+
+    /// Takes note of the ends that came before it was known whose they are.
+    pub(super) fn catch_up(&mut self) {
+        for (pid, code) in std::mem::take(&mut self.early) {
+            self.ended(pid, code);
+        }
+    }
+
+    /// Gives up what takes too long to be set up.
+    pub(super) fn limit(&mut self) {
+        for answer in self.execs.limit() {
+            self.answered(answer);
+        }
+        for id in self.containers.keys().cloned().collect::<Vec<_>>() {
+            let Some(container) = self.containers.get_mut(&id) else {
+                continue;
+            };
+            if !matches!(container.phase, Phase::Creating { .. }) {
+                continue;
+            }
+            match container.limit.check() {
+                Verdict::Wait => {}
+                Verdict::Kill => {
+                    container.start_error = Some(Failure::new(
+                        FailureKind::Silent,
+                        "the container's set-up took too long and was given up: a mount's source or the container's image may be on a file system that does not answer",
+                    ));
+                    container.signal(libc::SIGKILL);
+                }
+                Verdict::GiveUp => self.container_ended(&id, 128 + libc::SIGKILL),
+            }
         }
     }
 
@@ -106,30 +179,19 @@ impl Keeper {
         let Some(directory) = container.restoring.take() else {
             return false;
         };
-        let early = match restore::outcome(&directory, code) {
+        match restore::outcome(&directory, code) {
             Ok(pid) => {
                 let at = Timestamp::now();
                 container.is_back(pid, at);
                 self.reply(number, Ok(Outcome::Started { at, pid: Some(pid) }));
-                self.early.iter().find(|(early, _)| *early == pid).copied()
+                true
             }
             Err(failure) => {
                 container.start_error = Some(failure.clone());
                 self.reply(number, Err(failure));
-                None
+                false
             }
-        };
-        if !self.containers.values().any(|c| c.restoring.is_some()) {
-            self.early.clear();
         }
-        let back = self
-            .containers
-            .get(id)
-            .is_some_and(|c| c.phase == Phase::Running);
-        if let Some((_, code)) = early {
-            self.container_ended(id, code);
-        }
-        back
     }
 
     fn container_ended(&mut self, id: &str, code: i32) {

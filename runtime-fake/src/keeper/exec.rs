@@ -4,19 +4,21 @@ use std::{
     collections::BTreeMap,
     fs::File,
     os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
 use super::{
     Answer,
-    child::{self, Ends},
+    child::{self, Ends, Target},
     container::{News, ReportPipe},
     kin::{self, Kin},
+    limit::{Limit, Verdict},
     output::pipe_from_child,
-    pod::{Birthplace, fork_into},
     process,
     protocol::{Event, Failure, FailureKind, Message, Outcome},
+    shared,
     step::{Doing as _, Step},
-    sys::Fork,
+    sys::{self, Fork},
     terminal,
     userns::UserNamespace,
 };
@@ -51,7 +53,12 @@ struct Exec {
     terminal: Option<OwnedFd>,
     /// Who is killed with it.
     kin: Kin,
+    /// How long its set-up may take.
+    limit: Limit,
 }
+
+/// How long the set-up of an exec may take, which is less than the daemon waits for its answer.
+const SET_UP: Duration = Duration::from_secs(8);
 
 impl Execs {
     /// Forks a process into a container. The answer comes with [`Self::hear`].
@@ -81,28 +88,28 @@ impl Execs {
             terminal: child_terminal,
         };
         let filter = process::filter(&plan.process)?;
-        let cgroup = place.cgroup.as_ref().and_then(Entrance::unified);
-        // Opened here: inside a user namespace the container's first process may be somebody else's.
-        let (birthplace, mounts) = if rung == Rung::Process {
-            let birthplace = Birthplace {
-                cgroup,
-                ..Birthplace::default()
-            };
-            (birthplace, None::<OwnedFd>)
+        // Opened here: inside a user namespace the container's first process may be another user's.
+        let (mounts, pids) = if rung == Rung::Process {
+            (None, None)
         } else {
-            let pids = Some(target);
             let mounts = File::open(format!("/proc/{target}/ns/mnt"));
             let mounts = mounts.doing("find the container's mount namespace")?;
-            let birthplace = Birthplace {
-                pids,
-                users,
-                cgroup,
-            };
-            (birthplace, Some(mounts.into()))
+            let pids = shared::namespace(target);
+            let pids = pids.doing("find the container's process namespace")?;
+            (Some(OwnedFd::from(mounts)), pids)
         };
-        let pid = match fork_into(birthplace, 0, || ())? {
+        let cgroup = place.cgroup.as_ref().and_then(Entrance::unified);
+        let pid = match sys::fork_inside(0, cgroup).doing("start a process in the container")? {
             Fork::Parent(pid) => pid,
-            Fork::Child => child::exec(plan, target, mounts.as_ref(), filter, ends, place.cgroup),
+            Fork::Child => {
+                let target = Target {
+                    pid: target,
+                    users,
+                    mounts,
+                    pids,
+                };
+                child::exec(plan, target, filter, ends, place.cgroup)
+            }
         };
         self.running.insert(
             pid,
@@ -112,6 +119,7 @@ impl Execs {
                 report: Some(ReportPipe::new(report)),
                 terminal,
                 kin: Kin::Session,
+                limit: Limit::new(SET_UP),
             },
         );
         Ok(())
@@ -142,17 +150,83 @@ impl Execs {
 
     /// Answers for those whose program runs, or never will.
     pub(super) fn hear(&mut self) -> Vec<Answer> {
-        self.running
-            .iter_mut()
-            .filter_map(|(pid, exec)| exec.hear(*pid))
+        let all: Vec<i32> = self.running.keys().copied().collect();
+        all.into_iter()
+            .filter_map(|pid| self.hear_of(pid))
             .collect()
     }
 
-    /// Takes note of an end: the answer that was due, if any, and the news.
-    pub(super) fn ended(&mut self, pid: i32, code: i32) -> Option<(Option<Answer>, Message)> {
-        let mut exec = self.running.remove(&pid)?;
+    fn hear_of(&mut self, mut pid: i32) -> Option<Answer> {
+        loop {
+            let exec = self.running.get_mut(&pid)?;
+            let result = match exec.report.as_mut()?.read() {
+                News::Nothing => return None,
+                News::Born(successor) => {
+                    let exec = self.running.remove(&pid)?;
+                    self.running.insert(successor, exec);
+                    pid = successor;
+                    continue;
+                }
+                News::Failed(failure) => Err(failure),
+                News::Ready(_) | News::Closed => Ok(Outcome::Exec { pid }),
+            };
+            return exec.answer(pid, result);
+        }
+    }
+
+    /// Whether any is still being set up: it may have a successor that is not known yet.
+    pub(super) fn in_set_up(&self) -> bool {
+        self.running.values().any(|exec| exec.number.is_some())
+    }
+
+    /// Whether `pid` is one of them.
+    pub(super) fn has(&self, pid: i32) -> bool {
+        self.running.contains_key(&pid)
+    }
+
+    /// How long until one has had all the time that its set-up may take.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let in_set_up = self.running.values().filter(|exec| exec.number.is_some());
+        in_set_up.map(|exec| exec.limit.left()).min()
+    }
+
+    /// Kills those whose set-up takes too long. Answers for those that do not end.
+    pub(super) fn limit(&mut self) -> Vec<Answer> {
+        let late = || {
+            let seconds = SET_UP.as_secs();
+            let message = format!(
+                "the set-up of the process in the container took longer than {seconds} s and was given up"
+            );
+            Failure::new(FailureKind::Silent, message)
+        };
+        let mut answers = Vec::new();
+        for (pid, exec) in &mut self.running {
+            if exec.number.is_none() {
+                continue;
+            }
+            match exec.limit.check() {
+                Verdict::Wait => {}
+                Verdict::Kill => sys::kill(*pid, libc::SIGKILL),
+                Verdict::GiveUp => answers.extend(exec.answer(*pid, Err(late()))),
+            }
+        }
+        answers
+    }
+
+    /// Takes note of an end; returns the answer that was due, if any, and the news.
+    pub(super) fn ended(&mut self, pid: i32, code: i32) -> (Option<Answer>, Option<Message>) {
+        let answer = self.hear_of(pid);
+        // By now it may be known by the process that it has forked to be its program.
+        let Some(mut exec) = self.running.remove(&pid) else {
+            return (answer, None);
+        };
+        let unexplained = || {
+            let message = format!("the process ended with {code} during its set-up");
+            Failure::new(FailureKind::System, message)
+        };
+        let answer = answer.or_else(|| exec.answer(pid, Err(unexplained())));
         let news = Message::Event(Event::ExecExited { pid, code });
-        Some((exec.hear(pid), news))
+        (answer, Some(news))
     }
 }
 
@@ -172,13 +246,8 @@ fn streams(plan: &ExecPlan, descriptors: Vec<OwnedFd>) -> Step<[OwnedFd; 3]> {
 }
 
 impl Exec {
-    fn hear(&mut self, pid: i32) -> Option<Answer> {
-        let report = self.report.as_mut()?;
-        let result = match report.read() {
-            News::Nothing => return None,
-            News::Failed(failure) => Err(failure),
-            News::Ready(_) | News::Closed => Ok(Outcome::Exec { pid }),
-        };
+    /// The answer to the request that waits, if one does.
+    fn answer(&mut self, pid: i32, result: Step<Outcome>) -> Option<Answer> {
         self.report = None;
         let number = self.number.take()?;
         if result.is_ok() {

@@ -9,11 +9,12 @@ use std::{
 
 use rustix::{
     mount::{MountFlags, MountPropagationFlags, mount, mount_change},
-    thread::{LinkNameSpaceType, UnshareFlags},
+    thread::UnshareFlags,
 };
 
 use super::{
-    child::{hide, join, unshare},
+    child::{hide, unshare},
+    pause::{self, Pause},
     protocol::{Failure, FailureKind},
     root::overlay,
     step::{Doing as _, Step},
@@ -33,7 +34,7 @@ pub(super) struct Pod {
     /// The user namespace that its containers, and its other namespaces, belong to; none where that is the keeper's own.
     pub(super) user_namespace: Option<UserNamespace>,
     /// The first process of the namespace that all containers share.
-    pub(super) pause: Option<i32>,
+    pub(super) pause: Option<Pause>,
     /// Namespaces that end with their last descriptor: kept alive for the daemon, which may end before the pod.
     _held: Vec<OwnedFd>,
 }
@@ -85,7 +86,7 @@ pub(super) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
         }
     }
     let pause = if plan.shared_pids {
-        Some(start_pause(user_namespace.as_ref())?)
+        Some(pause::start(&plan, user_namespace.as_ref())?)
     } else {
         None
     };
@@ -134,59 +135,35 @@ fn set_sysctl(name: &str, value: &str) -> Step {
     })
 }
 
-fn start_pause(users: Option<&UserNamespace>) -> Step<i32> {
-    let place = Birthplace {
-        users,
-        ..Birthplace::default()
-    };
-    match fork_into(place, libc::CLONE_NEWPID, || ())? {
-        Fork::Parent(pid) => Ok(pid),
-        Fork::Child => {
-            let _ = sys::die_with_parent();
-            let _ = rustix::thread::set_name(c"pause");
-            sys::close_all();
-            sys::pause_for_ever()
-        }
-    }
-}
-
 /// Where a process is born that is not just a child of the keeper.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Birthplace<'a> {
-    /// A process whose process namespace it shares.
-    pub(super) pids: Option<i32>,
     /// The user namespace that it is root of; its new namespaces belong to it.
     pub(super) users: Option<&'a UserNamespace>,
     /// The directory of its v2 cgroup.
     pub(super) cgroup: Option<BorrowedFd<'a>>,
 }
 
-/// Forks a child into new namespaces (`flags`) at `place`. What has to be done by somebody with the keeper's power, for the
+/// Forks a child into new namespaces (`flags`) at `place`. What has to be done by a process with the keeper's power, for the
 /// child to inherit, is done `before`.
 ///
-/// The keeper cannot go there itself: inside a user namespace there would be no way back. Another child goes, forks the
-/// real one as its own sibling, and ends.
+/// The keeper cannot enter a user namespace itself: there would be no way back. Another child goes, forks the real one as
+/// its own sibling, and ends.
 pub(super) fn fork_into(place: Birthplace<'_>, flags: i32, before: impl FnOnce()) -> Step<Fork> {
     let what = "start a process in the container";
-    if place.pids.is_none() && place.users.is_none() {
+    let Some(users) = place.users else {
         return sys::fork_inside(flags, place.cgroup).doing(what);
-    }
-    // A process in another user namespace has no power over cgroups: there the one that goes is born in it already.
-    let (goes, real) = match place.users {
-        Some(_) => (place.cgroup, None),
-        None => (None, place.cgroup),
     };
     let (mut reader, mut writer) = io::pipe().doing(what)?;
-    match sys::fork_inside(0, goes).doing(what)? {
+    // A process in another user namespace has no power over cgroups: the one that goes is born in it already.
+    match sys::fork_inside(0, place.cgroup).doing(what)? {
         Fork::Child => {
             drop(reader);
             // Hidden before it is born where others see it.
-            let pids = |pid| join(pid, "pid", LinkNameSpaceType::ProcessID);
             let sibling = hide()
-                .and_then(|()| place.pids.map_or(Ok(()), pids))
                 .map(|()| before())
-                .and_then(|()| place.users.map_or(Ok(()), UserNamespace::enter))
-                .and_then(|()| sys::fork_inside(flags | libc::CLONE_PARENT, real).doing(what));
+                .and_then(|()| users.enter())
+                .and_then(|()| sys::fork(flags | libc::CLONE_PARENT).doing(what));
             let report = match sibling {
                 Ok(Fork::Child) => return Ok(Fork::Child),
                 Ok(Fork::Parent(pid)) => Ok(pid),

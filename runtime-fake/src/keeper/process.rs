@@ -11,12 +11,15 @@ use rustix::{
 
 use super::{
     protocol::{Failure, FailureKind, UserIds},
+    root::Root,
     step::{Doing as _, Step, plain},
     sys, terminal,
-    user::{self, Resolved},
 };
 use crate::{
-    launch::{ProcessPlan, apparmor, seccomp::Filter},
+    launch::{
+        ProcessPlan, apparmor,
+        seccomp::{Arch, Filter, SystemCall},
+    },
     lsm, open_files,
 };
 
@@ -32,7 +35,11 @@ pub(super) struct Ready {
     env: Vec<CString>,
     path: String,
     filter: Option<Filter>,
+    /// The capabilities that are left when the filter is loaded, if that takes another one.
+    without_filter: Option<CapabilitySets>,
 }
+
+const LOAD_FILTER: &str = "load the seccomp filter";
 
 /// What files a program makes are not writable for others, unless it asks for that.
 const UMASK: u32 = 0o022;
@@ -70,14 +77,24 @@ pub(super) fn confine(plan: &ProcessPlan) -> Step {
     })
 }
 
-/// Gives up what the plan does not grant. The process's root is the container's already.
-pub(super) fn prepare(plan: &ProcessPlan, filter: Option<Filter>) -> Step<Ready> {
+/// Gives up what the plan does not grant to the user `ids`. The process's root is the container's already; `own_root` says
+/// that it is not the host's.
+pub(super) fn prepare(
+    plan: &ProcessPlan,
+    ids: UserIds,
+    own_root: bool,
+    filter: Option<Filter>,
+) -> Step<Ready> {
     rustix::process::umask(Mode::from_raw_mode(UMASK));
     open_files::lower();
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let resolved = user::resolve(&plan.user, &read("/etc/passwd"), &read("/etc/group"))?;
-    enter_directory(&plan.cwd)?;
-    let env = environment(plan, &resolved);
+    if own_root {
+        // Whatever descriptor was left open, or process can be seen: no path leads there (CVE-2024-21626).
+        let root = Root::own().doing("open the container's root")?;
+        root.enter_directory(Path::new(&plan.cwd))?;
+    } else {
+        enter_directory(&plan.cwd)?;
+    }
+    let env = environment(plan, &ids);
     let path = env
         .get("PATH")
         .cloned()
@@ -91,14 +108,15 @@ pub(super) fn prepare(plan: &ProcessPlan, filter: Option<Filter>) -> Step<Ready>
         .iter()
         .map(|a| text(a))
         .collect::<Step<Vec<_>>>()?;
-    terminal::own_streams(resolved.ids.uid);
-    drop_privileges(plan, &resolved.ids, filter.is_some())?;
+    terminal::own_streams(ids.uid);
+    let without_filter = drop_privileges(plan, &ids, filter.is_some())?;
     Ok(Ready {
-        ids: resolved.ids,
+        ids,
         argv,
         env,
         path,
         filter,
+        without_filter,
     })
 }
 
@@ -129,7 +147,7 @@ fn enter_directory(cwd: &str) -> Step {
     }
 }
 
-fn environment(plan: &ProcessPlan, user: &Resolved) -> BTreeMap<String, String> {
+fn environment(plan: &ProcessPlan, user: &UserIds) -> BTreeMap<String, String> {
     let mut env: BTreeMap<String, String> = plan
         .env
         .iter()
@@ -145,32 +163,33 @@ fn environment(plan: &ProcessPlan, user: &Resolved) -> BTreeMap<String, String> 
         names.nodename().to_string_lossy().into_owned()
     });
     env.entry("HOME".to_owned())
-        .or_insert_with(|| user.home.clone());
+        .or_insert_with(|| match (user.home.as_str(), user.uid) {
+            // A container from before homes were on record.
+            ("", 0) => "/root".to_owned(),
+            ("", _) => "/".to_owned(),
+            (home, _) => home.to_owned(),
+        });
     env.entry("PATH".to_owned())
         .or_insert_with(|| DEFAULT_PATH.to_owned());
     env
 }
 
-fn drop_privileges(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
+/// Returns the capabilities that the process is to have once its filter is loaded, if it has one more until then.
+fn drop_privileges(
+    plan: &ProcessPlan,
+    ids: &UserIds,
+    filtered: bool,
+) -> Step<Option<CapabilitySets>> {
     if !rustix::process::geteuid().is_root() {
-        return as_ordinary_user(plan, ids, filtered);
+        as_ordinary_user(plan, ids, filtered)?;
+        return Ok(None);
     }
     // A runtime that was given less than all cannot give more than it has.
     let own = rustix::thread::capabilities(None)
         .doing("read the capabilities")?
         .permitted;
     let wanted = capability_set(&plan.capabilities) & own;
-    for number in 0..=LAST_CAPABILITY {
-        let one = capability_set(&[number]);
-        if !wanted.intersects(one) {
-            match rustix::thread::remove_capability_from_bounding_set(one) {
-                Ok(()) => {}
-                // Past the last one that this kernel knows.
-                Err(Errno::INVAL) => break,
-                Err(error) => return Err(error).doing("drop capabilities"),
-            }
-        }
-    }
+    bound(wanted)?;
     let no_ids = |what: &str, error| match error {
         Errno::INVAL | Errno::PERM => Failure::new(
             FailureKind::Invalid,
@@ -210,10 +229,15 @@ fn drop_privileges(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
     } else {
         CapabilitySet::empty()
     };
-    let sets = CapabilitySets {
-        effective: effective | to_filter,
-        permitted: effective | ambient | to_filter,
+    let granted = CapabilitySets {
+        effective,
+        permitted: effective | ambient,
         inheritable: ambient,
+    };
+    let sets = CapabilitySets {
+        effective: granted.effective | to_filter,
+        permitted: granted.permitted | to_filter,
+        ..granted
     };
     rustix::thread::set_capabilities(None, sets).doing("set capabilities")?;
     for number in plan
@@ -228,7 +252,24 @@ fn drop_privileges(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
         rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
     }
     // Changing ids cleared it.
-    sys::die_with_parent().doing("be ended with the keeper")
+    sys::die_with_parent().doing("be ended with the keeper")?;
+    Ok((sets.permitted != granted.permitted).then_some(granted))
+}
+
+/// Takes all capabilities but `wanted` from the bounding set.
+pub(super) fn bound(wanted: CapabilitySet) -> Step {
+    for number in 0..=LAST_CAPABILITY {
+        let one = capability_set(&[number]);
+        if !wanted.intersects(one) {
+            match rustix::thread::remove_capability_from_bounding_set(one) {
+                Ok(()) => {}
+                // Past the last one that this kernel knows.
+                Err(Errno::INVAL) => break,
+                Err(error) => return Err(error).doing("drop capabilities"),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Without namespaces an ordinary user's processes are the user's own; user 0 stands for that.
@@ -255,6 +296,19 @@ fn capability_set(numbers: &[u8]) -> CapabilitySet {
 }
 
 impl Ready {
+    /// Loads the filter for system calls now if it lets all of `calls` pass, which are still to be made.
+    pub(super) fn load_filter_if(&mut self, calls: &[SystemCall]) -> Step {
+        let passes =
+            |filter: &mut Filter| Arch::native().is_some_and(|native| filter.allows(native, calls));
+        if let Some(filter) = self.filter.take_if(passes) {
+            sys::load_filter(&filter).doing(LOAD_FILTER)?;
+            if let Some(sets) = self.without_filter.take() {
+                rustix::thread::set_capabilities(None, sets).doing("set capabilities")?;
+            }
+        }
+        Ok(())
+    }
+
     /// Becomes the program. Returns only to say why it could not.
     pub(super) fn exec(self) -> Failure {
         let Some(program) = self.argv.first() else {
@@ -278,7 +332,7 @@ impl Ready {
         sys::reset_signals();
         // Last of all: from here on only the calls that the filter lets pass can be made.
         if let Some(filter) = &self.filter
-            && let Err(failure) = sys::load_filter(filter).doing("load the seccomp filter")
+            && let Err(failure) = sys::load_filter(filter).doing(LOAD_FILTER)
         {
             return failure;
         }

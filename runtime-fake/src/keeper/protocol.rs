@@ -183,6 +183,9 @@ pub(crate) struct UserIds {
     pub gid: u32,
     /// The supplementary groups.
     pub groups: Vec<u32>,
+    /// The home directory; empty where it was not looked up.
+    #[serde(default)]
+    pub home: String,
 }
 
 /// A container as its keeper knows it.

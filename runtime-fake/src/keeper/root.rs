@@ -3,13 +3,14 @@
 //!
 //! Targets are looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image leads nowhere outside it.
 
+pub(super) mod accounts;
 mod cgroups;
 mod devices;
 mod host;
 mod inside;
 pub(super) mod mapped;
 pub(super) mod overlay;
-mod volumes;
+pub(super) mod volumes;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -26,16 +27,19 @@ use rustix::{
     },
 };
 
-use inside::Root;
+use accounts::Accounts;
+pub(super) use inside::Root;
 use mapped::Mapped;
 
 use super::{
+    pod::Pod,
+    shared::Shared,
     step::{Doing as _, Step},
     sys,
     userns::UserNamespace,
 };
 use crate::{
-    launch::{LaunchPlan, RootPlan, Rung},
+    launch::{LaunchPlan, Pids, RootPlan, Rung},
     lsm,
 };
 
@@ -45,21 +49,30 @@ struct Outside {
     sources: Vec<volumes::Source>,
     /// The directory of shared memory.
     shm: Option<OwnedFd>,
+    /// The `/proc` of a process namespace that this process is not in yet.
+    proc: Option<OwnedFd>,
     /// The mounts below the root that are part of it, relative to it.
     parts: Vec<PathBuf>,
 }
 
-/// Makes this process's root the one that `plan` describes. The process must be in a new mount namespace.
-///
-/// `shm` is the pod's shared memory directory, as a mount of the keeper's; `host` the daemon's mount namespace.
-pub(super) fn enter(plan: &LaunchPlan, shm: Option<&Path>, host: Option<BorrowedFd<'_>>) -> Step {
+/// Makes this process's root the one that `plan` describes. The process must be in a new mount namespace; `host` is the
+/// daemon's. Returns who the image's users are.
+pub(super) fn enter(
+    plan: &LaunchPlan,
+    pod: &Pod,
+    shared: Option<&Shared>,
+    host: Option<BorrowedFd<'_>>,
+) -> Step<Accounts> {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
-    let outside = outside(plan, shm, host, None)?;
-    assemble(plan, &plan.directory.join("rootfs"), outside).and_then(|root| pivot(&root))
+    let outside = outside(plan, pod.shm.as_deref(), shared, host, None)?;
+    let (root, accounts) = assemble(plan, &plan.directory.join("rootfs"), outside)?;
+    pivot(root.fd())?;
+    Ok(accounts)
 }
 
-/// [`enter`] without entering it, for somebody else to do: where it is.
+/// [`enter`] without entering it, for another process to do: where it is. `shm` is the pod's shared memory directory, as
+/// a mount of the keeper's.
 pub(super) fn make(
     plan: &LaunchPlan,
     shm: Option<&Path>,
@@ -67,14 +80,14 @@ pub(super) fn make(
 ) -> Step<PathBuf> {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
-    let outside = outside(plan, shm, host, None)?;
+    let outside = outside(plan, shm, None, host, None)?;
     let at = plan.directory.join("rootfs");
     assemble(plan, &at, outside)?;
     Ok(at)
 }
 
 /// [`enter`] for a process in the pod's own user namespace, with what [`mapped::prepare`] sends.
-pub(super) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step {
+pub(super) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step<Accounts> {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
     let (at, outside) = mapped::receive(plan, from)?;
@@ -83,13 +96,42 @@ pub(super) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step {
         rung: Rung::Rootless,
         ..plan.clone()
     };
-    assemble(&plan, &at, outside).and_then(|root| pivot(&root))
+    let (root, accounts) = assemble(&plan, &at, outside)?;
+    pivot(root.fd())?;
+    Ok(accounts)
+}
+
+/// Makes this process's root an empty one. The process must be in a new mount namespace.
+pub(super) fn enter_nothing() -> Step {
+    let what = "make an empty root";
+    let flags = QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let empty = new_mount("tmpfs", &[("mode", "0555"), ("size", "4096")], flags).doing(what)?;
+    attach(empty.as_fd(), open_dir(Path::new("/")).doing(what)?.as_fd()).doing(what)?;
+    pivot(empty.as_fd())
+}
+
+/// A `/proc` of this process's own namespace, mounted nowhere.
+pub(super) fn new_proc() -> Result<OwnedFd, Errno> {
+    new_mount("proc", &[], QUIET)
+}
+
+/// The `/proc` in this process's root, mounted nowhere, if it is that of the process namespace `name`.
+pub(super) fn own_proc(name: &Path) -> Option<OwnedFd> {
+    let at = Root::own().ok()?.existing(Path::new("/proc")).ok()??;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(&at, "", flags).ok()?;
+    let first = rustix::fs::readlinkat(&tree, "1/ns/pid", Vec::new()).ok()?;
+    (volumes::is_proc(&tree) && first.as_bytes() == name.as_os_str().as_encoded_bytes())
+        .then_some(tree)
 }
 
 /// Opens and mounts, in the container's directory, what has to come from outside.
 fn outside(
     plan: &LaunchPlan,
     shm: Option<&Path>,
+    shared: Option<&Shared>,
     host: Option<BorrowedFd<'_>>,
     ids: Option<&Mapped<'_>>,
 ) -> Step<Outside> {
@@ -107,26 +149,36 @@ fn outside(
         }
         None => None,
     };
+    let proc = match shared {
+        Some(shared) => shared.proc()?,
+        None => None,
+    };
     let parts = make_root(plan, &plan.directory.join("rootfs"), ids)?;
     Ok(Outside {
         sources,
         shm,
+        proc,
         parts,
     })
 }
 
-/// Completes the root at `at`.
-fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<Root> {
+/// Completes the root at `at`. Who the users of its image are is read before anything is mounted over it.
+fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accounts)> {
     let what = "open the container's root";
     let root = open_dir(at).doing(what)?;
     // Before anything is mounted over them.
     let parts = outside.parts.iter().map(|part| open_dir(&at.join(part)));
     let parts = parts.collect::<Result<Vec<_>, _>>().doing(what)?;
     let root = Root::new(root);
-    if matches!(plan.root, RootPlan::Host) {
+    let of_host = matches!(plan.root, RootPlan::Host);
+    let accounts = match plan.restore {
+        Some(_) => Accounts::default(),
+        None => accounts::read(&root, of_host)?,
+    };
+    if of_host {
         hide_state(&plan.directory, &root)?;
     }
-    system_mounts(plan, &root, outside.shm)?;
+    system_mounts(plan, &root, outside.shm, outside.proc)?;
     for (mount, source) in plan.mounts.iter().zip(outside.sources) {
         volumes::place(&root, mount, source)?;
     }
@@ -145,10 +197,10 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<Root> {
             sys::set_read_only(part, false).doing("make the container's root read-only")?;
         }
     }
-    Ok(root)
+    Ok((root, accounts))
 }
 
-fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
+pub(super) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(
         path,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -171,7 +223,7 @@ fn hide_state(container: &Path, root: &Root) -> Step {
     attach(empty.as_fd(), target.as_fd()).doing(what)
 }
 
-fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
+pub(super) fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
     let recursive = if recursive {
         OpenTreeFlags::AT_RECURSIVE
     } else {
@@ -213,7 +265,7 @@ fn new_mount(
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(super) fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, "", target, "", flags)
 }
@@ -251,13 +303,23 @@ fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&Mapped<'_>>) -> Step<Vec
     Ok(Vec::new())
 }
 
-fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
-    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let proc = new_mount("proc", &[], quiet)
-        .or_else(|_| clone_tree(Path::new("/proc"), true))
-        .doing("make the container's /proc")?;
+const QUIET: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
+    .union(MountAttrFlags::MOUNT_ATTR_NODEV)
+    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+
+fn system_mounts(
+    plan: &LaunchPlan,
+    root: &Root,
+    shm: Option<OwnedFd>,
+    proc: Option<OwnedFd>,
+) -> Step {
+    let shares = matches!(plan.pids, Pids::Pod | Pids::Target { .. });
+    let proc = match proc {
+        Some(proc) => Ok(proc),
+        None if shares => clone_tree(Path::new("/proc"), true),
+        None => new_proc().or_else(|_| clone_tree(Path::new("/proc"), true)),
+    };
+    let proc = proc.doing("make the container's /proc")?;
     attach(proc.as_fd(), root.directory(Path::new("/proc"))?.as_fd()).doing("mount /proc")?;
 
     let dev = new_mount(
@@ -290,7 +352,7 @@ fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
         attach(shm.as_fd(), root.directory(Path::new("/dev/shm"))?.as_fd())
             .doing("mount /dev/shm")?;
     }
-    if let Ok(queues) = new_mount("mqueue", &[], quiet) {
+    if let Ok(queues) = new_mount("mqueue", &[], QUIET) {
         attach(
             queues.as_fd(),
             root.directory(Path::new("/dev/mqueue"))?.as_fd(),
@@ -299,9 +361,9 @@ fn system_mounts(plan: &LaunchPlan, root: &Root, shm: Option<OwnedFd>) -> Step {
     }
 
     let sys_flags = if plan.privileged {
-        quiet
+        QUIET
     } else {
-        quiet | MountAttrFlags::MOUNT_ATTR_RDONLY
+        QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY
     };
     let sysfs = if plan.host_network {
         Err(Errno::PERM)
@@ -358,9 +420,9 @@ fn protect(plan: &LaunchPlan, root: &Root) -> Step {
     Ok(())
 }
 
-fn pivot(root: &Root) -> Step {
+fn pivot(root: BorrowedFd<'_>) -> Step {
     let what = "enter the container's root";
-    rustix::process::fchdir(root.fd()).doing(what)?;
+    rustix::process::fchdir(root).doing(what)?;
     // The old root ends up on top of the new one, at the same place, from where it is taken away.
     rustix::process::pivot_root(".", ".").doing(what)?;
     unmount(".", UnmountFlags::DETACH).doing("leave the host's root")?;

@@ -42,6 +42,22 @@ pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
     }
 }
 
+/// Forks a sibling: a child of this process's parent. Nothing is looked at before, unlike in [`fork`]: this process's
+/// `/proc` may be a container's by now.
+pub(super) fn fork_sibling() -> io::Result<Fork> {
+    let flags = libc::c_long::from(SIBLING);
+    // SAFETY: as in `fork`: no CLONE_VM and no stack, and the caller is the only thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match i32::try_from(pid) {
+        Ok(0) => Ok(Fork::Child),
+        Ok(pid) if pid > 0 => Ok(Fork::Parent(pid)),
+        Ok(_) | Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The flags of [`fork_sibling`].
+pub(super) const SIBLING: libc::c_int = libc::CLONE_PARENT | libc::SIGCHLD;
+
 /// linux/sched.h; libc's has too few bits for it.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
@@ -266,14 +282,24 @@ pub(super) fn close_all() {
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
 }
 
-/// Waits for ever, taking the exit status of orphans: what a process namespace's first process does.
-pub(super) fn pause_for_ever() -> ! {
-    // SAFETY: ignoring SIGCHLD lets the kernel reap; pause only waits.
-    unsafe {
-        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
-        loop {
-            libc::pause();
-        }
+/// Ends this process at once, by one system call.
+pub(super) fn exit(code: i32) -> ! {
+    // SAFETY: it does not return; nothing of the standard library runs any more.
+    unsafe { libc::_exit(code) }
+}
+
+/// Lets the kernel take the exit status of this process's children.
+pub(super) fn ignore_children() {
+    // SAFETY: sets an action that runs no code.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Waits for ever, by no other call than `ppoll`.
+pub(super) fn wait_for_ever() -> ! {
+    loop {
+        let no_file = std::ptr::null_mut::<libc::pollfd>();
+        // SAFETY: no files, no time and no mask: the kernel reads and writes nothing.
+        unsafe { libc::syscall(libc::SYS_ppoll, no_file, 0, 0, 0, 0) };
     }
 }
 

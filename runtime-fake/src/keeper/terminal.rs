@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
     mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
@@ -64,12 +64,14 @@ pub(super) fn other_side(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(rustix::pty::ioctl_tiocgptpeer(master, flags)?)
 }
 
-/// Gives this process, which leads a session, a new terminal for its standard streams, and sends the other side.
+/// Gives this process a new terminal for its standard streams, and sends the other side.
 pub(super) fn take(way: &OwnedFd) -> Step {
     let what = "open a terminal";
     // Where the container has put something else, opening it must neither wait nor do anything.
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let master = rustix::fs::open("/dev/ptmx", flags, Mode::empty())
+    // Nor may it lead to what another process has open.
+    let resolve = ResolveFlags::NO_MAGICLINKS;
+    let master = rustix::fs::openat2(CWD, "/dev/ptmx", flags, Mode::empty(), resolve)
         .doing(format_args!("{what} (/dev/ptmx)"))?;
     let stat = rustix::fs::fstat(&master).doing(what)?;
     let device = (
@@ -85,13 +87,18 @@ pub(super) fn take(way: &OwnedFd) -> Step {
     rustix::pty::unlockpt(&master).doing(what)?;
     let slave = other_side(master.as_fd()).doing(what)?;
     tcsetwinsize(&slave, SIZE).doing("set the terminal's size")?;
-    rustix::process::ioctl_tiocsctty(&slave).doing("make the terminal the session's own")?;
     rustix::stdio::dup2_stdin(&slave)
         .and_then(|()| rustix::stdio::dup2_stdout(&slave))
         .and_then(|()| rustix::stdio::dup2_stderr(&slave))
         .doing("use the terminal")?;
     send(way, b"t", &[master.as_fd()]).doing("hand the terminal over")?;
     Ok(())
+}
+
+/// Makes the terminal that is this process's standard input that of the session that it leads.
+pub(super) fn control() -> Step {
+    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
+        .doing("make the terminal the session's own")
 }
 
 /// Shows the terminal that is this process's standard input as `/dev/console`, as container runtimes do. A client that
@@ -102,7 +109,6 @@ pub(super) fn console(mounts: &[MountPlan]) -> Step {
         return Ok(());
     }
     let what = "make /dev/console";
-    let name = rustix::termios::ttyname(rustix::stdio::stdin(), Vec::new()).doing(what)?;
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(
         CWD,
@@ -113,12 +119,10 @@ pub(super) fn console(mounts: &[MountPlan]) -> Step {
         Ok(_) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error).doing(what),
     }
-    let tree = open_tree(
-        CWD,
-        name,
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-    )
-    .doing(what)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(rustix::stdio::stdin(), "", flags).doing(what)?;
     move_mount(
         tree.as_fd(),
         "",

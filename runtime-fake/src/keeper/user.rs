@@ -3,14 +3,6 @@
 use super::protocol::{Failure, FailureKind, UserIds};
 use crate::launch::UserPlan;
 
-/// A user and where they live.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Resolved {
-    pub(super) ids: UserIds,
-    /// From `/etc/passwd`; `/` for a user who is not in it.
-    pub(super) home: String,
-}
-
 struct Entry<'a> {
     name: &'a str,
     uid: u32,
@@ -49,8 +41,8 @@ fn groups(group: &str) -> impl Iterator<Item = (&str, u32, &str)> {
 /// same limit).
 const MAX_ID: u32 = i32::MAX as u32;
 
-/// Looks `plan` up. A number need not be in the files, a name must.
-pub(super) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<Resolved, Failure> {
+/// Looks `plan` up. A number need not be in the files, a name must. The home of a user that is not in them is `/`.
+pub(super) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<UserIds, Failure> {
     let user = if plan.user.is_empty() {
         "0"
     } else {
@@ -99,12 +91,10 @@ pub(super) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<Reso
     }
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|gid| seen.insert(*gid));
-    Ok(Resolved {
-        ids: UserIds {
-            uid,
-            gid,
-            groups: all,
-        },
+    Ok(UserIds {
+        uid,
+        gid,
+        groups: all,
         home: home.to_owned(),
     })
 }
@@ -147,12 +137,10 @@ mod tests {
         let resolved = resolve(&plan, PASSWD, GROUP).unwrap();
         assert_eq!(
             resolved,
-            Resolved {
-                ids: UserIds {
-                    uid,
-                    gid,
-                    groups: groups.into()
-                },
+            UserIds {
+                uid,
+                gid,
+                groups: groups.into(),
                 home: home.into()
             }
         );

@@ -13,6 +13,8 @@ use cri::v1::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::keeper::protocol::UserIds;
+
 use super::{
     Confinement, ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability,
     devices::{self, DevicePlan},
@@ -348,6 +350,7 @@ pub(crate) fn exec(
     image: &ImageDefaults,
     directory: &Path,
     confinement: &Confinement,
+    user: UserIds,
     argv: Vec<String>,
     tty: bool,
 ) -> Result<ExecPlan, Invalid> {
@@ -368,7 +371,7 @@ pub(crate) fn exec(
     };
     let mut process = process(&config, context, image, directory)?;
     process.confinement = confinement.clone();
-    Ok(ExecPlan { process, tty })
+    Ok(ExecPlan { process, user, tty })
 }
 
 /// The number of the signal that asks a container to end: the client's, else the image's, else SIGTERM.

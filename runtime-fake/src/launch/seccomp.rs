@@ -1,6 +1,7 @@
 //! Seccomp: which profile a container gets, and the kernel's filter made from it: pure.
 
 mod default;
+mod interpret;
 mod machine;
 mod profile;
 mod program;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType};
 
+pub(crate) use interpret::SystemCall;
 pub(crate) use machine::Arch;
 pub(crate) use profile::Surroundings;
 pub(crate) use program::Instruction;
@@ -110,7 +112,26 @@ pub(crate) fn filter(profile: Option<&str>, around: Surroundings<'_>) -> Result<
     })
 }
 
+/// What a pod's process may do once it is set up: say so, close what it has open, and wait.
+const WAITING: &str = r#"{
+    "defaultAction": "SCMP_ACT_ERRNO",
+    "syscalls": [{
+        "names": ["ppoll", "restart_syscall", "rt_sigreturn", "exit_group", "write", "close_range"],
+        "action": "SCMP_ACT_ALLOW"
+    }]
+}"#;
+
 impl Filter {
+    /// The filter of a pod's process; none on a machine that no filter can be made for.
+    pub(crate) fn waiting(kernel: (u32, u32)) -> Option<Self> {
+        let around = Surroundings {
+            native: Arch::native()?,
+            kernel,
+            capabilities: &[],
+        };
+        filter(Some(WAITING), around).ok()
+    }
+
     /// As it is kept in a file: the flags, then eight bytes an instruction.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.flags.to_le_bytes().to_vec();

@@ -41,6 +41,7 @@ impl Runtime {
             &container.image,
             &directory,
             &container.confinement,
+            container.user.clone().unwrap_or_default(),
             argv,
             false,
         )?;

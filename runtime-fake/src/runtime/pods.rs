@@ -166,7 +166,9 @@ pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
     let Some(place) = of_pod.or_else(of_container) else {
         return;
     };
-    let containers: Vec<String> = state.containers_of(id).map(|c| c.id.to_string()).collect();
+    let mut containers: Vec<String> = state.containers_of(id).map(|c| c.id.to_string()).collect();
+    // That of the pod's process.
+    containers.push(id.to_string());
     let gone = super::blocking(move || ending::destroy(&place, &containers, LAST)).await;
     if !gone {
         tracing::warn!(

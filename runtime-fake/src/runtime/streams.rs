@@ -53,6 +53,7 @@ impl Target for Runtime {
             &container.image,
             &directory,
             &container.confinement,
+            container.user.clone().unwrap_or_default(),
             request.argv,
             request.tty,
         )?;

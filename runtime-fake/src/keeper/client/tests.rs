@@ -97,6 +97,7 @@ async fn exec(client: &KeeperClient) -> Result<RunningExec, Failure> {
             "c",
             ExecPlan {
                 process,
+                user: crate::keeper::protocol::UserIds::default(),
                 tty: false,
             },
             vec![null(), null(), null()],

@@ -10,17 +10,35 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags},
+    fs::{FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
 };
 
-use crate::keeper::step::{Doing as _, Step};
+use crate::keeper::{
+    protocol::{Failure, FailureKind},
+    step::{Doing as _, Step},
+};
 
 /// A chain of more links is a loop.
 const MAX_LINKS: usize = 40;
 
-/// A container's root before it is entered.
-pub(super) struct Root {
+/// Why a file was not opened to be read.
+#[derive(Debug)]
+pub(super) enum NotRead {
+    /// The kernel refused.
+    Errno(Errno),
+    /// It is something else than a regular file.
+    Kind(FileType),
+}
+
+impl From<Errno> for NotRead {
+    fn from(error: Errno) -> Self {
+        Self::Errno(error)
+    }
+}
+
+/// A container's root.
+pub(in crate::keeper) struct Root {
     fd: OwnedFd,
 }
 
@@ -33,14 +51,45 @@ impl Root {
         self.fd.as_fd()
     }
 
+    /// The root that this process is in.
+    pub(in crate::keeper) fn own() -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open("/", flags, Mode::empty()).map(Self::new)
+    }
+
     fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.open_with(path, flags, ResolveFlags::empty())
+    }
+
+    /// No link of `/proc` to what a process has open, or lives in, is followed: it may lead out of the root.
+    fn open_with(&self, path: &Path, flags: OFlags, more: ResolveFlags) -> Result<OwnedFd, Errno> {
         rustix::fs::openat2(
             &self.fd,
             path,
             flags | OFlags::CLOEXEC,
             Mode::empty(),
-            ResolveFlags::IN_ROOT,
+            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | more,
         )
+    }
+
+    /// Opens a regular file to be read, without side effects on anything else: not on a device, and nothing is waited for.
+    /// `mounts` says whether the way may cross a mount below the root.
+    pub(super) fn regular(&self, path: &Path, mounts: bool) -> Result<OwnedFd, NotRead> {
+        let more = if mounts {
+            ResolveFlags::empty()
+        } else {
+            ResolveFlags::NO_XDEV
+        };
+        let check = |fd: &OwnedFd| match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
+            FileType::RegularFile => Ok(()),
+            other => Err(NotRead::Kind(other)),
+        };
+        check(&self.open_with(path, OFlags::PATH, more)?)?;
+        // It may be another one by now: opening that must not wait, and make no terminal this process's.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.open_with(path, flags, more)?;
+        check(&file)?;
+        Ok(file)
     }
 
     /// `path`, if it is there.
@@ -62,7 +111,32 @@ impl Root {
 
     /// The directory `path`, made with its parents if need be.
     pub(super) fn directory(&self, path: &Path) -> Step<OwnedFd> {
-        let what = || format!("make the mount point {}", path.display());
+        self.make(path, "mount point")
+    }
+
+    /// Enters the directory `path`, which is made with its parents if need be.
+    pub(in crate::keeper) fn enter_directory(&self, path: &Path) -> Step {
+        let what = || format!("enter the working directory {}", path.display());
+        let refused = |why: &str| {
+            let path = path.display();
+            let message = format!("the working directory {path} {why}");
+            Err(Failure::new(FailureKind::Invalid, message))
+        };
+        let directory = match self.open(path, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT) => {
+                let made = self.make(path, "working directory");
+                made.map_err(|failure| Failure::new(FailureKind::Invalid, failure.message))?
+            }
+            Err(Errno::NOTDIR) => return refused("is not a directory"),
+            Err(Errno::LOOP) => return refused("leads through too many links, or one of /proc"),
+            Err(error) => return Err(error).doing(what()),
+        };
+        rustix::process::fchdir(directory).doing(what())
+    }
+
+    fn make(&self, path: &Path, kind: &str) -> Step<OwnedFd> {
+        let what = || format!("make the {kind} {}", path.display());
         if let Ok(fd) = self.open(path, OFlags::PATH | OFlags::DIRECTORY) {
             return Ok(fd);
         }

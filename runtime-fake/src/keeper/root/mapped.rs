@@ -24,6 +24,7 @@ use crate::{
         frame,
         pod::Pod,
         protocol::{Failure, FailureKind},
+        shared::Shared,
         step::{Doing as _, Step},
         sys,
         userns::UserNamespace,
@@ -110,15 +111,23 @@ pub(super) fn map(tree: BorrowedFd<'_>, namespace: &UserNamespace, target: &Path
 enum Parcel {
     Root,
     SharedMemory,
+    Proc,
     Source(usize),
     Done { parts: Vec<PathBuf> },
     Failed(Failure),
 }
 
 /// The process that prepares a root outside the pod's user namespace, and ends.
-pub(in crate::keeper) fn prepare(plan: &LaunchPlan, pod: &Pod, to: &OwnedFd) -> ! {
+pub(in crate::keeper) fn prepare(
+    plan: &LaunchPlan,
+    pod: &Pod,
+    shared: Option<&Shared>,
+    to: &OwnedFd,
+) -> ! {
     let namespace = pod.user_namespace.as_ref();
     let mut keep = vec![to.as_raw_fd()];
+    let of_shared = shared.map(Shared::descriptors).into_iter().flatten();
+    keep.extend(of_shared.flatten().map(|fd| fd.as_raw_fd()));
     keep.extend(pod.host_mounts.as_ref().map(|fd| fd.as_raw_fd()));
     keep.extend(namespace.map(|namespace| namespace.fd().as_raw_fd()));
     sys::close_others(&mut keep);
@@ -132,13 +141,16 @@ pub(in crate::keeper) fn prepare(plan: &LaunchPlan, pod: &Pod, to: &OwnedFd) -> 
             .map(|namespace| Mapped::new(namespace, plan.directory.join("mapped")))
             .transpose()?;
         let host = pod.host_mounts.as_ref().map(|fd| fd.as_fd());
-        let outside = super::outside(plan, pod.shm.as_deref(), host, ids.as_ref())?;
+        let outside = super::outside(plan, pod.shm.as_deref(), shared, host, ids.as_ref())?;
         let root = clone_tree(&plan.directory.join("rootfs"), true)
             .doing("hand over the container's root")?;
         let send = |parcel: &Parcel, fd: Option<&OwnedFd>| send(to, parcel, fd);
         send(&Parcel::Root, Some(&root))?;
         if let Some(shm) = &outside.shm {
             send(&Parcel::SharedMemory, Some(shm))?;
+        }
+        if let Some(proc) = &outside.proc {
+            send(&Parcel::Proc, Some(proc))?;
         }
         for (index, source) in outside.sources.iter().enumerate() {
             if let Some(tree) = source.tree() {
@@ -176,6 +188,7 @@ pub(super) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outsi
             .map(|_| volumes::Source::none())
             .collect(),
         shm: None,
+        proc: None,
         parts: Vec::new(),
     };
     let (mut receiver, mut root) = (frame::Receiver::default(), None);
@@ -192,6 +205,7 @@ pub(super) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outsi
         match parcel.doing(what)? {
             Parcel::Root => root = take().doing(what)?,
             Parcel::SharedMemory => outside.shm = take().doing(what)?,
+            Parcel::Proc => outside.proc = take().doing(what)?,
             Parcel::Source(index) => {
                 let tree = take().doing(what)?;
                 if let (Some(source), Some(tree)) = (outside.sources.get_mut(index), tree) {

@@ -94,7 +94,10 @@ pub(super) fn open(
 }
 
 /// Does `work` in another mount namespace, and comes back.
-fn in_namespace<T>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> Step<T>) -> Step<T> {
+pub(in crate::keeper) fn in_namespace<T>(
+    namespace: BorrowedFd<'_>,
+    work: impl FnOnce() -> Step<T>,
+) -> Step<T> {
     let what = "look at the host's mounts";
     let own = fs::File::open("/proc/self/ns/mnt").doing(what)?;
     // The kernel wants to be told that root and directory are shared with nobody.
@@ -361,12 +364,14 @@ fn fits(plan: &MountPlan, source: FileType, there: FileType) -> Step {
 }
 
 fn may_cover(resolved: &Path, source: &OwnedFd) -> bool {
+    COVERABLE.iter().any(|path| resolved == Path::new(path))
+        || (resolved == Path::new("/proc") && is_proc(source))
+}
+
+pub(super) fn is_proc(at: &OwnedFd) -> bool {
     /// What fstatfs(2) calls procfs.
     const PROC: u64 = 0x9fa0;
-    let is_proc =
-        || rustix::fs::fstatfs(source).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(PROC));
-    COVERABLE.iter().any(|path| resolved == Path::new(path))
-        || (resolved == Path::new("/proc") && is_proc())
+    rustix::fs::fstatfs(at).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(PROC))
 }
 
 /// Mounts a directory of the root over itself: what makes the root read-only does not reach it.

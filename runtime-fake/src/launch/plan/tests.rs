@@ -326,6 +326,7 @@ fn nothing_to_run_is_refused() {
             &empty,
             Path::new("/c"),
             &confined(),
+            UserIds::default(),
             Vec::new(),
             false,
         ),
@@ -382,6 +383,7 @@ fn an_exec_is_like_its_container() {
         &image(),
         Path::new("/state/sandboxes/s/containers/c"),
         &confined(),
+        UserIds::default(),
         vec!["ls".into()],
         false,
     )
@@ -453,6 +455,7 @@ fn terminals(#[case] tty: bool, #[case] of_image: &[&str], #[case] expected: Opt
         &image,
         Path::new("/c"),
         &confined(),
+        UserIds::default(),
         vec!["ls".into()],
         tty,
     )

@@ -41,9 +41,9 @@ pub(super) const NOT_LESS: u16 = 0x35;
 pub(super) const RETURN: u16 = 0x06;
 
 /// Offsets in `struct seccomp_data`.
-const NUMBER: u32 = 0;
-const ARCH: u32 = 4;
-const ARGUMENTS: u32 = 16;
+pub(super) const NUMBER: u32 = 0;
+pub(super) const ARCH: u32 = 4;
+pub(super) const ARGUMENTS: u32 = 16;
 
 /// The number that a tracer puts in the place of a call that is not to be made.
 const NO_CALL: u32 = u32::MAX;
@@ -264,7 +264,7 @@ fn check(condition: &Condition, no: u8, narrow: bool) -> Vec<Instruction> {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "halves are what is wanted")]
-fn halves(value: u64) -> (u32, u32) {
+pub(super) fn halves(value: u64) -> (u32, u32) {
     ((value >> 32) as u32, value as u32)
 }
 

@@ -5,45 +5,19 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::*;
-use crate::launch::seccomp::{default, profile, profile::Surroundings, rules::Rule};
+use crate::launch::seccomp::{
+    default,
+    interpret::{self, Shown as Call},
+    profile,
+    profile::Surroundings,
+    rules::Rule,
+};
 
 const EPERM: u16 = 1;
 
-/// A system call as the kernel shows it to a filter.
-#[derive(Debug, Clone, Copy)]
-struct Call {
-    audit: u32,
-    number: u32,
-    arguments: [u64; 6],
-}
-
 /// Runs a program as the kernel does. Panics on what the kernel's checker would refuse.
 fn run(program: &[Instruction], call: Call) -> Action {
-    let word = |offset: u32| match offset {
-        NUMBER => call.number,
-        ARCH => call.audit,
-        _ => {
-            let index = ((offset - ARGUMENTS) / 8) as usize;
-            let (high, low) = halves(call.arguments[index]);
-            if offset.is_multiple_of(8) { low } else { high }
-        }
-    };
-    let (mut at, mut value) = (0, 0);
-    loop {
-        let one = program[at];
-        at += 1;
-        let mut go = |holds: bool| at += usize::from(if holds { one.jt } else { one.jf });
-        match one.code {
-            LOAD => value = word(one.k),
-            AND => value &= one.k,
-            JUMP => at += one.k as usize,
-            EQUAL => go(value == one.k),
-            GREATER => go(value > one.k),
-            NOT_LESS => go(value >= one.k),
-            RETURN => return Action(one.k),
-            other => panic!("unknown instruction {other:#x}"),
-        }
-    }
+    interpret::run(program, call).unwrap()
 }
 
 fn call(arch: Arch, name: &str, arguments: &[u64]) -> Call {

@@ -1,0 +1,153 @@
+//! `/etc/passwd` and `/etc/group`, whatever an image or a container has put there: nothing hangs, nothing grows without
+//! limit, and nothing but the image's own files is read.
+
+use std::path::Path;
+
+use cri::v1::Int64Value;
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::{Runtime, fixture};
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Means, logged, of, skip_if};
+
+const NAME: &str = "example.com/accounts:1";
+
+/// An image whose /etc/passwd is what `make` makes of it.
+fn image(path: &Path, make: fn(Layer) -> Layer) {
+    let mut layer = make(Layer::new().directory("tmp", 0o1777));
+    for program in [
+        "/bin/sh",
+        "/bin/sleep",
+        "/usr/bin/id",
+        "/bin/rm",
+        "/usr/bin/mkfifo",
+    ] {
+        layer = layer.host_program(program).unwrap();
+    }
+    let image = ImageBuilder::new(NAME).layer(layer);
+    image.write_docker(path).unwrap();
+}
+
+fn passwd(body: impl Into<Vec<u8>>) -> Layer {
+    Layer::new().file("etc/passwd", 0o644, body)
+}
+
+fn long_line() -> Vec<u8> {
+    vec![b'x'; 11 << 20]
+}
+
+/// What does not exist in the image is no file, wherever else it might be; what is no regular file of a sensible size is
+/// refused.
+#[rstest]
+#[case::without(|l| l, None)]
+#[case::link_to_a_device(|l: Layer| l.symlink("etc/passwd", "/dev/zero"), None)]
+#[case::link_to_a_process(|l: Layer| l.symlink("etc/passwd", "/proc/self/environ"), None)]
+#[case::link_to_a_descriptor(|l: Layer| l.symlink("etc/passwd", "/proc/self/fd/0"), None)]
+#[case::link_to_the_kernels_log(|l: Layer| l.symlink("etc/passwd", "/proc/kmsg"), None)]
+#[case::directory(|l: Layer| l.directory("etc/passwd", 0o755), Some("a directory"))]
+#[case::directory_of_groups(|l: Layer| l.directory("etc/group", 0o755), Some("/etc/group is a directory"))]
+#[case::long(|l: Layer| l.file("etc/passwd", 0o644, long_line()), Some("10 MiB"))]
+#[case::not_text(|l: Layer| l.file("etc/passwd", 0o644, vec![0xff, 0, b'\n', 0]), None)]
+#[tokio::test]
+async fn create_reads_only_regular_files_of_the_image(
+    #[case] make: fn(Layer) -> Layer,
+    #[case] refused: Option<&str>,
+) {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
+    image(&archive, make);
+    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!(
+        "create_reads_only_regular_files_of_the_image",
+        means.no_namespaces()
+    );
+    runtime.client.pull(NAME).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", "id -u; echo $HOME");
+    config.image.as_mut().unwrap().image = NAME.to_owned();
+    match refused {
+        None => assert_eq!(pod.output(config).await.unwrap(), "0\n/\n"),
+        Some(word) => {
+            let error = pod.create(config).await.unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+            assert!(error.message().contains(word), "{error:?}");
+        }
+    }
+}
+
+/// What a client mounts there is for the container's programs: the runtime reads the image's (as containerd and CRI-O do).
+#[rstest]
+#[case::fifo(true)]
+#[case::file(false)]
+#[tokio::test]
+async fn create_does_not_read_mounted_accounts(#[case] fifo: bool) {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
+    image(&archive, |_| {
+        passwd("alice:x:1001:1002::/home/alice:/bin/sh\n")
+    });
+    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("create_does_not_read_mounted_accounts", means.no_users());
+    runtime.client.pull(NAME).await.unwrap();
+    let mounted = runtime.root().join("passwd");
+    if fifo {
+        nix::unistd::mkfifo(&mounted, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    } else {
+        std::fs::write(&mounted, "alice:x:0:0::/:/bin/sh\n").unwrap();
+    }
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", "id -u; echo $HOME");
+    config.image.as_mut().unwrap().image = NAME.to_owned();
+    config.mounts.push(of(&mounted, "/etc/passwd"));
+    fixture::security(&mut config).run_as_username = "alice".to_owned();
+    assert_eq!(pod.output(config).await.unwrap(), "1001\n/home/alice\n");
+}
+
+/// A running container's files are its own to change: an exec is who the container is.
+#[rstest]
+#[case::fifo("mkfifo /etc/passwd /etc/group")]
+#[case::other_user("echo 'root:x:7:8::/elsewhere:/bin/sh' > /etc/passwd")]
+#[tokio::test]
+async fn exec_reads_nothing_of_the_container(#[case] change: &str) {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
+    image(&archive, |_| passwd("root:x:0:0::/home/root:/bin/sh\n"));
+    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("exec_reads_nothing_of_the_container", means.no_namespaces());
+    runtime.client.pull(NAME).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let script = format!("rm -f /etc/passwd; {change}; echo ready; sleep 86399");
+    let mut config = pod.script("c", &script);
+    config.image.as_mut().unwrap().image = NAME.to_owned();
+    let id = pod.start(config).await.unwrap();
+    logged(&pod, &id, "ready").await;
+    let told = runtime.client.sh(&id, "id -u; echo $HOME").await.unwrap();
+    assert_eq!(told, "0\n/home/root\n");
+    runtime.client.stop(&id, 0).await.unwrap();
+}
+
+/// CVE-2024-21626: a working directory that is what a process of the runtime has open, or lives in.
+#[rstest]
+#[case::descriptor("/proc/self/fd/3")]
+#[case::root("/proc/self/root")]
+#[case::another_process("/proc/1/cwd")]
+#[tokio::test]
+async fn working_directory_follows_no_link_of_proc(#[case] directory: &str) {
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(
+        "working_directory_follows_no_link_of_proc",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    for number in 0..4 {
+        let mut config = pod.script(&format!("c{number}"), "pwd");
+        config.working_dir = directory.replace('3', &(number + 3).to_string());
+        fixture::security(&mut config).run_as_user = Some(Int64Value { value: 0 });
+        let error = pod.create(config).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+    }
+}

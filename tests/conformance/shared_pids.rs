@@ -1,0 +1,185 @@
+//! Pods whose containers share one process namespace: what its first process is, and what a container that may trace
+//! others finds.
+
+use cri::v1::{Capability, ContainerConfig, NamespaceMode, PodSandboxConfig, SecurityProfile};
+use harness::witness::{self, Witness};
+use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+use rstest::rstest;
+
+use crate::support::{Means, logged, skip_if};
+use crate::userns;
+
+/// A pod with a shared process namespace, maybe with a user namespace of its own.
+async fn shared(runtime: &Runtime, own_users: bool) -> Pod {
+    let mut config: PodSandboxConfig = runtime.sandbox("p");
+    fixture::pod_namespaces(&mut config).pid = NamespaceMode::Pod.into();
+    if own_users {
+        config = userns::with_own_users(runtime, config).await;
+    }
+    Pod::run(&runtime.client, config).await.unwrap()
+}
+
+fn in_shared(mut config: ContainerConfig, capabilities: &[&str]) -> ContainerConfig {
+    let security = fixture::security(&mut config);
+    let options = security.namespace_options.get_or_insert_default();
+    options.pid = NamespaceMode::Pod.into();
+    security.capabilities = Some(Capability {
+        add_capabilities: capabilities.iter().map(|c| (*c).to_owned()).collect(),
+        ..Default::default()
+    });
+    config
+}
+
+/// The first process of the namespace that the process with `mark` in its arguments lives in, as the host sees it.
+async fn first_process_beside(mark: &str) -> Witness {
+    let namespace = |process: Witness| process.namespaces().remove("pid");
+    let member = eventually(PATIENCE, "the process of the container", || async {
+        witness::marked(mark).first().copied().ok_or("no process")
+    })
+    .await;
+    let shared = namespace(member);
+    let first = witness::processes().into_iter().find(|process| {
+        let ids = process.status("NSpid").unwrap_or_default();
+        // Where it cannot be read, by the parent: both are the keeper's children.
+        let same = namespace(*process).map_or(process.parent() == member.parent(), |its| {
+            Some(its) == shared
+        });
+        same && ids.split_whitespace().count() > 1 && ids.ends_with("\t1")
+    });
+    first.expect("a first process of the namespace")
+}
+
+#[rstest]
+#[tokio::test]
+async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!("pod_process_is_confined", means.no_namespaces());
+    if own_users {
+        skip_if!("pod_process_is_confined", means.no_users());
+    }
+    let pod = shared(&runtime, own_users).await;
+    let mark = fixture::unique("mark");
+    let mut config = in_shared(fixture::forever("c"), &[]);
+    config.args.push(mark.clone());
+    pod.start(config).await.unwrap();
+    let first = first_process_beside(&mark).await;
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(first.capabilities(set), Some(0), "{set}");
+    }
+    assert_eq!(first.status("NoNewPrivs").as_deref(), Some("1"));
+    assert_eq!(first.status("Seccomp").as_deref(), Some("2"));
+    if means.no_limits().is_none() {
+        for (controllers, path) in first.cgroups() {
+            let path = path.display().to_string();
+            // A hierarchy that the runtime does not use is the host's.
+            let used = witness::marked(&mark)[0].cgroups()[&controllers].clone();
+            let used = used.display().to_string();
+            assert!(
+                path.contains(&pod.id) || !used.contains(&pod.id),
+                "{controllers}: {path}"
+            );
+        }
+    }
+    // The rest only root may read of a process that is not to be looked into.
+    if means.no_host_mounts().is_none() {
+        let mounts = first.text("mountinfo");
+        assert_eq!(mounts.lines().count(), 1, "{mounts}");
+        assert!(
+            mounts.contains(" / / ro,") && mounts.contains(" tmpfs "),
+            "{mounts}"
+        );
+        let entries = |name: &str| std::fs::read_dir(first.path(name)).unwrap().count();
+        assert_eq!((entries("root"), entries("cwd"), entries("fd")), (0, 0, 0));
+        let own = witness::own().namespaces();
+        let its = first.namespaces();
+        assert_ne!((&its["mnt"], &its["cgroup"]), (&own["mnt"], &own["cgroup"]));
+    }
+}
+
+/// Whatever a container may do to other processes: there is nothing of the host to be found.
+#[rstest]
+#[tokio::test]
+async fn tracer_finds_nothing_of_the_host_in_the_pod_process(
+    #[values(false, true)] own_users: bool,
+) {
+    let name = "tracer_finds_nothing_of_the_host_in_the_pod_process";
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!(name, means.no_namespaces());
+    if own_users {
+        skip_if!(name, means.no_users());
+    }
+    let pod = shared(&runtime, own_users).await;
+    let script = "for at in root cwd fd; do
+            found=$(ls -A /proc/1/$at/ 2>/dev/null) && [ -n \"$found\" ] && echo $at: $found
+        done
+        nsenter --target 1 --mount /bin/true 2>/dev/null && echo entered its mounts
+        (: >> /proc/1/exe) 2>/dev/null && echo its program can be written to
+        echo done";
+    let config = in_shared(
+        pod.script("c", script),
+        &["SYS_PTRACE", "SYS_ADMIN", "SYS_CHROOT"],
+    );
+    assert_eq!(pod.output(config).await.unwrap(), "done\n");
+}
+
+/// Says `SEEN` of every process that has a capability beyond its own, or the host's files; `ready` when it looks.
+fn watcher(state: &str) -> String {
+    format!(
+        r#"exec perl -e '$| = 1; my $own = 0;
+        sub effective {{ my $of = 0; if (open F, "<", "/proc/$_[0]/status") {{
+            while (<F>) {{ $of = hex $1 if /^CapPrm:\s+(\S+)/ }} close F }} $of }}
+        $own = effective("self"); print "ready\n"; my %told;
+        while (! -e "/dev/shm/enough") {{
+            opendir D, "/proc"; my @all = grep /^[0-9]+$/, readdir D; closedir D;
+            for my $pid (reverse @all) {{
+                my $more = effective($pid) & ~$own;
+                printf "SEEN %s: capabilities %x\n", $pid, $more if $more && !$told{{$pid}}++;
+                print "SEEN $pid: files of the host\n" if -e "/proc/$pid/root{state}" && !$told{{$pid}}++;
+            }}
+        }}
+        print "over\n"'"#
+    )
+}
+
+/// A process is set up outside of the namespace that others live in already, and comes in with what it will have.
+#[rstest]
+#[tokio::test]
+async fn tracer_finds_no_process_that_is_not_confined_yet(
+    #[values(false, true)] own_users: bool,
+    #[values(false, true)] filtered: bool,
+) {
+    let name = "tracer_finds_no_process_that_is_not_confined_yet";
+    let runtime = Runtime::start().await.unwrap();
+    let means = Means::of(&runtime).await;
+    skip_if!(name, means.no_namespaces());
+    if own_users {
+        skip_if!(name, means.no_users());
+    }
+    let pod = shared(&runtime, own_users).await;
+    let state = runtime.state_dir().display().to_string();
+    let looks = in_shared(pod.script("watcher", &watcher(&state)), &["SYS_PTRACE"]);
+    let looks = pod.start(looks).await.unwrap();
+    logged(&pod, &looks, "ready").await;
+    let with_filter = |mut config: ContainerConfig| {
+        let filter = filtered.then(SecurityProfile::default);
+        fixture::security(&mut config).seccomp = filter;
+        config
+    };
+    let target = with_filter(in_shared(fixture::forever("target"), &[]));
+    let target = pod.start(target).await.unwrap();
+    for round in 0..10 {
+        let name = format!("c{round}");
+        let config = with_filter(in_shared(fixture::script(&name, "true"), &[]));
+        pod.start(config).await.unwrap();
+        assert_eq!(runtime.client.sh(&target, "echo in").await.unwrap(), "in\n");
+    }
+    runtime
+        .client
+        .sh(&target, "touch /dev/shm/enough")
+        .await
+        .unwrap();
+    let lines = logged(&pod, &looks, "over").await;
+    assert_eq!(lines, ["ready", "over"]);
+}
