@@ -15,6 +15,7 @@ pub(crate) mod seccomp;
 mod security;
 pub(crate) mod selinux;
 mod signal;
+mod strings;
 mod sysctl;
 mod userns;
 

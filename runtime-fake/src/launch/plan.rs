@@ -18,7 +18,7 @@ use crate::keeper::protocol::UserIds;
 use super::{
     Confinement, ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability,
     devices::{self, DevicePlan},
-    log, mounts, paths, ports, seccomp, security, signal, sysctl, userns,
+    log, mounts, paths, ports, seccomp, security, signal, strings, sysctl, userns,
 };
 
 /// What asks a process to end, unless it wishes for another one.
@@ -99,6 +99,7 @@ pub(crate) fn pod(
             return invalid(format!("metadata.{field} of the sandbox is empty"));
         }
     }
+    strings::check_pod(config)?;
     paths::path("log_directory", &config.log_directory)?;
     let wished = namespaces(config);
     let own = |mode: i32| mode != NamespaceMode::Node as i32 && rung != Rung::Process;
@@ -163,15 +164,14 @@ pub(crate) fn pod(
 }
 
 fn hostname(config: &PodSandboxConfig) -> Result<String, Invalid> {
-    let name = if config.hostname.is_empty() {
-        config.metadata.as_ref().map_or("", |m| &m.name)
-    } else {
-        &config.hostname
-    };
-    if config.hostname.len() > 64 || name.contains(['\0', '\n']) {
-        return invalid(format!(
-            "hostname {name:?} is not one: at most 64 bytes without line breaks"
+    let name = &config.hostname;
+    if name.is_empty() {
+        return Ok(strings::hostname_of(
+            config.metadata.as_ref().map_or("", |m| &m.name),
         ));
+    }
+    if name.len() > 64 {
+        return invalid(format!("hostname {name:?} is not one: at most 64 bytes"));
     }
     Ok(name.chars().take(63).collect())
 }
@@ -195,6 +195,7 @@ pub(crate) fn container(
         .as_ref()
         .and_then(|l| l.security_context.as_ref())
         .unwrap_or(&default_context);
+    strings::check_container(config)?;
     security::check(context)?;
     paths::check(config, context)?;
     let pod = namespaces(sandbox);

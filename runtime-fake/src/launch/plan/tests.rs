@@ -126,7 +126,7 @@ fn pod_namespaces(
 #[case::user_namespace(|s: &mut PodSandboxConfig| options(s).userns_options = Some(UserNamespace { mode: NamespaceMode::Pod.into(), ..Default::default() }), "userns_options.uids")]
 #[case::network_of_a_container(|s: &mut PodSandboxConfig| options(s).network = NamespaceMode::Container.into(), "namespace_options.network")]
 #[case::long_hostname(|s: &mut PodSandboxConfig| s.hostname = "x".repeat(65), "at most 64")]
-#[case::hostname_of_two_lines(|s: &mut PodSandboxConfig| s.hostname = "a\nb".into(), "line breaks")]
+#[case::hostname_of_two_lines(|s: &mut PodSandboxConfig| s.hostname = "a\nb".into(), "control character")]
 fn pods_refused(#[case] change: fn(&mut PodSandboxConfig), #[case] expected: &str) {
     let mut sandbox = sandbox();
     change(&mut sandbox);
@@ -253,7 +253,7 @@ fn process_namespaces(
 #[case::out("../c.log", Err("leads out"))]
 #[case::out_of_below("a/../../c.log", Err("leads out"))]
 #[case::elsewhere("/etc/passwd", Err("leads out"))]
-#[case::nul("c\0.log", Err("NUL byte"))]
+#[case::nul("c\0.log", Err("control character"))]
 #[case::too_long(&"x/".repeat(2048), Err("too long"))]
 #[case::too_long_below_its_directory(&"abc/".repeat(1023), Err("(below log_directory) is too long"))]
 fn logs(#[case] path: &str, #[case] expected: Result<Option<&str>, &str>) {
