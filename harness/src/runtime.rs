@@ -21,6 +21,7 @@ use crate::pod::Pod;
 use crate::process::Process;
 
 mod disk;
+mod wrap;
 
 use disk::Disk;
 
@@ -78,6 +79,7 @@ pub struct Options {
     netns: Option<PathBuf>,
     disk: Option<Disk>,
     environment: Vec<(String, String)>,
+    descriptor: Option<PathBuf>,
 }
 
 impl Options {
@@ -127,6 +129,13 @@ impl Options {
     #[must_use]
     pub fn netns(mut self, path: &Path) -> Self {
         self.netns = Some(path.to_owned());
+        self
+    }
+
+    /// A file that the runtime is started with, open as descriptor 9.
+    #[must_use]
+    pub fn descriptor(mut self, path: &Path) -> Self {
+        self.descriptor = Some(path.to_owned());
         self
     }
 
@@ -368,21 +377,17 @@ impl Runtime {
             .append(true)
             .open(root.join("runtime.log"))
             .map_err(io("open the runtime's log"))?;
-        let mut command = match (&self.options.netns, disk) {
-            (None, None) => Command::new(binary::crib()?),
-            (None, Some(disk)) => {
+        let crib = binary::crib()?;
+        let options = &self.options;
+        let mut command = match (&options.netns, &options.descriptor, disk) {
+            (None, None, None) => Command::new(crib),
+            (None, _, Some(disk)) => {
                 let directory = self.state_dir();
                 fs::create_dir_all(&directory).map_err(io("make the state directory"))?;
-                let mut command = disk.around(&directory);
-                command.arg(binary::crib()?);
-                command
+                wrap::onto(disk.around(&directory), crib)
             }
-            (Some(path), _) => {
-                let mut command = Command::new("nsenter");
-                command.arg(format!("--net={}", path.display()));
-                command.arg(binary::crib()?);
-                command
-            }
+            (None, Some(path), None) => wrap::with_descriptor(path, crib),
+            (Some(path), ..) => wrap::in_network(path, crib),
         };
         command.arg("runtime");
         command

@@ -66,6 +66,7 @@ use pod::Pod;
 use protocol::{Message, Outcome};
 use step::Step;
 pub(crate) use step::plain;
+pub use sys::keep_descriptors;
 pub(crate) use sys::set_read_only;
 
 /// How long a keeper that nobody has spoken to waits for its daemon.
@@ -87,7 +88,9 @@ pub fn keeper_main() -> ! {
 }
 
 fn run() -> std::io::Result<()> {
+    sys::close_inherited();
     let _ = rustix::thread::set_name(c"crib-keeper");
+    sys::join_new_keyring()?;
     sys::become_subreaper()?;
     // Signals that a terminal sends to the daemon's group are not for the pod. A leader of a group has no need of it.
     let _ = rustix::process::setsid();

@@ -51,7 +51,7 @@ mod trouble;
 pub use config::{Config, Streams};
 pub use handler::{Handler, Handlers, NotAName};
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
-pub use keeper::{Deadlines, keeper_main};
+pub use keeper::{Deadlines, keep_descriptors, keeper_main};
 pub use open_files::{TooFewFiles, raise_open_files};
 pub use server::{ServeError, longest_end, serve};
 pub use store::OpenError;

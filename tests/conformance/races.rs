@@ -216,7 +216,7 @@ async fn a_configuration_that_is_too_long_costs_no_pod() {
     runtime.client.sh(&id, "echo").await.unwrap();
 }
 
-/// A container waits at its barrier as a process of the runtime's program: one beside it must not get hold of that.
+/// A container waits at its barrier as a process of the runtime's program: one beside it does not see that.
 #[tokio::test]
 async fn a_container_at_its_barrier_is_hidden_from_its_neighbours() {
     let runtime = Runtime::start().await.unwrap();
@@ -236,5 +236,5 @@ async fn a_container_at_its_barrier_is_hidden_from_its_neighbours() {
     let look = "for p in /proc/[0-9]*; do
             case $(cat $p/comm) in crib*) ls -l $p/exe $p/fd/ $p/root/ 2>&1;; esac; done; echo";
     let seen = runtime.client.sh(&first, look).await.unwrap();
-    assert!(seen.contains("exe") && !seen.contains("->"), "{seen}");
+    assert_eq!(seen, "\n");
 }

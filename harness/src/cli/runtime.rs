@@ -83,6 +83,8 @@ pub(crate) struct RuntimeArgs {
 
 /// Serves until a signal or, if asked, the end of standard input. Called while the process has one thread.
 pub(crate) fn run(args: RuntimeArgs) -> Exit {
+    // Whatever it was started with is not for plugins, helpers and containers.
+    runtime_fake::keep_descriptors();
     if args.own_session {
         // It fails for the leader of a process group only, which then has what it needs.
         let _ = nix::unistd::setsid();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     birth,
-    pod::Pod,
+    pod::{Pod, own_keyring},
     process,
     protocol::{Failure, UserIds},
     restore,
@@ -85,7 +85,8 @@ pub(super) fn container(
     let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<Next<'_>> {
         entered?;
-        begin(&plan.process)?;
+        // In a user namespace of the pod's it has got one before it came there, where ordinary users' limits hold.
+        begin(&plan.process, home.pod.user_namespace.is_none())?;
         if plan.rung != Rung::Process {
             hide()?;
             // Its root is the cgroup that this process is in by now.
@@ -151,8 +152,11 @@ pub(super) fn container(
 }
 
 /// What the set-up of every process begins with.
-fn begin(plan: &ProcessPlan) -> Step {
+fn begin(plan: &ProcessPlan, keyring: bool) -> Step {
     sys::die_with_parent().doing("be ended with the keeper")?;
+    if keyring {
+        own_keyring()?;
+    }
     process::confine(plan)
 }
 
@@ -219,7 +223,7 @@ pub(super) fn exec(
     let own_root = mounts.is_some();
     let set_up = || -> Step<process::Ready> {
         entered?;
-        begin(&plan.process)?;
+        begin(&plan.process, true)?;
         hide()?;
         match mounts {
             None => {

@@ -375,6 +375,19 @@ impl Container {
         Ok(input)
     }
 
+    /// Makes its standard streams those of the user `uid`, as the keeper knows it.
+    pub(super) fn own_streams(&self, uid: u32) {
+        let input = match &self.input {
+            Input::None => None,
+            Input::Kept(input) => Some(input),
+            Input::Once(input) => input.as_ref(),
+        };
+        let input = input.map(|input| input.as_fd());
+        for stream in self.output.pipes().chain(input) {
+            terminal::own(stream, uid);
+        }
+    }
+
     /// How long until its set-up has taken all the time that it may.
     pub(super) fn set_up_left(&self) -> Option<Duration> {
         matches!(self.phase, Phase::Creating { .. }).then(|| self.limit.left())

@@ -23,6 +23,13 @@ impl Keeper {
             let (number, result) = match (news, phase) {
                 (News::Ready(user), Phase::Creating { number }) => {
                     container.phase = Phase::Created;
+                    let users = self
+                        .pod
+                        .as_ref()
+                        .and_then(|pod| pod.user_namespace.as_ref());
+                    if let Some(uid) = users.and_then(|users| users.outside(&user)) {
+                        container.own_streams(uid);
+                    }
                     (number, Ok(Outcome::Created { pid, user }))
                 }
                 (News::Born(successor), _) => {

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
@@ -79,6 +79,11 @@ impl Execs {
             (None, None)
         };
         let [stdin, stdout, stderr] = streams(plan, descriptors)?;
+        if let Some(uid) = users.and_then(|users| users.outside(&plan.user)) {
+            for stream in [&stdin, &stdout, &stderr] {
+                terminal::own(stream.as_fd(), uid);
+            }
+        }
         let (report, child_report) = pipe_from_child().doing(what)?;
         let ends = Ends {
             stdin,

@@ -24,7 +24,6 @@ pub(super) enum Verdict {
 }
 
 impl Limit {
-    #[expect(clippy::disallowed_methods, reason = "the keeper's own clock")]
     pub(super) fn new(time: Duration) -> Self {
         Self {
             until: Instant::now() + time,
@@ -33,7 +32,6 @@ impl Limit {
     }
 
     /// How long until there is something to be done.
-    #[expect(clippy::disallowed_methods, reason = "the keeper's own clock")]
     pub(super) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }

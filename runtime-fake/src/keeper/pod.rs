@@ -144,6 +144,15 @@ pub(super) struct Birthplace<'a> {
     pub(super) cgroup: Option<BorrowedFd<'a>>,
 }
 
+/// Gives this process a session keyring of its own. An ordinary user may have few (keyrings(7), maxkeys): beyond that it
+/// has its pod's, which is the keeper's.
+pub(super) fn own_keyring() -> Step {
+    match sys::join_new_keyring() {
+        Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => Ok(()),
+        joined => joined.doing("make a session keyring"),
+    }
+}
+
 /// Forks a child into new namespaces (`flags`) at `place`. What has to be done by a process with the keeper's power, for the
 /// child to inherit, is done `before`.
 ///
@@ -161,6 +170,7 @@ pub(super) fn fork_into(place: Birthplace<'_>, flags: i32, before: impl FnOnce()
             drop(reader);
             // Hidden before it is born where others see it.
             let sibling = hide()
+                .and_then(|()| own_keyring())
                 .map(|()| before())
                 .and_then(|()| users.enter())
                 .and_then(|()| sys::fork(flags | libc::CLONE_PARENT).doing(what));

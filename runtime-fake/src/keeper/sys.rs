@@ -282,6 +282,49 @@ pub(super) fn close_all() {
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
 }
 
+/// linux/keyctl.h.
+const KEYCTL_JOIN_SESSION_KEYRING: libc::c_long = 1;
+
+/// Gives this process a session keyring of its own, empty and without a name: the one that it has is that of whoever
+/// started the daemon (session-keyring(7)). A kernel without keys, or a filter that keeps them from everybody, is no error.
+pub(super) fn join_new_keyring() -> io::Result<()> {
+    let name = std::ptr::null::<libc::c_char>();
+    // SAFETY: no name is given, so that no memory is read.
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, name) };
+    if result >= 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::ENOSYS | libc::EPERM | libc::EACCES)
+            ) =>
+        {
+            Ok(())
+        }
+        error => Err(error),
+    }
+}
+
+/// Closes all but the standard descriptors: a new keeper is given no others, whatever its daemon was started with.
+pub(super) fn close_inherited() {
+    close_others(&mut []);
+}
+
+/// Has no child inherit a descriptor of this process but the standard ones.
+pub fn keep_descriptors() {
+    // SAFETY: closes nothing; descriptors that exist get the flag that all of the standard library's have.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+}
+
 /// Ends this process at once, by one system call.
 pub(super) fn exit(code: i32) -> ! {
     // SAFETY: it does not return; nothing of the standard library runs any more.

@@ -140,9 +140,14 @@ pub(super) fn own_streams(uid: u32) {
         rustix::stdio::stdout(),
         rustix::stdio::stderr(),
     ] {
-        let Ok(stat) = rustix::fs::fstat(stream) else {
-            continue;
-        };
+        own(stream, uid);
+    }
+}
+
+/// Makes a stream that was made for a process its user's, `uid` as this process knows it. A process in a user namespace
+/// cannot do that itself to a pipe that was made outside.
+pub(super) fn own(stream: BorrowedFd<'_>, uid: u32) {
+    if let Ok(stat) = rustix::fs::fstat(stream) {
         let made_for_it = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => true,
             FileType::CharacterDevice => TERMINALS.contains(&rustix::fs::major(stat.st_rdev)),

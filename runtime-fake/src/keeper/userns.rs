@@ -13,7 +13,7 @@ use rustix::{
 
 use super::{
     child::unshare,
-    protocol::{Failure, FailureKind},
+    protocol::{Failure, FailureKind, UserIds},
     step::{Doing as _, Step, plain},
     sys::{self, Fork},
 };
@@ -61,6 +61,11 @@ impl UserNamespace {
         // Just this child: nobody else waits for it.
         let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None);
         made
+    }
+
+    /// The user outside that is `user` inside; none for one that is not mapped.
+    pub(super) fn outside(&self, user: &UserIds) -> Option<u32> {
+        self.maps.shift(user.uid, 0).map(|(uid, _)| uid)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

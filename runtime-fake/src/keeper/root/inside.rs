@@ -80,9 +80,11 @@ impl Root {
         } else {
             ResolveFlags::NO_XDEV
         };
-        let check = |fd: &OwnedFd| match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
-            FileType::RegularFile => Ok(()),
-            other => Err(NotRead::Kind(other)),
+        let check = |fd: &OwnedFd| {
+            let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
+            (kind == FileType::RegularFile)
+                .then_some(())
+                .ok_or(NotRead::Kind(kind))
         };
         check(&self.open_with(path, OFlags::PATH, more)?)?;
         // It may be another one by now: opening that must not wait, and make no terminal this process's.

@@ -1,0 +1,121 @@
+//! What containers and keepers do not have from whoever started the daemon: keys and open files.
+
+use std::process::Command;
+
+use harness::witness::{self, Witness};
+use harness::{PATIENCE, Runtime, eventually, fixture};
+
+use crate::support::{Means, skip_if};
+
+/// Prints the number of the session keyring (keyctl(2), KEYCTL_GET_KEYRING_ID); a program of the system that can make any
+/// call.
+fn keyring() -> String {
+    let keyctl = if cfg!(target_arch = "aarch64") {
+        219
+    } else {
+        250
+    };
+    format!("perl -e 'print syscall({keyctl}, 0, -3, 0), \"\\n\"'")
+}
+
+#[tokio::test]
+async fn containers_and_execs_have_session_keyrings_of_their_own() {
+    let name = "containers_and_execs_have_session_keyrings_of_their_own";
+    let here = Command::new("sh")
+        .args(["-c", &keyring()])
+        .output()
+        .unwrap();
+    let here = String::from_utf8(here.stdout).unwrap();
+    if here.trim() == "-1" {
+        harness::skip!(name, "this kernel has no keys");
+    }
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let first = pod.output(pod.script("a", &keyring())).await.unwrap();
+    let second = pod.output(pod.script("b", &keyring())).await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let exec = runtime.client.sh(&id, &keyring()).await.unwrap();
+    let next = runtime.client.sh(&id, &keyring()).await.unwrap();
+    let all = [&here, &first, &second, &exec, &next];
+    let mut distinct = all.to_vec();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), all.len(), "{all:?}");
+    assert!(
+        all.iter().all(|id| id.trim().parse::<u32>().is_ok()),
+        "{all:?}"
+    );
+}
+
+/// `crib runtime 9<file`: whoever starts a daemon may have left it anything.
+#[tokio::test]
+async fn keepers_and_containers_inherit_no_descriptor_of_the_daemon() {
+    let place = tempfile::tempdir().unwrap();
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, "s").unwrap();
+    let runtime = Runtime::with().descriptor(&secret).start().await.unwrap();
+    let daemon = Witness {
+        pid: runtime.pid().unwrap(),
+    };
+    let has_it = |process: Witness| process.descriptors().contains(&secret);
+    assert!(has_it(daemon), "it is the daemon's to have");
+    let pod = runtime.pod("p").await.unwrap();
+    let mark = fixture::unique("mark");
+    let mut config = fixture::forever("c");
+    config.args.push(mark.clone());
+    let id = pod.start(config).await.unwrap();
+    let member = eventually(PATIENCE, "the process of the container", || async {
+        witness::marked(&mark).first().copied().ok_or("no process")
+    })
+    .await;
+    let keeper = Witness {
+        pid: member.parent(),
+    };
+    assert!(keeper.command_line().contains("__keeper"), "{keeper:?}");
+    for process in [keeper, member] {
+        assert!(!has_it(process), "{:?}", process.descriptors());
+    }
+    let listed = runtime.client.sh(&id, "ls /proc/self/fd | wc -l").await;
+    // The three streams, and the directory that is listed.
+    assert_eq!(listed.unwrap().trim(), "4");
+}
+
+/// The standard streams of a container can be opened again by whom it runs as: programs log to `/dev/stderr`.
+#[rstest::rstest]
+#[tokio::test]
+async fn standard_streams_can_be_opened_by_the_containers_user(
+    #[values(false, true)] own_users: bool,
+    #[values(0, 1000)] user: i64,
+) {
+    let name = "standard_streams_can_be_opened_by_the_containers_user";
+    let runtime = Runtime::start().await.unwrap();
+    skip_if!(name, Means::of(&runtime).await.no_users());
+    let mut config = runtime.sandbox("p");
+    if own_users {
+        config = crate::userns::with_own_users(&runtime, config).await;
+    }
+    let pod = harness::Pod::run(&runtime.client, config).await.unwrap();
+    let script = "echo err > /dev/stderr && echo out > /dev/stdout && echo own > /proc/self/fd/1";
+    let as_user = |mut config: cri::v1::ContainerConfig| {
+        fixture::security(&mut config).run_as_user = Some(cri::v1::Int64Value { value: user });
+        config
+    };
+    let config = as_user(fixture::script("a", script));
+    let id = pod.start(config).await.unwrap();
+    let status = pod.ended(&id).await.unwrap();
+    let mut lines: Vec<String> = pod.log(&status).into_iter().map(|line| line.text).collect();
+    lines.sort();
+    assert_eq!(
+        (status.exit_code, lines.join(" ")),
+        (0, "err out own".to_owned())
+    );
+    let id = pod.start(as_user(fixture::forever("b"))).await.unwrap();
+    let exec = runtime
+        .client
+        .exec(&id, ["sh", "-c", script], 0)
+        .await
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let told = (exec.exit_code, text(&exec.stdout), text(&exec.stderr));
+    assert_eq!(told, (0, "out\nown\n".to_owned(), "err\n".to_owned()));
+}
