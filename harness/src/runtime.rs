@@ -445,7 +445,7 @@ impl Runtime {
         if root.exists() {
             problems.push(format!("the end of the runtime's log: {}", self.log()));
         }
-        let _ = fs::remove_dir_all(&root);
+        let _ = file_tree::remove(&root);
         problems
     }
 

@@ -58,6 +58,7 @@ mod strings;
 mod support;
 mod survivors;
 mod terminal;
+mod trees;
 mod userns;
 mod verbose;
 mod volumes;
