@@ -38,6 +38,7 @@ mod nonsense;
 mod owner;
 mod packets;
 mod power_cut;
+mod private;
 mod process_streams;
 mod propagation;
 mod pull;
