@@ -79,7 +79,7 @@ async fn removal_survives_deep_writable_layer() {
     );
     let pod = runtime.pod("p").await.unwrap();
     let pid = runtime.pid();
-    let id = made(&pod, of_image("deep", &nest(60))).await;
+    let id = made(&pod, of_image("deep", &nest(30))).await;
     // Measuring it does not end the daemon either.
     let request = ContainerStatsRequest {
         container_id: id.clone(),
@@ -88,7 +88,7 @@ async fn removal_survives_deep_writable_layer() {
     let answer = client.container_stats(request).await.unwrap();
     let layer = answer.into_inner().stats.unwrap().writable_layer.unwrap();
     let inodes = layer.inodes_used.unwrap().value;
-    assert!(inodes > 60 * 1024, "{inodes} inodes");
+    assert!(inodes > 30 * 1024, "{inodes} inodes");
     runtime.client.remove(&id).await.unwrap();
     runtime.client.remove_pod(&pod.id).await.unwrap();
     nothing_in_trash(&runtime.disk().unwrap()).await;
