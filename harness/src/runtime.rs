@@ -454,9 +454,7 @@ impl Runtime {
     /// Lets a last runtime take over what there is and remove it: only it can, where files belong to subordinate ids.
     fn sweep(&self, root: &Path) -> Result<(), String> {
         // It is not on the small disk, which is gone by then.
-        let mut command = self
-            .command("s.sock", None)
-            .map_err(|error| error.to_string())?;
+        let mut command = self.command("s.sock", None).map_err(|e| e.to_string())?;
         command
             .arg("--until-stdin-closes")
             .arg("--remove-at-end")
