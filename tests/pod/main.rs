@@ -5,4 +5,3 @@
 mod crash;
 mod life;
 mod support;
-mod trees;

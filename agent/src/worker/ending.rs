@@ -131,8 +131,7 @@ impl Worker {
             }
             if observed.containers.is_empty() && observed.sandboxes.is_empty() {
                 let (dirs, logs) = (self.dirs.clone(), self.shared.config.remove_logs);
-                let trash = Arc::clone(&self.shared.trash);
-                match blocking(move || dirs.remove(&trash, logs)).await {
+                match blocking(move || dirs.remove(logs)).await {
                     Ok(()) => {
                         self.report_removed();
                         return Event::NothingLeft;

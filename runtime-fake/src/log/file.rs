@@ -4,10 +4,7 @@ use std::{
     fs::{self, File},
     io,
     num::NonZeroU64,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::DirBuilderExt as _,
-    },
+    os::fd::{AsFd, OwnedFd},
     path::{Component, Path, PathBuf},
 };
 
@@ -18,16 +15,9 @@ use rustix::{
 
 use crate::launch::LogPlan;
 
-/// A kubelet has made the directories before. Where it has not, only the owner's group may read logs.
-const DIRECTORY_MODE: u32 = 0o750;
-/// As containerd's and CRI-O's.
-const FILE_MODE: u32 = 0o640;
-
 /// Makes the directories that a log file lies in, and sees that it can lie there.
 pub(crate) fn prepare(plan: &LogPlan) -> io::Result<()> {
-    let mut directory = fs::DirBuilder::new();
-    directory.recursive(true).mode(DIRECTORY_MODE);
-    directory.create(&plan.directory)?;
+    fs::create_dir_all(&plan.directory)?;
     let base = base(plan)?;
     let mut done = PathBuf::new();
     let mut at = base.try_clone()?;
@@ -40,7 +30,7 @@ pub(crate) fn prepare(plan: &LogPlan) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         at = match beneath(&base, &done, flags) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+                match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -108,7 +98,7 @@ fn base(plan: &LogPlan) -> io::Result<OwnedFd> {
 
 fn beneath(base: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let mode = if flags.contains(OFlags::CREATE) {
-        Mode::from_raw_mode(FILE_MODE)
+        Mode::from_raw_mode(0o644)
     } else {
         Mode::empty()
     };
