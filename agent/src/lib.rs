@@ -33,6 +33,7 @@ mod worker;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use file_tree::Trash;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 pub use config::Config;
 pub use report::{ContainerKind, ContainerPhase, ContainerReport, PodReport, Transition};
 
+use blocking::blocking;
 use cache::Cache;
 use images::Images;
 use pleg::Periods;
@@ -65,6 +67,7 @@ pub struct Agent {
     reports: watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>>,
     board: Board,
     kill_now: watch::Sender<bool>,
+    trash: Arc<Trash>,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
 }
@@ -103,7 +106,9 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         runtime_sender,
     ));
     tasks.spawn(desk.run(Arc::clone(&clock)));
+    let trash = Arc::new(Trash::new(config.root_dir.join("trash")));
     let shared = Shared {
+        trash: Arc::clone(&trash),
         node: shared::node(&config),
         images: Images::new(
             Arc::clone(&cri),
@@ -129,6 +134,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         reports,
         board,
         kill_now,
+        trash,
         shutdown,
         tasks,
     }
@@ -156,5 +162,8 @@ impl Agent {
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         self.tasks.shutdown().await;
+        // The next agent goes on with it.
+        let trash = self.trash;
+        blocking(move || trash.stop()).await;
     }
 }

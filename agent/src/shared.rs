@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use file_tree::Trash;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) cache: Cache,
     pub(crate) images: Images,
     pub(crate) board: Board,
+    /// Where the directories of pods go that are to be deleted.
+    pub(crate) trash: Arc<Trash>,
     /// Pods that end get no grace any more.
     pub(crate) kill_now: watch::Receiver<bool>,
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use file_tree::Trash;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -55,6 +56,16 @@ pub(crate) async fn run(
     for (number, source) in sources.into_iter().enumerate() {
         listeners.spawn(listen(number, source, sender.clone()));
     }
+    let trash = Arc::clone(&list.shared.trash);
+    blocking(move || {
+        if let Err(error) = trash.resume() {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to delete what an earlier agent left"
+            );
+        }
+    })
+    .await;
     let mut housekeeping = tokio::time::interval_at(Instant::now(), list.shared.config.gc_period);
     housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -191,12 +202,13 @@ impl SyncLoop {
             .chain(self.entries.keys().cloned())
             .chain(listed.keys().cloned())
             .collect();
-        blocking(move || remove_strangers(&pods, &kept)).await;
+        let trash = Arc::clone(&self.shared.trash);
+        blocking(move || remove_strangers(&trash, &pods, &kept)).await;
     }
 }
 
 /// Removes the directories in `pods` that belong to none of the pods that are kept.
-fn remove_strangers(pods: &Path, kept: &[PodUid]) {
+fn remove_strangers(trash: &Trash, pods: &Path, kept: &[PodUid]) {
     let Ok(entries) = std::fs::read_dir(pods) else {
         return;
     };
@@ -209,7 +221,7 @@ fn remove_strangers(pods: &Path, kept: &[PodUid]) {
             continue;
         }
         tracing::info!(path = %entry.path().display(), "removing the directory of a pod that is no more");
-        if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+        if let Err(error) = trash.put(&entry.path()) {
             tracing::warn!(path = %entry.path().display(), %error, "cannot remove it");
         }
     }

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use file_tree::Trash;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
 
 use crate::config::Config;
@@ -104,7 +105,7 @@ impl PodDirs {
     /// The first volume that cannot be had.
     pub(crate) fn prepare(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, VolumeError> {
         make_dir(&self.pod, 0o750)?;
-        make_dir(&self.logs, 0o755)?;
+        make_dir(&self.logs, 0o750)?;
         let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
         volumes
             .iter()
@@ -204,9 +205,15 @@ impl PodDirs {
     ///
     /// # Errors
     /// Something cannot be removed; the rest is gone.
-    pub(crate) fn remove(&self, logs: bool) -> Result<(), VolumeError> {
-        let pod = remove_dir(&self.pod);
-        let logs = if logs { remove_dir(&self.logs) } else { Ok(()) };
+    pub(crate) fn remove(&self, trash: &Trash, logs: bool) -> Result<(), VolumeError> {
+        // Containers have filled its volumes: deleting them may take long.
+        let pod = trash.put(&self.pod).map_err(failed("remove", &self.pod));
+        let logs = if logs {
+            file_tree::remove(&self.logs)
+                .map_err(|error| failed("remove", &self.logs)(error.into()))
+        } else {
+            Ok(())
+        };
         pod.and(logs)
     }
 }
@@ -216,13 +223,6 @@ pub(crate) fn component(name: &str) -> String {
     match name {
         "" | "." | ".." => format!("_{name}"),
         _ => name.replace('/', "_"),
-    }
-}
-
-fn remove_dir(path: &Path) -> Result<(), VolumeError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
-        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -324,10 +324,11 @@ mod tests {
         fs::write(path.join("f"), "x").unwrap();
         dirs.prepare(&pod).unwrap();
         assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "x");
-        dirs.remove(true).unwrap();
+        let trash = Trash::new(root.path().join("root/trash"));
+        dirs.remove(&trash, true).unwrap();
         assert!(!root.path().join("root/pods/u1").exists());
         assert!(!root.path().join("logs/default_p_u1").exists());
-        dirs.remove(true).unwrap();
+        dirs.remove(&trash, true).unwrap();
     }
 
     #[rstest]

@@ -27,6 +27,8 @@ use disk::Disk;
 
 /// How long a runtime may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a runtime may take to delete what a test has left: a container may have made a lot.
+const REMOVAL: Duration = Duration::from_secs(300);
 
 /// Why there is no runtime for the test.
 #[derive(Debug, thiserror::Error)]
@@ -422,7 +424,7 @@ impl Runtime {
         let mut problems = Vec::new();
         if let Some(mut daemon) = self.daemon.take() {
             daemon.ask_to_end();
-            if daemon.process.wait_blocking(PATIENCE).is_none() {
+            if daemon.process.wait_blocking(REMOVAL).is_none() {
                 problems.push("the runtime did not end when it was asked to".to_owned());
             }
         }
@@ -445,7 +447,7 @@ impl Runtime {
         if root.exists() {
             problems.push(format!("the end of the runtime's log: {}", self.log()));
         }
-        let _ = fs::remove_dir_all(&root);
+        let _ = file_tree::remove(&root);
         problems
     }
 
@@ -459,7 +461,7 @@ impl Runtime {
             .arg(root);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut sweeper = Process::spawn(&mut command).map_err(|error| error.to_string())?;
-        match sweeper.wait_blocking(PATIENCE) {
+        match sweeper.wait_blocking(REMOVAL) {
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(format!(
                 "removing everything failed ({status}): {}",

@@ -13,31 +13,28 @@ const NOT_DEVICES: [&str; 7] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-moun
 
 /// The devices below a directory.
 pub(crate) fn below(top: &Path) -> io::Result<Vec<Found>> {
-    let mut found = Vec::new();
-    walk(top, Path::new(""), &mut found)?;
-    Ok(found)
-}
-
-fn walk(top: &Path, below: &Path, found: &mut Vec<Found>) -> io::Result<()> {
-    for entry in fs::read_dir(top.join(below))? {
-        let entry = entry?;
-        let (name, here): (_, PathBuf) = (entry.file_name(), below.join(entry.file_name()));
-        if entry.file_type()?.is_dir() {
-            if !NOT_DEVICES.iter().any(|other| name == *other) {
-                walk(top, &here, found)?;
+    let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(below) = left.pop() {
+        for entry in fs::read_dir(top.join(&below))? {
+            let entry = entry?;
+            let (name, here) = (entry.file_name(), below.join(entry.file_name()));
+            if entry.file_type()?.is_dir() {
+                if !NOT_DEVICES.iter().any(|other| name == *other) {
+                    left.push(here);
+                }
+            } else if let Ok(meta) = entry.metadata()
+                && name != "console"
+                && let Some(node) = node(&meta)
+            {
+                found.push(Found {
+                    host: top.join(&here),
+                    below: here,
+                    node,
+                });
             }
-        } else if let Ok(meta) = entry.metadata()
-            && name != "console"
-            && let Some(node) = node(&meta)
-        {
-            found.push(Found {
-                host: top.join(&here),
-                below: here,
-                node,
-            });
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// A device as the host has it; none for what is no device.

@@ -38,7 +38,9 @@ mod tar_stream;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+use file_tree::Trash;
 
 pub use self::digest::{Digest, DigestError};
 pub use self::limits::Limits;
@@ -61,7 +63,7 @@ use self::layer::style::Style;
 use self::offer::Offer;
 use self::platform::Platform;
 use self::record::Content;
-use self::shelf::{Places, Shelf, discard, store};
+use self::shelf::{Places, Shelf, store};
 
 /// Where a store lies and what its process may do.
 #[derive(Debug, Clone)]
@@ -126,6 +128,7 @@ pub struct ImageStore {
     limits: Limits,
     catalogue: Catalogue,
     shelf: Mutex<Shelf>,
+    trash: Arc<Trash>,
     images: Flights<Digest>,
     layers: Flights<Digest>,
 }
@@ -137,19 +140,20 @@ impl ImageStore {
     /// [`ImageError::Store`] when a directory cannot be made or read, or an archive does not exist.
     pub fn open(options: ImageOptions) -> Result<Self, ImageError> {
         let places = Places { root: options.root };
-        places.prepare()?;
+        let trash = places.prepare()?;
         let tmp = places.tmp();
         let probe = File::open(&tmp).map_err(store("open", &tmp))?;
         let mut style = Style::probe(&probe, options.in_user_namespace, options.single_id);
         style.nodes &= options.device_nodes;
         let catalogue = Catalogue::new(options.archives)?;
-        let shelf = Shelf::load(places.clone(), &import::style_name(&style))?;
+        let shelf = Shelf::load(places.clone(), trash.clone(), &import::style_name(&style))?;
         Ok(Self {
             places,
             style,
             limits: options.limits,
             catalogue,
             shelf: Mutex::new(shelf),
+            trash,
             images: Flights::default(),
             layers: Flights::default(),
         })
@@ -267,17 +271,13 @@ impl ImageStore {
     /// # Errors
     /// [`ImageError::Store`].
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
-        let garbage = match self.status(name) {
-            Some(record) => lock(&self.shelf).remove(record.id)?,
-            None => {
-                let mut shelf = lock(&self.shelf);
-                match shelf.remove_damaged(name)? {
-                    true => shelf.collect()?,
-                    false => Vec::new(),
-                }
-            }
-        };
-        discard(garbage)
+        let record = self.status(name);
+        let mut shelf = lock(&self.shelf);
+        match record {
+            Some(record) => shelf.remove(record.id),
+            None if shelf.remove_damaged(name)? => shelf.collect(),
+            None => Ok(()),
+        }
     }
 
     /// What the store takes.
@@ -386,8 +386,12 @@ impl ImageStore {
     /// # Errors
     /// [`ImageError::Store`].
     pub fn release_all_but(&self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
-        let garbage = lock(&self.shelf).release(stays)?;
-        discard(garbage)
+        lock(&self.shelf).release(stays)
+    }
+
+    /// Ends the deletion of what was removed, which the next [`ImageStore::open`] takes up.
+    pub(crate) fn close(&self) {
+        self.trash.stop();
     }
 }
 

@@ -5,6 +5,7 @@ mod userns;
 
 use std::{fmt, path::Path, str::FromStr};
 
+use file_tree::private::{self, PrivateError};
 use serde::{Deserialize, Serialize};
 
 use crate::{launch::Rung, recovery};
@@ -116,6 +117,9 @@ pub enum EnterError {
         /// Where, and what failed.
         source: std::io::Error,
     },
+    /// The directory is not to be kept from other users.
+    #[error("failed to keep what containers write from other users")]
+    Private(#[from] PrivateError),
     /// No user namespace.
     #[error(
         "isolation rootless cannot be had: {reason}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) or use --isolation process"
@@ -130,12 +134,15 @@ pub enum EnterError {
 /// an earlier daemon's pods in `state_dir` if any still run, else a new one.
 ///
 /// # Errors
-/// When the box does not allow what was asked for. With [`IsolationWish::Auto`] there is always a last rung.
+/// When the box does not allow what was asked for. With [`IsolationWish::Auto`] there is always a last rung. When `state_dir`
+/// is another user's, or cannot be made for this one alone.
 ///
 /// It must be called before anything has started a thread: the kernel moves only single threads.
 pub fn enter(wish: IsolationWish, state_dir: &Path) -> Result<Isolation, EnterError> {
     // What is made for containers has just the modes it is given: their users are not this one.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    // Before anything in it is believed.
+    private::make(state_dir)?;
     let uid = nix::unistd::geteuid().as_raw();
     match (wish, uid) {
         (IsolationWish::Process, _) => Ok(Isolation::Process),

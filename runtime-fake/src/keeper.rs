@@ -73,7 +73,7 @@ pub(crate) use sys::set_read_only;
 const FIRST_WORD: Duration = Duration::from_secs(30);
 
 /// The keeper's `main`: `crib __keeper`, with the listening socket as its standard input, its lock file as its
-/// standard output (see [`liveness`]), and its log as its standard error.
+/// standard output (which tells whether it lives), and its log as its standard error.
 ///
 /// It must be called before anything has started a thread.
 pub fn keeper_main() -> ! {

@@ -53,7 +53,7 @@ pub use handler::{Handler, Handlers, NotAName};
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
 pub use keeper::{Deadlines, keep_descriptors, keeper_main};
 pub use open_files::{TooFewFiles, raise_open_files};
-pub use server::{ServeError, longest_end, serve};
+pub use server::{ServeError, delete_trash, longest_end, serve};
 pub use store::OpenError;
 
 /// An error with its causes, on one line.

@@ -3,11 +3,11 @@
 //! Their files are looked for below one directory, which is `/` but in tests.
 
 use std::{
-    ffi::OsStr,
+    ffi::{CStr, OsStr},
     fs::{self, File},
     io::{self, Write as _},
     os::{
-        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        fd::{AsRawFd as _, BorrowedFd},
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
@@ -16,8 +16,9 @@ use std::{
 };
 
 use cri::v1::{LinuxContainerSecurityContext, SeLinuxOption};
+use file_tree::{Entry, Mounts, Visitor};
 use rustix::{
-    fs::{CWD, Dir, FileType, Mode, OFlags, XattrFlags, lgetxattr, lsetxattr, openat},
+    fs::{XattrFlags, lgetxattr, lsetxattr},
     io::Errno,
 };
 
@@ -318,29 +319,28 @@ fn set_label(path: &Path, label: &str) -> Result<(), Errno> {
 /// Does something to all that is below a directory, what is deepest first. The paths that `each` gets lead through open
 /// directories: nobody who moves things about meanwhile can lead it elsewhere.
 fn each_below(path: &Path, each: &dyn Fn(&Path) -> Result<(), Errno>) -> Result<(), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat(CWD, path, flags, Mode::empty()) {
-        Ok(directory) => each_in(&directory, each),
+    match file_tree::open(path) {
+        Ok(top) => file_tree::walk(top, Mounts::Cross, &mut Each(each)),
         Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-fn each_in(directory: &OwnedFd, each: &dyn Fn(&Path) -> Result<(), Errno>) -> Result<(), Errno> {
-    let here = PathBuf::from(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()));
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy();
-        if matches!(name.as_ref(), "." | "..") {
-            continue;
+struct Each<'a>(&'a dyn Fn(&Path) -> Result<(), Errno>);
+
+impl Visitor for Each<'_> {
+    fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
+        if entry.is_directory() {
+            return Ok(());
         }
-        let path = here.join(OsStr::from_bytes(entry.file_name().to_bytes()));
-        if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
-            each_below(&path, each)?;
-        }
-        each(&path)?;
+        self.leave(entry.parent, entry.name)
     }
-    Ok(())
+
+    fn leave(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+        // There is no setxattrat(2) before Linux 6.13.
+        let parent = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
+        (self.0)(&parent.join(OsStr::from_bytes(name.to_bytes())))
+    }
 }
 
 #[cfg(test)]

@@ -26,10 +26,11 @@ mod volumes;
 
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
+use file_tree::Trash;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use error::{Error, io};
@@ -57,6 +58,8 @@ pub(crate) struct Runtime {
     pub(crate) cgroups: Arc<Cgroups>,
     pub(crate) modules: Arc<Modules>,
     pub(crate) pods: Arc<Pods>,
+    /// Where directories go that are to be deleted.
+    pub(crate) trash: Arc<Trash>,
     /// What was measured last.
     pub(crate) rates: Arc<crate::stats::Rates>,
     /// Operations that go on when their client is gone.
@@ -76,6 +79,13 @@ impl Runtime {
 
     fn container_dir(&self, sandbox: &SandboxId, id: &ContainerId) -> PathBuf {
         container_dir(&self.config.state_dir, sandbox, id)
+    }
+
+    /// Removes a directory of something that did not come to be. What is left of it goes with its sandbox or at the next start.
+    fn discard(&self, directory: &Path) {
+        if let Err(error) = self.trash.put(directory) {
+            tracing::warn!(directory = %directory.display(), %error, "failed to remove a directory");
+        }
     }
 
     /// Runs an operation to its end, even if the client that asked for it goes away: half of it must never be left.

@@ -8,11 +8,12 @@ pub(crate) mod fuzz;
 mod hpack;
 mod requests;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
+use file_tree::RemoveError;
 use tokio::net::UnixListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
@@ -73,7 +74,7 @@ pub enum ServeError {
 /// Serves the Container Runtime Interface on `listener` until `shutdown`.
 ///
 /// Pods outlive it, and the next daemon with the same state directory finds them again, unless `config` says that they
-/// are ephemeral: then they and everything else are gone when this returns.
+/// are ephemeral: then they are gone when this returns, and [`delete_trash`] deletes what they have written.
 ///
 /// # Errors
 /// When the state directory or the images cannot be used.
@@ -106,6 +107,7 @@ pub async fn serve(
     let runtime = Runtime {
         modules: Arc::new(modules),
         cgroups: Arc::new(cgroups),
+        trash: directory.trash(),
         store: Store::start(directory, state),
         images: Arc::new(images),
         network: Arc::new(opened),
@@ -170,6 +172,16 @@ pub async fn serve(
     Ok(())
 }
 
+/// Deletes what removed pods and images have left below a state directory that no daemon uses. The next daemon would do so in
+/// the background.
+///
+/// # Errors
+/// What could not be deleted first; all else is gone.
+pub fn delete_trash(state_dir: &Path) -> Result<(), RemoveError> {
+    let trash = ["trash", "images/trash"].map(|name| file_tree::remove(&state_dir.join(name)));
+    trash.into_iter().collect()
+}
+
 async fn patience(shutdown: &CancellationToken, runtime: &Runtime) {
     shutdown.cancelled().await;
     runtime.stopping.cancel();
@@ -196,8 +208,18 @@ async fn put_away(runtime: Runtime) {
         within(REMOVE, "remove all pods", remove_everything(&runtime)).await;
     }
     let Runtime {
-        network, cgroups, ..
+        network,
+        cgroups,
+        images,
+        trash,
+        ..
     } = runtime;
+    let delete = blocking(move || {
+        images.close();
+        // The next daemon goes on with it, or whoever calls `delete_trash`.
+        trash.stop();
+    });
+    within(CLOSE, "stop deleting", delete).await;
     let close = blocking(move || {
         cgroups.close();
         if let Some(network) = Arc::into_inner(network) {

@@ -386,6 +386,21 @@ fn daemon(line: &str) -> Option<i32> {
         .then(|| pid.parse().unwrap())
 }
 
+/// Its volume has directories nested so deep that their path is longer than any path may be.
+#[tokio::test]
+async fn run_removes_deep_volume() {
+    let place = Place::new();
+    let nest = "p=d/; for i in 1 2 3 4 5 6 7 8 9 10; do p=$p$p; done; cd /volume; \
+        for i in 1 2 3 4 5 6 7 8; do mkdir -p $p && cd -P $p || exit 9; done 2>/dev/null; echo nested";
+    let manifest = pod("p", nest)
+        .replace("spec:\n", "spec:\n  volumes: [{name: v, emptyDir: {}}]\n")
+        + "    volumeMounts: [{name: v, mountPath: /volume}]\n";
+    let ended = place.crib(&["run", &place.file("p.yaml", &manifest)]).await;
+    assert_code(&ended, 0);
+    assert!(ended.out.contains("nested"), "{}", ended.out);
+    place.assert_clean();
+}
+
 #[tokio::test]
 async fn kept_pods_stay_until_their_runtime_is_ended() {
     let place = Place::new();

@@ -197,7 +197,7 @@ async fn plugins_are_told_what_they_have_to_know() {
     assert!(plugins.told("CHECK", "two")[0]["prevResult"]["ips"].is_array());
 
     // Disconnected as it was connected, whatever is configured now; once only.
-    fs::remove_dir_all(plugins.conf_dir()).unwrap();
+    file_tree::remove(&plugins.conf_dir()).unwrap();
     plugins.lines("calls");
     runtime.client.stop_pod(&pod.id).await.unwrap();
     runtime.client.stop_pod(&pod.id).await.unwrap();

@@ -386,7 +386,7 @@ async fn container_file_system_of_its_own_is_told() {
     let mut runtime = options.start().await.unwrap();
     runtime.stop().await;
     let images = runtime.state_dir().join("images");
-    fs::remove_dir_all(&images).unwrap();
+    file_tree::remove(&images).unwrap();
     std::os::unix::fs::symlink(memory.path(), &images).unwrap();
     runtime.restart().await.unwrap();
     runtime.client.pull(SMALL).await.unwrap();

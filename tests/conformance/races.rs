@@ -192,7 +192,7 @@ async fn a_log_that_cannot_be_opened_fails_the_start() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.create(fixture::forever("c")).await.unwrap();
-    std::fs::remove_dir_all(pod.log_directory()).unwrap();
+    file_tree::remove(&pod.log_directory()).unwrap();
     let started = in_time("the start", runtime.client.start(&id)).await;
     let error = started.unwrap_err();
     assert!(error.message().contains("open the log file"), "{error:?}");

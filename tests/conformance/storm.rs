@@ -6,6 +6,7 @@ use harness::witness::{self, Witness};
 use harness::{PATIENCE, Runtime, eventually, fixture};
 
 use crate::recovery::nothing_runs;
+use crate::support::nothing_in_trash;
 
 /// Pods of a round, and how many of them there are at a time.
 const PODS: usize = 200;
@@ -95,6 +96,7 @@ async fn settled(runtime: &Runtime, fresh: &Daemon) -> Daemon {
     assert_eq!(containers.unwrap(), []);
     let sandboxes = std::fs::read_dir(runtime.state_dir().join("sandboxes"));
     assert_eq!(sandboxes.into_iter().flatten().count(), 0);
+    nothing_in_trash(&runtime.state_dir()).await;
     // Connections to keepers are closed a moment after the keepers have gone.
     eventually(PATIENCE, "the daemon to be as before", || async {
         let now = Daemon::of(runtime.pid().unwrap());

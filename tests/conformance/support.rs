@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cri::v1::Mount;
 use harness::{PATIENCE, Pod, Runtime, eventually};
@@ -109,6 +110,23 @@ pub(crate) async fn logged(pod: &Pod, id: &str, line: &str) -> Vec<String> {
         },
     )
     .await
+}
+
+/// How long a large tree may take to be made, or to go, on a box that is busy.
+pub(crate) const LONG: Duration = Duration::from_secs(300);
+
+/// Waits until nothing is left to be deleted in a state directory.
+pub(crate) async fn nothing_in_trash(state_dir: &Path) {
+    eventually(LONG, "the trash to be empty", || async {
+        let left: Vec<_> = fs::read_dir(state_dir.join("trash"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
 }
 
 /// `text` without the line end.

@@ -131,7 +131,8 @@ impl Worker {
             }
             if observed.containers.is_empty() && observed.sandboxes.is_empty() {
                 let (dirs, logs) = (self.dirs.clone(), self.shared.config.remove_logs);
-                match blocking(move || dirs.remove(logs)).await {
+                let trash = Arc::clone(&self.shared.trash);
+                match blocking(move || dirs.remove(&trash, logs)).await {
                     Ok(()) => {
                         self.report_removed();
                         return Event::NothingLeft;

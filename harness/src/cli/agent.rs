@@ -72,6 +72,11 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
             return Exit::BadInput;
         }
     };
+    // Containers own files in volumes, set-user-ID programs too if they like.
+    if let Err(error) = file_tree::private::make(&root_dir) {
+        complain(&error);
+        return Exit::NoRuntime;
+    }
     // An ordinary user's containers own files as subordinate ids, which only a user namespace of the same ids can remove.
     if !nix::unistd::geteuid().is_root()
         && let Err(error) = runtime_fake::enter(IsolationWish::Auto, &root_dir)

@@ -34,6 +34,7 @@ mod session;
 mod tail;
 mod view;
 
+pub(crate) use self::daemon::REMOVING;
 pub(crate) use self::root::remove as remove_root;
 
 /// Runs the pods. Called while the process has one thread.

@@ -17,7 +17,7 @@ use super::endpoint::{default_listen, listen};
 use super::logging::{self, LogArgs};
 use super::network::NetworkArgs;
 use super::report::{complain, say};
-use super::run::remove_root;
+use super::run::{REMOVING, remove_root};
 use super::shutdown;
 use crate::exit::Exit;
 
@@ -189,10 +189,19 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     if let Some(address) = args.stream_address {
         config.streams.address = address;
     }
+    let state_dir = config.state_dir.clone();
     let exit = tokio.block_on(serve(config, listener, &endpoint, shutdown));
     tokio.shutdown_background();
     // Others may have the path by now only if somebody removed ours by hand.
     let _ = std::fs::remove_file(endpoint.path());
+    if args.remove_at_end.is_some() {
+        shutdown::while_it_removes();
+        // Pods may have left a lot: whoever waits may wait longer. It may have gone, too.
+        let _ = writeln!(std::io::stdout(), "{REMOVING}");
+    }
+    if ephemeral && let Err(error) = runtime_fake::delete_trash(&state_dir) {
+        complain(&error);
+    }
     if let Some(dir) = &args.remove_at_end
         && let Err(error) = remove_root(dir)
     {

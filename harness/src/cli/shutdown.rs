@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -34,12 +35,23 @@ pub(crate) fn on_signal(bound: Duration) -> io::Result<CancellationToken> {
     Ok(shutdown)
 }
 
-/// Ends the process when `bound` is over, whatever it does then.
+/// Set when nothing is left to hang.
+static REMOVES: AtomicBool = AtomicBool::new(false);
+
+/// Lets the process go on for as long as it needs to remove files: from now on only a signal ends it before it is done.
+pub(crate) fn while_it_removes() {
+    REMOVES.store(true, Ordering::Relaxed);
+}
+
+/// Ends the process when `bound` is over, whatever it does then, unless it removes files.
 pub(crate) fn within(bound: Duration) {
     let spawned = std::thread::Builder::new()
         .name("bound".to_owned())
         .spawn(move || {
             std::thread::sleep(bound);
+            if REMOVES.load(Ordering::Relaxed) {
+                return;
+            }
             end(move || tracing::error!(?bound, "did not end in time; ending at once"));
         });
     if let Err(error) = spawned {

@@ -1,16 +1,22 @@
 //! The ends of cgroups: what the kernel killed in them, killing what is left, and taking them away.
 
 use std::{
+    ffi::CStr,
     fs::{self, File},
     io::{self, Read as _, Seek as _},
-    os::fd::AsFd as _,
-    path::{Path, PathBuf},
+    os::fd::{AsFd as _, BorrowedFd},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
+use file_tree::{Entry, Mounts, Visitor};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags},
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
 
 use super::{Place, hierarchy::Controller};
 
@@ -80,21 +86,40 @@ pub(crate) fn kill(place: &Place) {
 
 /// The processes in a cgroup's directory and below it. Those of other process namespaces have no number here.
 fn processes(directory: &Path) -> Vec<Pid> {
-    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    let own = text.lines().filter_map(|line| line.parse().ok());
-    let mut all: Vec<Pid> = own.filter_map(Pid::from_raw).collect();
-    for below in subdirectories(directory) {
-        all.extend(processes(&below));
+    let mut found = Processes::default();
+    if let Ok(top) = file_tree::open(directory) {
+        found.read(top.as_fd());
+        // What goes away meanwhile has no processes.
+        let _ = file_tree::walk(top, Mounts::Stay, &mut found);
     }
-    all
+    found.0
 }
 
-fn subdirectories(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect()
+#[derive(Default)]
+struct Processes(Vec<Pid>);
+
+impl Processes {
+    fn read(&mut self, directory: BorrowedFd<'_>) {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, "cgroup.procs", flags, Mode::empty());
+        let mut text = String::new();
+        if file.is_ok_and(|file| File::from(file).read_to_string(&mut text).is_ok()) {
+            let pids = text.lines().filter_map(|line| line.parse().ok());
+            self.0.extend(pids.filter_map(Pid::from_raw));
+        }
+    }
+}
+
+impl Visitor for Processes {
+    fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
+        if entry.is_directory() {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            if let Ok(below) = rustix::fs::openat(entry.parent, entry.name, flags, Mode::empty()) {
+                self.read(below.as_fd());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Takes a cgroup away with what its processes have made below it. Says whether it is gone: it has to be empty.
@@ -109,11 +134,25 @@ fn remove_directory(directory: &Path) -> bool {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(_) => {
-            let below = subdirectories(directory);
-            !below.is_empty()
-                && below.iter().all(|below| remove_directory(below))
-                && fs::remove_dir(directory).is_ok()
+            if let Ok(top) = file_tree::open(directory) {
+                let _ = file_tree::walk(top, Mounts::Stay, &mut Below);
+            }
+            fs::remove_dir(directory).is_ok()
         }
+    }
+}
+
+/// Takes away what is below a cgroup, as far as it is empty.
+struct Below;
+
+impl Visitor for Below {
+    fn visit(&mut self, _: &Entry<'_>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn leave(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+        let _ = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
+        Ok(())
     }
 }
 
@@ -180,14 +219,19 @@ pub(crate) fn remove_parent(pod: &Place) {
 pub(crate) fn destroy(pod: &Place, containers: &[String], patience: Duration) -> bool {
     let mut all = true;
     for container in containers {
-        let place = pod.child(container);
-        if place.directories().any(|d| d.exists()) {
-            kill(&place);
-            all &= remove_in_time(&place, patience);
-        }
+        all &= destroy_container(&pod.child(container), patience);
     }
     remove_own(pod);
     all
+}
+
+/// Ends a container's cgroups whatever is in them. Says whether they are gone.
+pub(crate) fn destroy_container(place: &Place, patience: Duration) -> bool {
+    if !place.directories().any(|d| d.exists()) {
+        return true;
+    }
+    kill(place);
+    remove_in_time(place, patience)
 }
 
 #[cfg(test)]

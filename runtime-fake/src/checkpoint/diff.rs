@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::{self, File, Metadata},
     io::{self, BufWriter, Write},
     os::unix::{
@@ -31,6 +31,14 @@ pub(crate) fn write(upper: &Path, to: &Path) -> io::Result<()> {
     layer.tar.into_inner()?.flush()
 }
 
+/// A directory that is being written.
+struct Level {
+    path: PathBuf,
+    name: PathBuf,
+    /// What is left to be written of it, the last one first.
+    left: Vec<OsString>,
+}
+
 struct Layer<W: Write> {
     tar: Builder<W>,
     /// The first name of each file that has several.
@@ -38,7 +46,27 @@ struct Layer<W: Write> {
 }
 
 impl<W: Write> Layer<W> {
+    /// A directory with all that is in it. One that is nested deeper than a path can be long is refused by the kernel, and so
+    /// is the checkpoint.
     fn directory(&mut self, path: &Path, name: &Path) -> io::Result<()> {
+        let mut levels = vec![self.begin(path, name)?];
+        while let Some(level) = levels.last_mut() {
+            let Some(next) = level.left.pop() else {
+                levels.pop();
+                continue;
+            };
+            let (path, name) = (level.path.join(&next), level.name.join(&next));
+            let meta = fs::symlink_metadata(&path)?;
+            if meta.is_dir() {
+                levels.push(self.begin(&path, &name)?);
+            } else {
+                self.file(&path, &name, &meta)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, path: &Path, name: &Path) -> io::Result<Level> {
         let meta = fs::symlink_metadata(path)?;
         let attributes = attributes(path)?;
         let opaque = attributes.iter().any(|(n, v)| n == "opaque" && v == b"y");
@@ -46,18 +74,16 @@ impl<W: Write> Layer<W> {
         if opaque {
             self.mark(&name.join(".wh..wh..opq"))?;
         }
-        let mut entries = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
-        entries.sort_by_key(fs::DirEntry::file_name);
-        for entry in entries {
-            let (path, name) = (entry.path(), name.join(entry.file_name()));
-            let meta = fs::symlink_metadata(&path)?;
-            if meta.is_dir() {
-                self.directory(&path, &name)?;
-            } else {
-                self.file(&path, &name, &meta)?;
-            }
+        let mut left = Vec::new();
+        for entry in fs::read_dir(path)? {
+            left.push(entry?.file_name());
         }
-        Ok(())
+        left.sort_by(|a, b| b.cmp(a));
+        Ok(Level {
+            path: path.to_owned(),
+            name: name.to_owned(),
+            left,
+        })
     }
 
     fn file(&mut self, path: &Path, name: &Path, meta: &Metadata) -> io::Result<()> {

@@ -4,9 +4,10 @@
 //! watched: every step is relative to a directory's descriptor and follows no link.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -14,7 +15,6 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::disk;
 use super::layer::blocks;
 use super::layer::name::lossy;
 use super::layer::style::{self, Style};
@@ -35,9 +35,20 @@ pub(crate) fn copy(layers: &[PathBuf], into: &Path, style: &Style) -> Result<(),
             style,
             linked: HashMap::new(),
         };
-        copier.directory(&from, &root, &mut Vec::new())?;
+        let to = open(into)?;
+        copier.layer(from, to)?;
     }
     Ok(())
+}
+
+/// A directory that is being copied.
+struct Level {
+    from: OwnedFd,
+    to: OwnedFd,
+    /// What is left to be copied of it.
+    names: Vec<Vec<u8>>,
+    /// How much of the path leads to it.
+    path: usize,
 }
 
 struct Copier<'a> {
@@ -48,40 +59,59 @@ struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    /// Lays what is in `from` over what is in `to`; `path` leads to `to`.
-    fn directory(
-        &mut self,
-        from: &OwnedFd,
-        to: &OwnedFd,
-        path: &mut Vec<u8>,
-    ) -> Result<(), Problem> {
-        let failed = |path: &[u8]| Problem::errno(format!("copy {:?}", lossy(path)));
-        if self.style.is_opaque(from) {
-            for name in disk::names(to).map_err(failed(path))? {
-                disk::remove_at(to, &name).map_err(failed(path))?;
-            }
-        }
-        for name in disk::names(from).map_err(failed(path))? {
-            let length = path.len();
+    /// Lays what is in `from` over what is in `to`. As deep as a layer may be ([`Limits::depth`](super::Limits)).
+    fn layer(&mut self, from: OwnedFd, to: OwnedFd) -> Result<(), Problem> {
+        let mut path = Vec::new();
+        let mut levels = vec![self.begin(from, to, &path)?];
+        while let Some(level) = levels.last_mut() {
+            path.truncate(level.path);
+            let Some(name) = level.names.pop() else {
+                self.finish(level, &path)?;
+                levels.pop();
+                continue;
+            };
             path.push(b'/');
             path.extend(&name);
-            self.entry(from, to, &name, path)?;
-            path.truncate(length);
+            if let Some((from, to)) = self.entry(&level.from, &level.to, &name, &path)? {
+                levels.push(self.begin(from, to, &path)?);
+            }
         }
-        let stat = rustix::fs::fstat(from).map_err(failed(path))?;
-        attributes(from, to).map_err(failed(path))?;
-        self.own(to, b".", &stat).map_err(failed(path))?;
-        rustix::fs::fchmod(to, mode(&stat)).map_err(failed(path))?;
-        set_time(to, b".", &stat).map_err(failed(path))
+        Ok(())
     }
 
+    fn begin(&self, from: OwnedFd, to: OwnedFd, path: &[u8]) -> Result<Level, Problem> {
+        let failed = || Problem::errno(format!("copy {:?}", lossy(path)));
+        if self.style.is_opaque(&from) {
+            for name in file_tree::names(&to).map_err(failed())? {
+                remove(&to, &name, path)?;
+            }
+        }
+        Ok(Level {
+            names: file_tree::names(&from).map_err(failed())?,
+            from,
+            to,
+            path: path.len(),
+        })
+    }
+
+    fn finish(&self, level: &Level, path: &[u8]) -> Result<(), Problem> {
+        let failed = || Problem::errno(format!("copy {:?}", lossy(path)));
+        let Level { from, to, .. } = level;
+        let stat = rustix::fs::fstat(from).map_err(failed())?;
+        attributes(from, to).map_err(failed())?;
+        self.own(to, b".", &stat).map_err(failed())?;
+        rustix::fs::fchmod(to, mode(&stat)).map_err(failed())?;
+        set_time(to, b".", &stat).map_err(failed())
+    }
+
+    /// Copies a file; makes a directory, and returns it and its copy.
     fn entry(
         &mut self,
         from: &OwnedFd,
         to: &OwnedFd,
         name: &[u8],
-        path: &mut Vec<u8>,
-    ) -> Result<(), Problem> {
+        path: &[u8],
+    ) -> Result<Option<(OwnedFd, OwnedFd)>, Problem> {
         let failed = |path: &[u8]| Problem::errno(format!("copy {:?}", lossy(path)));
         let stat =
             rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed(path))?;
@@ -93,10 +123,10 @@ impl Copier<'_> {
         };
         let merges = kind == FileType::Directory && there == Some(FileType::Directory);
         if there.is_some() && !merges {
-            disk::remove_at(to, name).map_err(failed(path))?;
+            remove(to, name, path)?;
         }
         if self.style.is_whiteout(from, name, &stat) {
-            return Ok(());
+            return Ok(None);
         }
         if kind == FileType::Directory {
             if merges {
@@ -112,14 +142,15 @@ impl Copier<'_> {
                 open(from).map_err(failed(path))?,
                 open(to).map_err(failed(path))?,
             );
-            return self.directory(&from, &to, path);
+            return Ok(Some((from, to)));
         }
         if stat.st_nlink > 1 {
             if let Some(first) = self.linked.get(&stat.st_ino) {
-                return rustix::fs::linkat(self.root, &first[1..], to, name, AtFlags::empty())
-                    .map_err(failed(path));
+                rustix::fs::linkat(self.root, &first[1..], to, name, AtFlags::empty())
+                    .map_err(failed(path))?;
+                return Ok(None);
             }
-            self.linked.insert(stat.st_ino, path.clone());
+            self.linked.insert(stat.st_ino, path.to_owned());
         }
         match kind {
             FileType::RegularFile => self.file(from, to, name, &stat, path),
@@ -142,7 +173,8 @@ impl Copier<'_> {
                     what: format!("{:?}, which no layer of ours holds,", lossy(path)),
                 })
             }
-        }
+        }?;
+        Ok(None)
     }
 
     fn file(
@@ -202,6 +234,13 @@ fn data(from: &mut File, to: &mut File, stat: &Stat) -> io::Result<()> {
         io::copy(&mut from.take(end - start), to)?;
     }
     to.set_len(size)
+}
+
+/// Removes what a layer above takes the place of.
+fn remove(parent: &OwnedFd, name: &[u8], path: &[u8]) -> Result<(), Problem> {
+    let what = || format!("copy {:?}", lossy(path));
+    let name = CString::new(name).map_err(|error| Problem::io(what())(error.into()))?;
+    file_tree::remove_at(parent.as_fd(), &name).map_err(|error| Problem::io(what())(error.into()))
 }
 
 /// Copies the attributes that unpacking sets, apart from the marks of overlayfs.

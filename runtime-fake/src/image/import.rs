@@ -8,7 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::ahead;
 use super::archive::Archive;
 use super::digest::Digest;
-use super::disk;
 use super::flight::Flights;
 use super::layer::{self, style::Style};
 use super::limits::Limits;
@@ -283,7 +282,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = disk::remove_tree(&self.0) {
+        if let Err(error) = file_tree::remove(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "could not remove an unfinished layer, the next start does");
         }
     }

@@ -11,7 +11,7 @@ use super::offer::{LayerSource, Resolved};
 use super::problem::ImageError;
 use super::record::{Content, ImageConfig, ImageId, ImageRecord};
 use super::reference::Reference;
-use super::shelf::{Shelf, discard, store};
+use super::shelf::{Shelf, store};
 use super::{ImageStore, Limits};
 
 /// What an image is called, and by what it was found.
@@ -207,7 +207,7 @@ impl Drop for Lease<'_> {
         // After a success there is nothing to collect; after a failure, the layers that did fit.
         let collected = shelf.collect();
         drop(shelf);
-        if let Err(error) = collected.and_then(discard) {
+        if let Err(error) = collected {
             tracing::warn!(%error, "could not remove the layers of a failed pull, the next start does");
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod style;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +25,6 @@ use self::name::{Entry, Parts, lossy};
 use self::stack::{Implied, Stack};
 use self::style::Style;
 pub(crate) use self::usage::{Usage, blocks};
-use super::disk;
 use super::problem::Problem;
 use super::stream::Budget;
 use super::tar_stream::{Kind, Member, Skip, TarReader};
@@ -275,11 +275,11 @@ impl Unpacker<'_> {
 
     /// Removes what this layer has under a name, with all that is in it.
     fn remove(&mut self, at: &Parts, name: &[u8], member: &Member) -> Result<(), Problem> {
-        let failed = || Problem::errno(format!("replace {:?}", lossy(&member.path)));
+        let what = || format!("replace {:?}", lossy(&member.path));
         let directory = self.stack.directory(at)?;
         let removed = below(at, name);
         self.usage
-            .subtract(usage::of(&directory, name).map_err(failed())?);
+            .subtract(usage::of(&directory, name).map_err(Problem::errno(what()))?);
         self.stack.forget(&removed);
         let gone: Vec<Parts> = self
             .directories
@@ -291,7 +291,8 @@ impl Unpacker<'_> {
         for parts in gone {
             self.directories.remove(&parts);
         }
-        disk::remove_at(&directory, name).map_err(failed())
+        let name = CString::new(name).map_err(|error| Problem::io(what())(error.into()))?;
+        file_tree::remove_at(directory.as_fd(), &name).map_err(Problem::errno(what()))
     }
 
     /// The directory and name that a hard link points to: an earlier file of this layer, by a name relative to its root.

@@ -8,6 +8,7 @@
 //! holds/<holder>.json     layers a container stands on, whatever becomes of the image
 //! empty/                  the root of an image without layers
 //! tmp/                    anything unfinished          emptied when the store is opened
+//! trash/                  what was removed             deleted in the background
 //! ```
 //! Whatever no record, hold or running pull names is garbage. A layer counts only where a record names it: what a power cut
 //! leaves of layers whose image was not on the disk yet is garbage too.
@@ -22,7 +23,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use file_tree::{Trash, private};
 use serde::Serialize;
 
 use super::digest::Digest;
@@ -62,10 +65,15 @@ impl Places {
     }
 
     /// Makes the directories and removes what an earlier daemon left unfinished.
-    pub(crate) fn prepare(&self) -> Result<(), ImageError> {
-        disk::remove_tree(&self.tmp()).map_err(store("empty", &self.tmp()))?;
+    pub(crate) fn prepare(&self) -> Result<Arc<Trash>, ImageError> {
+        let private = |error| store("prepare", &self.root)(io::Error::other(error));
+        private::make(&self.root).map_err(private)?;
+        let trash = Trash::new(self.root.join("trash"));
+        trash.resume().map_err(private)?;
+        trash
+            .put(&self.tmp())
+            .map_err(store("empty", &self.tmp()))?;
         for name in [
-            "",
             "tmp",
             "empty",
             "layers",
@@ -83,7 +91,7 @@ impl Places {
                 .create(&path);
             made.map_err(store("make directory", &path))?;
         }
-        Ok(())
+        Ok(Arc::new(trash))
     }
 }
 
@@ -103,6 +111,7 @@ pub(crate) fn store<'a>(
 #[derive(Debug)]
 pub(crate) struct Shelf {
     places: Places,
+    trash: Arc<Trash>,
     records: BTreeMap<ImageId, ImageRecord>,
     layers: BTreeMap<Digest, LayerRecord>,
     blob_bytes: BTreeMap<Digest, u64>,
@@ -118,8 +127,6 @@ pub(crate) struct Shelf {
     unreadable: BTreeSet<Digest>,
     /// Layers that are on the disk for certain, whatever becomes of the machine.
     durable: BTreeSet<Digest>,
-    /// What was moved away, to be deleted.
-    away: Vec<PathBuf>,
 }
 
 impl Shelf {
@@ -209,30 +216,20 @@ impl Shelf {
     /// Takes away the layer at `path` whose record cannot be read. Where containers stand on its files, which were complete
     /// when they began, those stay, and get the record of the new ones.
     fn make_room(&mut self, chain: Digest, path: &Path, new: &Path) -> Result<(), ImageError> {
-        let to = self.gone(&chain);
         if self.holds.values().any(|chains| chains.contains(&chain)) {
             let record = path.join("layer.json");
-            disk::remove_tree(&record).map_err(store("remove", &record))?;
+            self.trash.put(&record).map_err(store("remove", &record))?;
             fs::rename(new.join("layer.json"), &record).map_err(store("write", &record))?;
-            fs::rename(new, &to).map_err(store("move away", new))?;
+            self.trash.put(new).map_err(store("remove", new))?;
         } else {
-            fs::rename(path, &to).map_err(store("move away", path))?;
+            self.trash.put(path).map_err(store("remove", path))?;
         }
         self.unreadable.remove(&chain);
-        self.away.push(to);
         Ok(())
     }
 
-    /// A place for a layer that is to be deleted.
-    fn gone(&mut self, chain: &Digest) -> PathBuf {
-        let name = format!("gone-{}-{}", chain.hex(), self.serial);
-        self.serial += 1;
-        self.places.tmp().join(name)
-    }
-
-    /// Forgets an image. The paths returned are to be given to [`discard`] outside the lock.
-    #[must_use = "the garbage still has to be discarded"]
-    pub(crate) fn remove(&mut self, id: ImageId) -> Result<Vec<PathBuf>, ImageError> {
+    /// Forgets an image.
+    pub(crate) fn remove(&mut self, id: ImageId) -> Result<(), ImageError> {
         if self.records.remove(&id).is_some() {
             let path = self.places.image(&id);
             disk::remove_file(&path).map_err(store("remove", &path))?;
@@ -279,11 +276,7 @@ impl Shelf {
     }
 
     /// Ends every hold whose holder `stays` does not accept.
-    #[must_use = "the garbage still has to be discarded"]
-    pub(crate) fn release(
-        &mut self,
-        stays: impl Fn(&str) -> bool,
-    ) -> Result<Vec<PathBuf>, ImageError> {
+    pub(crate) fn release(&mut self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
         let leaving: Vec<String> = self
             .holds
             .keys()
@@ -291,7 +284,7 @@ impl Shelf {
             .cloned()
             .collect();
         if leaving.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         for holder in leaving {
             let path = self.places.hold(&holder);
@@ -310,9 +303,8 @@ impl Shelf {
         (bytes, inodes)
     }
 
-    /// Forgets the layers and documents that nothing names, and moves them to where they may be
-    /// deleted at leisure.
-    pub(crate) fn collect(&mut self) -> Result<Vec<PathBuf>, ImageError> {
+    /// Forgets the layers and documents that nothing names.
+    pub(crate) fn collect(&mut self) -> Result<(), ImageError> {
         let mut named: BTreeSet<Digest> = self.leases.keys().copied().collect();
         named.extend(self.holds.values().flatten());
         named.extend(&self.spared);
@@ -320,7 +312,6 @@ impl Shelf {
             named.extend(record.chains());
             named.extend(&record.blobs);
         }
-        let mut garbage = std::mem::take(&mut self.away);
         for chain in self
             .layers
             .keys()
@@ -330,12 +321,10 @@ impl Shelf {
             .collect::<Vec<_>>()
         {
             let path = self.places.layer(&chain);
-            let to = self.gone(&chain);
-            fs::rename(&path, &to).map_err(store("move away", &path))?;
+            self.trash.put(&path).map_err(store("remove", &path))?;
             self.layers.remove(&chain);
             self.unreadable.remove(&chain);
             self.durable.remove(&chain);
-            garbage.push(to);
         }
         for blob in self
             .blob_bytes
@@ -348,14 +337,6 @@ impl Shelf {
             disk::remove_file(&path).map_err(store("remove", &path))?;
             self.blob_bytes.remove(&blob);
         }
-        Ok(garbage)
+        Ok(())
     }
-}
-
-/// Deletes what [`Shelf::remove`], [`Shelf::release`] and [`Shelf::collect`] moved away.
-pub(crate) fn discard(garbage: Vec<PathBuf>) -> Result<(), ImageError> {
-    for path in garbage {
-        disk::remove_tree(&path).map_err(store("remove", &path))?;
-    }
-    Ok(())
 }

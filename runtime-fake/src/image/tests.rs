@@ -69,7 +69,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        disk::remove_tree(&self.root()).unwrap();
+        file_tree::remove(&self.root()).unwrap();
     }
 }
 
@@ -378,7 +378,7 @@ fn a_restart_finds_everything_and_removes_garbage() {
         .unwrap()
         .unwrap()
         .path();
-    disk::remove_tree(&layer).unwrap();
+    file_tree::remove(&layer).unwrap();
     assert_eq!(bench.open().list(), []);
     assert_eq!(bench.leftovers(), NOTHING);
 }

@@ -85,6 +85,9 @@ pub(crate) enum Forbidden {
 /// What every container has, unless the client brings its own.
 const PROVIDED: [&str; 3] = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"];
 
+/// What is forbidden of those: they are text, which a container's root may replace by something else.
+const OF_TEXT: [Forbidden; 3] = [Forbidden::Programs, Forbidden::SetUid, Forbidden::Devices];
+
 /// What every container has, what its image asks for, then what the client asked for.
 pub(super) fn with_namespace(
     config: &ContainerConfig,
@@ -115,6 +118,7 @@ pub(super) fn with_namespace(
         MountPlan {
             // As read-only as the root that they are in (containerd).
             read_only: read_only_root,
+            forbidden: OF_TEXT.to_vec(),
             relabel: true,
             ..plain(
                 MountSource::Host(given.sandbox_directory.join(name)),
@@ -166,13 +170,26 @@ fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, In
             "mounts: recursive_read_only (for {target}) needs readonly and private propagation"
         ));
     }
+    let (target, mut forbidden) = (
+        Path::new("/").join(normal(Path::new(target))),
+        forbidden(mount)?,
+    );
+    if PROVIDED.iter().any(|text| target == Path::new(text)) {
+        forbidden.extend(
+            OF_TEXT
+                .iter()
+                .filter(|one| !forbidden.contains(one))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+    }
     Ok(MountPlan {
         source,
-        target: Path::new("/").join(normal(Path::new(target))),
+        target,
         read_only: mount.readonly,
         recursive_read_only: mount.recursive_read_only,
         propagation,
-        forbidden: forbidden(mount)?,
+        forbidden,
         ids: userns::mount(mount, given.rung)?,
         relabel: mount.selinux_relabel,
     })

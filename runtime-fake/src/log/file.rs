@@ -4,7 +4,10 @@ use std::{
     fs::{self, File},
     io,
     num::NonZeroU64,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::DirBuilderExt as _,
+    },
     path::{Component, Path, PathBuf},
 };
 
@@ -15,9 +18,16 @@ use rustix::{
 
 use crate::launch::LogPlan;
 
+/// A kubelet has made the directories before. Where it has not, only the owner's group may read logs.
+const DIRECTORY_MODE: u32 = 0o750;
+/// As containerd's and CRI-O's.
+const FILE_MODE: u32 = 0o640;
+
 /// Makes the directories that a log file lies in, and sees that it can lie there.
 pub(crate) fn prepare(plan: &LogPlan) -> io::Result<()> {
-    fs::create_dir_all(&plan.directory)?;
+    let mut directory = fs::DirBuilder::new();
+    directory.recursive(true).mode(DIRECTORY_MODE);
+    directory.create(&plan.directory)?;
     let base = base(plan)?;
     let mut done = PathBuf::new();
     let mut at = base.try_clone()?;
@@ -30,7 +40,7 @@ pub(crate) fn prepare(plan: &LogPlan) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         at = match beneath(&base, &done, flags) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
+                match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -98,7 +108,7 @@ fn base(plan: &LogPlan) -> io::Result<OwnedFd> {
 
 fn beneath(base: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let mode = if flags.contains(OFlags::CREATE) {
-        Mode::from_raw_mode(0o644)
+        Mode::from_raw_mode(FILE_MODE)
     } else {
         Mode::empty()
     };

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Error, Runtime, pods::Pod};
+use super::{
+    Error, Runtime,
+    pods::{self, Pod},
+};
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
     keeper::{
@@ -127,6 +130,7 @@ impl Runtime {
                 Err(failure) if failure.kind == FailureKind::Silent => return Err(failure.into()),
                 Err(failure) => {
                     tracing::debug!(%failure, "a keeper had ended before it could forget a container");
+                    pods::destroy_container_cgroup(&container).await;
                 }
             }
         }

@@ -1,12 +1,22 @@
 //! Containers come into being: image, record, plan, keeper.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::Path,
+    sync::atomic::Ordering,
+};
 
 use cri::v1::ContainerConfig;
+use file_tree::private;
 use jiff::Timestamp;
 
 use super::{
-    Error, Runtime, blocking, io, pods::Pod, restore::Checkpoint, shift, survivor, volumes,
+    Error, Runtime, blocking, io,
+    pods::{self, Pod},
+    restore::Checkpoint,
+    shift, survivor, volumes,
 };
 use crate::{
     cgroup::{
@@ -20,7 +30,7 @@ use crate::{
         client::unexpected,
         protocol::{Call, FailureKind, Outcome, UserIds},
     },
-    launch::{self, Confinement, Given, ImageDefaults, Invalid, LaunchPlan, RootPlan},
+    launch::{self, Confinement, Given, ImageDefaults, Invalid, LaunchPlan, RootPlan, Rung},
     sandbox::{Sandbox, selinux_options},
     store::{Change, Refused, State},
 };
@@ -152,7 +162,7 @@ impl Runtime {
         make_directories(&directory, &plan)?;
         if let (Some(from), Some(program)) = (from, ready) {
             let put_back = self.put_back(from, program, &plan).await;
-            plan.restore = Some(put_back.inspect_err(|_| drop(fs::remove_dir_all(&directory)))?);
+            plan.restore = Some(put_back.inspect_err(|_| self.discard(&directory))?);
         }
         if let (Some(path), Some(filter)) = (&plan.process.seccomp, filter) {
             fs::write(path, filter).map_err(io("write the container's seccomp filter"))?;
@@ -162,7 +172,7 @@ impl Runtime {
             .apply(Change::AddContainer(Box::new(container)))
             .await
         {
-            let _ = fs::remove_dir_all(&directory);
+            self.discard(&directory);
             return Err(refused.into());
         }
         match self.launch(id, pod, plan).await {
@@ -171,6 +181,10 @@ impl Runtime {
                 .apply(Change::Container(id.clone(), ContainerEvent::Created(user)))
                 .await?),
             Err(error) => {
+                // A keeper that lives has done it.
+                if let Some(container) = self.store.state().containers.get(id) {
+                    pods::destroy_container_cgroup(container).await;
+                }
                 self.store
                     .apply(Change::RemoveContainer(id.clone()))
                     .await?;
@@ -338,10 +352,24 @@ struct Image {
 }
 
 fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
+    let what = "make the container's directory";
+    for path in [directory, &directory.join("layer")] {
+        private::make(path).map_err(|error| io(what)(std::io::Error::other(error)))?;
+    }
+    if plan.rung == Rung::Process {
+        // The container's users begin here: there is no other root.
+        let mode = fs::Permissions::from_mode(0o711);
+        fs::set_permissions(directory, mode).map_err(io(what))?;
+    }
     let parts = ["rootfs", "layer/upper", "layer/work"];
     let own = parts.iter().map(|part| directory.join(part));
     for path in own.chain(volumes::directories(&plan.mounts)) {
-        fs::create_dir_all(path).map_err(io("make the container's directory"))?;
+        // The mode that a container's root has in it.
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(path);
+        made.map_err(io(what))?;
     }
     let Some(log) = &plan.log else { return Ok(()) };
     crate::log::file::prepare(log).map_err(|error| {

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     cgroup::ending,
-    container::{ContainerEvent, ContainerState},
+    container::{Container, ContainerEvent, ContainerState},
     id::SandboxId,
     keeper::{
         Deadlines,
@@ -174,6 +174,20 @@ pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
         tracing::warn!(
             sandbox = id.short(),
             "processes of the pod did not end after SIGKILL: its cgroup is left"
+        );
+    }
+}
+
+/// Takes away what is left of a container's cgroup, and kills what is left in it. A record goes after the cgroup: what is not on
+/// record is not looked for when its pod ends.
+pub(super) async fn destroy_container_cgroup(container: &Container) {
+    let Some(place) = container.cgroup.clone() else {
+        return;
+    };
+    if !super::blocking(move || ending::destroy_container(&place, LAST)).await {
+        tracing::warn!(
+            container = container.id.short(),
+            "processes of the container did not end after SIGKILL: its cgroup is left"
         );
     }
 }

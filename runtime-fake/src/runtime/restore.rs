@@ -260,9 +260,7 @@ impl Runtime {
         if let Err(error) = survivor::note(&directory, pid) {
             tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
         }
-        if let Err(error) = fs::remove_dir_all(directory.join(DIRECTORY))
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
+        if let Err(error) = self.trash.put(&directory.join(DIRECTORY)) {
             tracing::warn!(%error, container = container.id.short(), "the images of a checkpoint stay until it is removed");
         }
     }

@@ -3,6 +3,7 @@
 use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use cri::v1::PodSandboxConfig;
+use file_tree::private;
 use jiff::Timestamp;
 
 use super::{
@@ -76,13 +77,16 @@ impl Runtime {
             trouble: None,
         };
         // Made before the record, which is written into it.
-        fs::create_dir_all(directory.join("containers"))
-            .map_err(io("make the sandbox's directory"))?;
+        for directory in [&directory, &directory.join("containers")] {
+            private::make(directory).map_err(|error| {
+                io("make the sandbox's directory")(std::io::Error::other(error))
+            })?;
+        }
         let change = Change::AddSandbox(Box::new(sandbox.clone()));
         let added = self.store.apply(change).await;
         drop(turn);
         if let Err(refused) = added {
-            let _ = fs::remove_dir_all(&directory);
+            self.discard(&directory);
             return self.same_sandbox(refused).await;
         }
         match self.set_up(&sandbox, plan).await {
@@ -309,7 +313,7 @@ fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()>
     // In a user namespace of its own a pod's root is somebody else.
     let owner = plan.user_namespace.as_ref().map(IdMaps::root);
     if plan.own_ipc {
-        fs::create_dir_all(directory.join("shm"))?;
+        private::make(&directory.join("shm")).map_err(std::io::Error::other)?;
     }
     let host = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (hostname, hosts) = if plan.hostname.is_empty() {

@@ -1,11 +1,11 @@
 //! Copies of images for pods with a user namespace of their own, where the file system has no idmapped mounts.
 
-use std::{
-    collections::BTreeSet,
-    fs::{self, Permissions},
-    io,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown},
-    path::Path,
+use std::{collections::BTreeSet, ffi::CStr, io, os::fd::AsFd, path::Path};
+
+use file_tree::{Entry, Mounts, Visitor};
+use rustix::{
+    fs::{AtFlags, FileType, Gid, Mode, Stat, Uid},
+    io::Errno,
 };
 
 use crate::launch::IdMaps;
@@ -13,33 +13,56 @@ use crate::launch::IdMaps;
 /// Gives everything in `directory`, itself too, to the owners of the same numbers in a user namespace with `ids`. What
 /// belongs to an id that it does not have stays nobody's. Capabilities of files, which are the box's own, are lost.
 pub(super) fn give(directory: &Path, ids: &IdMaps) -> io::Result<()> {
-    let (mut left, mut seen) = (vec![directory.to_owned()], BTreeSet::new());
-    while let Some(path) = left.pop() {
-        let meta = fs::symlink_metadata(&path)?;
+    let top = file_tree::open(directory)?;
+    let mut shift = Shift {
+        ids,
+        seen: BTreeSet::new(),
+    };
+    shift.give(&top, c".", &rustix::fs::fstat(&top)?)?;
+    Ok(file_tree::walk(top, Mounts::Stay, &mut shift)?)
+}
+
+struct Shift<'a> {
+    ids: &'a IdMaps,
+    /// Files with several names.
+    seen: BTreeSet<u64>,
+}
+
+impl Shift<'_> {
+    fn give(&mut self, parent: impl AsFd, name: &CStr, stat: &Stat) -> Result<(), Errno> {
+        let kind = FileType::from_raw_mode(stat.st_mode);
         // A file with several names is given once.
-        let first = meta.is_dir() || meta.nlink() == 1 || seen.insert(meta.ino());
-        if let Some((uid, gid)) = ids.shift(meta.uid(), meta.gid())
-            && first
-        {
-            lchown(&path, Some(uid), Some(gid))?;
-            // A change of owner takes these bits away.
-            if meta.mode() & 0o6000 != 0 && !meta.is_symlink() {
-                fs::set_permissions(&path, Permissions::from_mode(meta.mode() & 0o7777))?;
-            }
+        let first =
+            kind == FileType::Directory || stat.st_nlink == 1 || self.seen.insert(stat.st_ino);
+        let Some((uid, gid)) = self.ids.shift(stat.st_uid, stat.st_gid).filter(|_| first) else {
+            return Ok(());
+        };
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::chownat(&parent, name, Some(uid), Some(gid), flags)?;
+        // A change of owner takes these bits away.
+        if stat.st_mode & 0o6000 != 0 && kind != FileType::Symlink {
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+            rustix::fs::chmodat(&parent, name, mode, AtFlags::empty())?;
         }
-        if meta.is_dir() {
-            for entry in fs::read_dir(&path)? {
-                left.push(entry?.path());
-            }
-        }
+        Ok(())
     }
-    Ok(())
+}
+
+impl Visitor for Shift<'_> {
+    fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
+        self.give(entry.parent, entry.name, &entry.stat()?)
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::io::Write as _;
+    use std::{
+        fs::{self, Permissions},
+        io::Write as _,
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown},
+    };
 
     use super::*;
     use crate::launch::IdMap;

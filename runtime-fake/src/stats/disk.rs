@@ -1,10 +1,11 @@
 //! What a writable layer takes on its file system.
 
-use std::{
-    collections::HashSet,
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+use std::{collections::HashSet, path::Path};
+
+use file_tree::{Entry, Mounts, Visitor};
+use rustix::{
+    fs::{FileType, Stat},
+    io::Errno,
 };
 
 use super::usage::Disk;
@@ -12,38 +13,56 @@ use super::usage::Disk;
 /// The bytes and inodes of everything below `directory`, itself included. What goes away meanwhile is not counted; a file
 /// with several names counts once.
 pub(crate) fn of_layer(directory: &Path) -> Disk {
-    let mut disk = Disk::default();
+    let mut sum = Sum::default();
     if let Ok(whole) = rustix::fs::statvfs(directory) {
-        disk.limit = whole.f_blocks.saturating_mul(whole.f_frsize);
-        disk.inodes_total = whole.f_files;
-        disk.inodes_free = whole.f_ffree;
+        sum.disk.limit = whole.f_blocks.saturating_mul(whole.f_frsize);
+        sum.disk.inodes_total = whole.f_files;
+        sum.disk.inodes_free = whole.f_ffree;
     }
-    let mut linked = HashSet::new();
-    let mut left: Vec<PathBuf> = vec![directory.to_owned()];
-    while let Some(path) = left.pop() {
-        let Ok(metadata) = fs::symlink_metadata(&path) else {
-            continue;
-        };
-        let again = metadata.nlink() > 1
-            && !metadata.is_dir()
-            && !linked.insert((metadata.dev(), metadata.ino()));
-        if again {
-            continue;
+    if let Ok(top) = file_tree::open(directory) {
+        if let Ok(stat) = rustix::fs::fstat(&top) {
+            sum.add(&stat);
         }
-        disk.inodes += 1;
-        disk.used += metadata.blocks() * 512;
-        if metadata.is_dir()
-            && let Ok(entries) = fs::read_dir(&path)
-        {
-            left.extend(entries.flatten().map(|entry| entry.path()));
+        if let Err(errno) = file_tree::walk(top, Mounts::Stay, &mut sum) {
+            // The container moves directories about meanwhile: the next measurement counts anew.
+            tracing::debug!(directory = %directory.display(), %errno, "measured a part of a layer");
         }
     }
-    disk
+    sum.disk
+}
+
+#[derive(Default)]
+struct Sum {
+    disk: Disk,
+    linked: HashSet<(u64, u64)>,
+}
+
+impl Sum {
+    fn add(&mut self, stat: &Stat) {
+        let again = stat.st_nlink > 1
+            && FileType::from_raw_mode(stat.st_mode) != FileType::Directory
+            && !self.linked.insert((stat.st_dev, stat.st_ino));
+        if !again {
+            self.disk.inodes += 1;
+            self.disk.used += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        }
+    }
+}
+
+impl Visitor for Sum {
+    fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
+        if let Ok(stat) = entry.stat() {
+            self.add(&stat);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

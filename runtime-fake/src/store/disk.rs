@@ -10,11 +10,12 @@
 
 use std::{
     fs, io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use file_tree::{Trash, private};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -49,6 +50,9 @@ pub enum OpenError {
         /// The reason.
         source: io::Error,
     },
+    /// Other users could get at it.
+    #[error("failed to keep the state directory from other users")]
+    Private(#[from] private::PrivateError),
     /// It cannot be made or read.
     #[error("failed to {what} {}", path.display())]
     Io {
@@ -65,6 +69,7 @@ pub enum OpenError {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
+    trash: Arc<Trash>,
     _lock: fs::File,
 }
 
@@ -77,11 +82,9 @@ impl Directory {
                 source,
             }
         };
-        let make = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(path.join("sandboxes"));
-        make.map_err(fail("make the state directory"))?;
+        // The container's root owns files below it, set-user-ID programs too if it likes.
+        private::make(path)?;
+        private::make(&path.join("sandboxes"))?;
         let lock = fs::File::options()
             .create(true)
             .truncate(false)
@@ -89,22 +92,37 @@ impl Directory {
             .open(path.join("lock"));
         let lock = lock.map_err(fail("open the lock of"))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self {
-                path: path.to_owned(),
-                _lock: lock,
-            }),
-            Err(fs::TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
-            Err(fs::TryLockError::Error(error)) => Err(fail("lock")(error)),
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(OpenError::InUse(path.to_owned())),
+            Err(fs::TryLockError::Error(error)) => return Err(fail("lock")(error)),
         }
+        let trash = Trash::new(path.join("trash"));
+        trash.resume()?;
+        Ok(Self {
+            path: path.to_owned(),
+            trash: Arc::new(trash),
+            _lock: lock,
+        })
+    }
+
+    /// Where directories go that are to be deleted.
+    pub(crate) fn trash(&self) -> Arc<Trash> {
+        self.trash.clone()
+    }
+
+    fn remove(&self, directory: &Path) -> io::Result<()> {
+        self.trash.put(directory)
     }
 
     /// Everything that is there. A record that cannot be read stays, and stands for a pod that is not ready.
     pub(crate) fn read(&self) -> Result<State, OpenError> {
         let mut state = State::default();
         for (name, directory) in list(&self.path.join("sandboxes"))? {
+            close(&directory);
             let id = SandboxId::from_record(&name);
             let Some(sandbox) = read_sandbox(id, &directory)? else {
-                remove(&directory).map_err(fail("remove what is left of", &directory))?;
+                self.remove(&directory)
+                    .map_err(fail("remove what is left of", &directory))?;
                 continue;
             };
             for (name, of_container) in list(&directory.join("containers"))? {
@@ -114,7 +132,8 @@ impl Directory {
                         let container = Arc::new(container);
                         state.containers.insert(container.id.clone(), container);
                     }
-                    None => remove(&of_container)
+                    None => self
+                        .remove(&of_container)
                         .map_err(fail("remove what is left of", &of_container))?,
                 }
             }
@@ -137,23 +156,39 @@ impl Directory {
                     .join("container.json"),
                 &**container,
             ),
-            Record::NoSandbox(id) => remove(&sandbox_dir(&self.path, id)),
-            Record::NoContainer(container) => remove(&container_dir(
-                &self.path,
-                &container.sandbox,
-                &container.id,
-            ))
-            .and_then(|()| {
-                remove(&exit_record(
-                    &sandbox_dir(&self.path, &container.sandbox),
-                    container.id.as_str(),
-                ))
-            }),
+            Record::NoSandbox(id) => self.remove(&sandbox_dir(&self.path, id)),
+            Record::NoContainer(container) => {
+                let sandbox = &container.sandbox;
+                self.remove(&container_dir(&self.path, sandbox, &container.id))?;
+                let of_sandbox = sandbox_dir(&self.path, sandbox);
+                remove_file(&exit_record(&of_sandbox, container.id.as_str()))
+            }
         }
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Closes the directories of a sandbox that an earlier version made for everybody: another user may be in one.
+fn close(sandbox: &Path) {
+    let containers = sandbox.join("containers");
+    let each = fs::read_dir(&containers).into_iter().flatten().flatten();
+    let each = each.map(|entry| entry.path()).filter(|path| {
+        let open = |meta: fs::Metadata| meta.is_dir() && meta.mode() & 0o066 != 0;
+        fs::symlink_metadata(path).is_ok_and(open)
+    });
+    for directory in [sandbox.to_owned(), containers.clone()]
+        .into_iter()
+        .chain(each)
+    {
+        match private::close(&directory) {
+            Err(error) if directory.is_dir() => {
+                tracing::warn!(%error, "a directory is open to other users");
+            }
+            Ok(()) | Err(_) => {}
+        }
     }
 }
 
@@ -257,17 +292,9 @@ fn fail<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Ope
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = if path.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    };
-    removed.or_else(|error| {
-        if error.kind() == io::ErrorKind::NotFound {
-            Ok(())
-        } else {
-            Err(error)
-        }
-    })
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }

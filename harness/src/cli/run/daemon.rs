@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::error::Elapsed;
 
 use super::root::{Root, last_lines};
 
@@ -20,6 +21,8 @@ const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(35);
 /// What a runtime prints once it serves.
 const READY: &str = "listening on ";
+/// What a runtime prints when all pods have ended and it removes what they have left.
+pub(crate) const REMOVING: &str = "removing what is left";
 
 /// What the runtime is started with.
 #[derive(Debug)]
@@ -165,6 +168,24 @@ impl Daemon {
         )
     }
 
+    /// Waits for its end. Pods have to end in time; how long it takes to remove what they have left is theirs to say.
+    async fn end(&mut self) -> Result<io::Result<ExitStatus>, Elapsed> {
+        let removing = async {
+            let mut line = String::new();
+            while self.stdout.read_line(&mut line).await.is_ok_and(|n| n > 0) {
+                if line.starts_with(REMOVING) {
+                    return true;
+                }
+                line.clear();
+            }
+            false
+        };
+        if tokio::time::timeout(STOP, removing).await? {
+            return Ok(self.child.wait().await);
+        }
+        tokio::time::timeout(STOP, self.child.wait()).await
+    }
+
     /// Has it remove every pod and end; kills it when it does not, and as soon as `out_of_patience` returns.
     pub(crate) async fn stop(
         mut self,
@@ -178,7 +199,7 @@ impl Daemon {
                 .map_err(|errno| DaemonError::Wait(errno.into()))?;
         }
         let ended = tokio::select! {
-            ended = tokio::time::timeout(STOP, self.child.wait()) => ended,
+            ended = self.end() => ended,
             () = out_of_patience => {
                 self.child.kill().await.map_err(DaemonError::Wait)?;
                 return Err(DaemonError::Impatient);

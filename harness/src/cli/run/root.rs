@@ -1,8 +1,7 @@
 //! The directory of one `crib run`: socket, logs, volumes and state in it, and it goes away with the command.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
@@ -173,27 +172,12 @@ pub(crate) fn remove(root: &Path) -> Result<(), RootError> {
             root: root.to_owned(),
         });
     }
-    let done = match std::fs::remove_dir_all(root) {
-        // A container may have made directories that even their owner cannot change.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            open_up(root);
-            std::fs::remove_dir_all(root)
-        }
-        // Somebody else took something in it away at the same time: the rest is still there.
-        Err(error) if error.kind() == ErrorKind::NotFound && root.exists() => {
-            std::fs::remove_dir_all(root)
-        }
-        other => other,
-    };
-    match done {
-        Err(source) if source.kind() != ErrorKind::NotFound || root.exists() => {
-            Err(RootError::Remove {
-                path: root.to_owned(),
-                source,
-            })
-        }
-        _ => Ok(()),
-    }
+    // A runtime that was killed may still be removing it too, and move directories about.
+    let done = file_tree::remove(root).or_else(|_| file_tree::remove(root));
+    done.map_err(|source| RootError::Remove {
+        path: root.to_owned(),
+        source: source.into(),
+    })
 }
 
 /// The first mount point strictly below `root` in the text of a mountinfo file (proc_pid_mountinfo(5)).
@@ -214,23 +198,12 @@ fn unescape(field: &str) -> String {
         .replace("\\134", "\\")
 }
 
-/// Gives the owner every right on each directory; what fails shows up when the directory is removed.
-fn open_up(dir: &Path) {
-    let _ = std::fs::set_permissions(dir, Permissions::from_mode(0o700));
-    let Ok(entries) = std::fs::read_dir(dir) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs::Permissions;
     use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use rstest::rstest;
 
@@ -284,7 +257,6 @@ mod tests {
         std::fs::create_dir_all(&other).unwrap();
         std::fs::set_permissions(&other, Permissions::from_mode(0o555)).unwrap();
         std::os::unix::fs::symlink(&other, root.join("link")).unwrap();
-        open_up(&root);
         remove(&root).unwrap();
         assert_eq!(
             other.metadata().unwrap().permissions().mode() & 0o777,

@@ -82,7 +82,7 @@ impl Pile {
 
 impl Drop for Pile {
     fn drop(&mut self) {
-        crate::image::disk::remove_tree(&self.dir.path().join("root")).unwrap();
+        file_tree::remove(&self.dir.path().join("root")).unwrap();
     }
 }
 

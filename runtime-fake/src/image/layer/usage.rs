@@ -5,8 +5,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::image::disk;
-
 /// What an unpacked layer takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -50,7 +48,7 @@ pub(super) fn of(parent: &OwnedFd, name: &[u8]) -> Result<Usage, Errno> {
         if kind == FileType::Directory {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let inner = rustix::fs::openat(directory, &name, flags, Mode::empty())?;
-            let names = disk::names(&inner)?;
+            let names = file_tree::names(&inner)?;
             open.push((inner, names));
         }
         next = loop {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use file_tree::Trash;
 use serde::de::DeserializeOwned;
 
-use super::{Places, Shelf, discard, store};
+use super::{Places, Shelf, store};
 use crate::image::digest::Digest;
-use crate::image::disk;
 use crate::image::problem::ImageError;
 use crate::image::record::{ImageId, ImageRecord, LayerRecord};
 use crate::open_files::is_passing;
@@ -17,9 +18,10 @@ use crate::open_files::is_passing;
 impl Shelf {
     /// Reads what is on disk. Whatever is incomplete or of another `style` is dropped: it can be pulled again. What cannot
     /// be read is kept and not told of.
-    pub(crate) fn load(places: Places, style: &str) -> Result<Self, ImageError> {
+    pub(crate) fn load(places: Places, trash: Arc<Trash>, style: &str) -> Result<Self, ImageError> {
         let mut shelf = Self {
             places,
+            trash,
             records: BTreeMap::new(),
             layers: BTreeMap::new(),
             blob_bytes: BTreeMap::new(),
@@ -30,7 +32,6 @@ impl Shelf {
             spared: BTreeSet::new(),
             unreadable: BTreeSet::new(),
             durable: BTreeSet::new(),
-            away: Vec::new(),
         };
         let names = |directory: &str| list(&shelf.places.root.join(directory));
         let (images, layers, blobs, holds) = (
@@ -109,11 +110,10 @@ impl Shelf {
             shelf.spared = there.chain(shelf.blob_bytes.keys()).copied().collect();
         }
         for path in garbage {
-            disk::remove_tree(&path).map_err(store("remove", &path))?;
+            shelf.trash.put(&path).map_err(store("remove", &path))?;
         }
         shelf.settle_names();
-        let trash = shelf.collect()?;
-        discard(trash)?;
+        shelf.collect()?;
         shelf.durable = shelf.layers.keys().copied().collect();
         Ok(shelf)
     }
@@ -137,7 +137,7 @@ impl Shelf {
         let Some(path) = self.damaged.iter().find(named).cloned() else {
             return Ok(false);
         };
-        disk::remove_tree(&path).map_err(store("remove", &path))?;
+        self.trash.put(&path).map_err(store("remove", &path))?;
         self.heal(&path);
         Ok(true)
     }

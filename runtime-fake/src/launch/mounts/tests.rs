@@ -159,3 +159,22 @@ fn options_are_understood() {
         [Forbidden::Programs, Forbidden::Links]
     );
 }
+
+#[rstest]
+#[case::provided(vec![], "/etc/hosts", &OF_TEXT)]
+#[case::brought(vec![of("/h", "/etc/./hosts")], "/etc/hosts", &OF_TEXT)]
+#[case::brought_with_options(
+    vec![with(of("/h", "/etc/hosts"), |m| m.mount_options = vec!["nodev".into()])],
+    "/etc/hosts",
+    &[Forbidden::Devices, Forbidden::Programs, Forbidden::SetUid]
+)]
+#[case::others(vec![of("/h", "/etc/passwd")], "/etc/passwd", &[])]
+fn text_files_forbid_programs_and_devices(
+    #[case] mounts: Vec<Mount>,
+    #[case] target: &str,
+    #[case] expected: &[Forbidden],
+) {
+    let plans = plan_on(Rung::Rootless, mounts, &[]).unwrap();
+    let found = plans.iter().find(|plan| plan.target == Path::new(target));
+    assert_eq!(found.unwrap().forbidden, expected);
+}

@@ -1,0 +1,196 @@
+//! What containers write is out of the reach of the host's other users, who could run a set-user-ID program among it.
+
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::{Runtime, fixture};
+
+use crate::support::{Means, skip_if};
+
+/// A user who has no power over anything of the test's.
+const STRANGER: u32 = 65533;
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+/// Why another user cannot run the program at `path`; none when it was run.
+fn run_by_stranger(path: &Path) -> Option<ErrorKind> {
+    let mut command = Command::new(path);
+    command.arg("-c").arg("true").uid(STRANGER).gid(STRANGER);
+    command
+        .current_dir("/")
+        .output()
+        .err()
+        .map(|error| error.kind())
+}
+
+/// The directories that the daemon makes, of a pod with a container.
+fn directories(runtime: &Runtime, pod: &str, container: &str) -> Vec<PathBuf> {
+    let state = runtime.state_dir();
+    let sandbox = state.join("sandboxes").join(pod);
+    let own = sandbox.join("containers").join(container);
+    vec![
+        state.clone(),
+        state.join("sandboxes"),
+        state.join("images"),
+        sandbox.clone(),
+        sandbox.join("containers"),
+        own.clone(),
+        own.join("layer"),
+    ]
+}
+
+#[tokio::test]
+async fn directories_of_the_daemon_are_its_users_alone() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    skip_if!(
+        "directories_of_the_daemon_are_its_users_alone",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let all = directories(&runtime, &pod.id, &id);
+    let modes = || -> Vec<u32> { all.iter().map(|path| mode(path)).collect() };
+    assert_eq!(modes(), vec![0o700; all.len()], "{all:?}");
+    // As an earlier version made them.
+    runtime.stop().await;
+    for path in all.iter().filter(|path| !path.ends_with("layer")) {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    runtime.restart().await.unwrap();
+    assert_eq!(modes(), vec![0o700; all.len()], "{all:?}");
+    runtime.client.exec(&id, ["true"], 10).await.unwrap();
+    let again = pod.output(pod.script("again", "echo fine")).await.unwrap();
+    assert_eq!(again, "fine\n");
+}
+
+#[tokio::test]
+async fn stranger_cannot_run_what_a_container_leaves() {
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(
+            "stranger_cannot_run_what_a_container_leaves",
+            "only root can be somebody else"
+        );
+    }
+    let place = tempfile::tempdir().unwrap();
+    let mut layer = Layer::new();
+    for program in ["/bin/sh", "/bin/cp", "/bin/chmod"] {
+        layer = layer.host_program(program).unwrap();
+    }
+    let archive = place.path().join("image.tar");
+    let image = "example.com/plant:1";
+    ImageBuilder::new(image)
+        .layer(layer)
+        .write_docker(&archive)
+        .unwrap();
+    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
+    skip_if!(
+        "stranger_cannot_run_what_a_container_leaves",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    runtime.client.pull(image).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let plant = "for f in /planted /etc/hosts /etc/hostname /etc/resolv.conf; do cp /bin/sh $f; chmod 4755 $f; done";
+    let mut config = fixture::script("c", plant);
+    config.image.as_mut().unwrap().image = image.to_owned();
+    let id = pod.start(config).await.unwrap();
+    assert_eq!(pod.ended(&id).await.unwrap().exit_code, 0);
+    let sandbox = runtime.state_dir().join("sandboxes").join(&pod.id);
+    let upper = sandbox.join("containers").join(&id).join("layer/upper");
+    let planted = [
+        upper.join("planted"),
+        sandbox.join("hosts"),
+        sandbox.join("hostname"),
+        sandbox.join("resolv.conf"),
+    ];
+    for path in planted {
+        assert_eq!(mode(&path), 0o4755, "{}", path.display());
+        let refused = run_by_stranger(&path);
+        assert_eq!(refused, Some(ErrorKind::PermissionDenied), "{path:?}");
+    }
+}
+
+#[tokio::test]
+async fn text_files_of_a_container_are_mounted_without_programs() {
+    let runtime = Runtime::with().start().await.unwrap();
+    skip_if!(
+        "text_files_of_a_container_are_mounted_without_programs",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let table = pod
+        .output(pod.script("c", "cat /proc/self/mountinfo"))
+        .await
+        .unwrap();
+    for file in [
+        "/etc/hosts",
+        "/etc/hostname",
+        "/etc/resolv.conf",
+        "/dev/shm",
+    ] {
+        let line = table.lines().find(|l| l.split(' ').nth(4) == Some(file));
+        let options: Vec<&str> = line
+            .and_then(|line| line.split(' ').nth(5))
+            .map(|options| options.split(',').collect())
+            .unwrap_or_default();
+        for wanted in ["nosuid", "nodev", "noexec"] {
+            assert!(options.contains(&wanted), "{file}: {options:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn logs_are_for_their_owner_and_group() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", "echo fine");
+    config.log_path = "c/0.log".to_owned();
+    pod.output(config).await.unwrap();
+    assert_eq!(mode(&pod.log_directory()), 0o750);
+    assert_eq!(mode(&pod.log_directory().join("c")), 0o750);
+    assert_eq!(mode(&pod.log_directory().join("c/0.log")), 0o640);
+}
+
+#[tokio::test]
+async fn state_directory_of_another_user_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(
+            "state_directory_of_another_user_is_refused",
+            "only root can give files away"
+        );
+    }
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    let (theirs, link, ours) = (
+        place.path().join("theirs"),
+        place.path().join("link"),
+        place.path().join("ours"),
+    );
+    fs::create_dir(&theirs).unwrap();
+    chown(&theirs, Some(STRANGER), None).unwrap();
+    fs::create_dir(&ours).unwrap();
+    symlink(&ours, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(STRANGER), None).unwrap();
+    for state_dir in [&theirs, &link] {
+        let output = Command::new(harness::binary::crib().unwrap())
+            .arg("runtime")
+            .arg("--listen")
+            .arg(format!("unix://{}", place.path().join("s").display()))
+            .arg("--state-dir")
+            .arg(state_dir)
+            .arg("--until-stdin-closes")
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(said.contains("belongs to user 65533"), "{said}");
+    }
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+}

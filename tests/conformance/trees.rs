@@ -1,0 +1,179 @@
+//! Trees that a container makes to harm whoever removes them: the daemon answers, and they go.
+
+use std::fs::{self, File};
+
+use cri::v1::{ContainerConfig, ContainerStatsRequest};
+use harness::fixture_image::{ImageBuilder, Layer};
+use harness::runtime::Options;
+use harness::{Pod, Runtime, eventually, fixture};
+
+use crate::support::{LONG, Means, nothing_in_trash, of, skip_if};
+
+const IMAGE: &str = "example.com/nest:1";
+
+/// Nests directories in its working directory, 1024 at a time: the path of all is longer than any path may be.
+fn nest(times: usize) -> String {
+    format!(
+        "p=d/; for i in 1 2 3 4 5 6 7 8 9 10; do p=$p$p; done; n=0
+         while [ $n -lt {times} ]; do mkdir -p $p && cd -P $p || exit 9; n=$((n+1)); done 2>/dev/null; echo made"
+    )
+}
+
+/// A runtime with an image whose writable layer is in the state directory.
+async fn with_image(options: Options) -> (Runtime, tempfile::TempDir) {
+    let place = tempfile::tempdir().unwrap();
+    let mut layer = Layer::new();
+    for program in ["/bin/sh", "/bin/mkdir"] {
+        layer = layer.host_program(program).unwrap();
+    }
+    let archive = place.path().join("nest.tar");
+    ImageBuilder::new(IMAGE)
+        .layer(layer)
+        .write_docker(&archive)
+        .unwrap();
+    let runtime = options.archive(&archive).start().await.unwrap();
+    runtime.client.pull(IMAGE).await.unwrap();
+    (runtime, place)
+}
+
+fn of_image(name: &str, script: &str) -> ContainerConfig {
+    let mut config = fixture::script(name, &format!("cd /; {script}"));
+    config.image.as_mut().unwrap().image = IMAGE.to_owned();
+    config
+}
+
+async fn assert_alive(runtime: &Runtime) {
+    let pod = runtime.pod(&fixture::unique("alive")).await.unwrap();
+    let said = pod.output(pod.script("c", "echo fine")).await.unwrap();
+    assert_eq!(said, "fine\n");
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
+/// Runs the container to its end, however long it takes.
+async fn made(pod: &Pod, config: ContainerConfig) -> String {
+    let id = pod.start(config).await.unwrap();
+    eventually(LONG, "the tree to be made", || async {
+        let status = pod.client.container(&id).await.unwrap();
+        if status.finished_at > 0 {
+            let lines: Vec<String> = pod.log(&status).into_iter().map(|l| l.text).collect();
+            assert_eq!(lines, ["made"], "{status:?}");
+            Ok(())
+        } else {
+            Err(status.state)
+        }
+    })
+    .await;
+    id
+}
+
+#[tokio::test]
+async fn removal_survives_deep_writable_layer() {
+    if let Some(reason) = Runtime::no_small_disk() {
+        harness::skip!("removal_survives_deep_writable_layer", "{reason}");
+    }
+    // In memory, where directories are quickly made.
+    let (runtime, _place) = with_image(Runtime::with().small_disk(64 << 20)).await;
+    skip_if!(
+        "removal_survives_deep_writable_layer",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let pid = runtime.pid();
+    let id = made(&pod, of_image("deep", &nest(30))).await;
+    // Measuring it does not end the daemon either.
+    let request = ContainerStatsRequest {
+        container_id: id.clone(),
+    };
+    let mut client = runtime.client.runtime.clone();
+    let answer = client.container_stats(request).await.unwrap();
+    let layer = answer.into_inner().stats.unwrap().writable_layer.unwrap();
+    let inodes = layer.inodes_used.unwrap().value;
+    assert!(inodes > 30 * 1024, "{inodes} inodes");
+    runtime.client.remove(&id).await.unwrap();
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    nothing_in_trash(&runtime.disk().unwrap()).await;
+    assert_alive(&runtime).await;
+    assert_eq!(runtime.pid(), pid);
+}
+
+#[tokio::test]
+async fn removal_goes_on_after_daemon_is_killed() {
+    let (mut runtime, _place) = with_image(Runtime::with().durable()).await;
+    skip_if!(
+        "removal_goes_on_after_daemon_is_killed",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let pod = runtime.pod("p").await.unwrap();
+    let files = "i=0; mkdir many; while [ $i -lt 3000 ]; do : > many/$i; i=$((i+1)); done; ";
+    let id = made(&pod, of_image("c", &format!("{files}{}", nest(2)))).await;
+    runtime.client.remove(&id).await.unwrap();
+    // What a removal answered is not there any more, whatever becomes of the daemon.
+    runtime.kill9().await;
+    let containers = runtime.state_dir().join("sandboxes").join(&pod.id);
+    assert_eq!(
+        fs::read_dir(containers.join("containers")).unwrap().count(),
+        0
+    );
+    // A daemon that was killed at once had not begun to delete.
+    let late = runtime.state_dir().join("trash/late");
+    fs::create_dir_all(late.join("a/b/c")).unwrap();
+    File::create(late.join("a/file")).unwrap();
+    runtime.restart().await.unwrap();
+    nothing_in_trash(&runtime.state_dir()).await;
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert_alive(&runtime).await;
+}
+
+/// Nothing is deleted through a mount, and what cannot be deleted keeps nobody from anything.
+#[tokio::test]
+async fn trash_with_mount_keeps_what_is_mounted() {
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(
+            "trash_with_mount_keeps_what_is_mounted",
+            "only root can mount on the host"
+        );
+    }
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let trash = runtime.state_dir().join("trash");
+    let (kept, at) = (runtime.root().join("kept"), trash.join("tree/a/mount"));
+    fs::create_dir_all(&kept).unwrap();
+    fs::write(kept.join("file"), "kept").unwrap();
+    runtime.stop().await;
+    fs::create_dir_all(&at).unwrap();
+    fs::create_dir_all(trash.join("tree/other/directory")).unwrap();
+    rustix::mount::mount_bind(&kept, &at).unwrap();
+    runtime.restart().await.unwrap();
+    eventually(LONG, "all but the mount to go", || async {
+        let left = [trash.join("tree/other").exists(), at.exists()];
+        if left == [false, true] {
+            Ok(())
+        } else {
+            Err(left)
+        }
+    })
+    .await;
+    assert_alive(&runtime).await;
+    rustix::mount::unmount(&at, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(fs::read_to_string(kept.join("file")).unwrap(), "kept");
+    runtime.restart().await.unwrap();
+    nothing_in_trash(&runtime.state_dir()).await;
+}
+
+/// A volume is the client's: its tree is not ours to remove, and does no harm to a container's end.
+#[tokio::test]
+async fn deep_volume_does_not_disturb_removal() {
+    let runtime = Runtime::with().start().await.unwrap();
+    skip_if!(
+        "deep_volume_does_not_disturb_removal",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let volume = runtime.root().join("volume");
+    fs::create_dir(&volume).unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", &format!("cd /mnt; {}", nest(2)));
+    config.mounts.push(of(&volume, "/mnt"));
+    made(&pod, config).await;
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    assert!(volume.join("d/d/d").is_dir());
+    assert_alive(&runtime).await;
+}
