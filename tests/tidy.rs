@@ -9,6 +9,8 @@ mod circles;
 mod code;
 #[path = "tidy/docs.rs"]
 mod docs;
+#[path = "tidy/fuzz.rs"]
+mod fuzz;
 #[path = "tidy/licences.rs"]
 mod licences;
 
@@ -20,10 +22,11 @@ use std::{env, fs};
 use code::{code_only, lines_naming};
 
 /// Packages of this workspace → the packages of this workspace they may depend on, for whatever purpose.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 6] = [
     ("cri", &[]),
     ("file-tree", &[]),
-    ("runtime-fake", &["cri", "file-tree"]),
+    ("fuzz-target", &[]),
+    ("runtime-fake", &["cri", "file-tree", "fuzz-target"]),
     ("agent", &["cri", "file-tree"]),
     ("harness", &["agent", "cri", "file-tree", "runtime-fake"]),
 ];

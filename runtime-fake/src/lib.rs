@@ -19,9 +19,7 @@ mod checkpoint;
 mod config;
 mod container;
 mod criu;
-#[cfg(all(test, not(fuzzing)))]
-mod fuzz;
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod handler;
 mod host;

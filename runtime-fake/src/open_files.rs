@@ -46,14 +46,6 @@ pub(crate) fn of_containers() -> Option<u64> {
     before.filter(|_| before != now)
 }
 
-/// Whether an error is of the whole system, or of this process, and may be gone the next time.
-pub(crate) fn is_passing(error: &std::io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-    )
-}
-
 /// In a keeper: the limit that its daemon has found for processes of containers.
 pub(crate) fn given(limit: Option<u64>) {
     if limit.is_some() {

@@ -1,7 +1,7 @@
 //! Fuzz target: files of the Container Device Interface.
 
 use super::spec::{Format, Name, parse};
-use crate::fuzz::{Target, bytes, text};
+use fuzz_target::{Target, bytes, text};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("cdi_spec", spec, seeds).slow(600),

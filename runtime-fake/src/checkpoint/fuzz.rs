@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use serde_json::Value;
 
 use super::{Archive, CRIB, IMAGES, Remade, Writer};
-use crate::fuzz::Target;
+use fuzz_target::Target;
 
 pub(crate) const TARGETS: &[Target] =
     &[Target::new("checkpoint_archive", archive, seeds).slow(200)];

@@ -9,7 +9,7 @@ use rustix::net::{
 };
 
 use super::{Dump, dump};
-use crate::fuzz::Target;
+use fuzz_target::Target;
 
 pub(crate) const TARGETS: &[Target] = &[Target::new("criu_response", responses, seeds)];
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Target, bytes, two_texts};
 use crate::{cgroup::hierarchy, criu::mounts};
+use fuzz_target::{Target, bytes, two_texts};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("mountinfo", mountinfo, seeds)];
 

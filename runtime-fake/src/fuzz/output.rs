@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::Target;
 use crate::log::{Encoder, MAX_PART, Stream};
+use fuzz_target::Target;
 
 pub(super) const TARGETS: &[Target] = &[Target::new("log_output", output, seeds)];
 

@@ -27,7 +27,7 @@ use super::{
     tar_stream::{Kind, Sequential, TarReader},
     testing::{Members, Tar, gzip},
 };
-use crate::fuzz::{Target, bytes, text};
+use fuzz_target::{Target, bytes, text};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("tar", tar, tars),

@@ -9,7 +9,7 @@ use super::{
     frame::{MAX_FRAME, Receiver},
     protocol::{Exit, Message, Request},
 };
-use crate::fuzz::{Target, bytes};
+use fuzz_target::{Target, bytes};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("keeper_frames", frames, frame_seeds),

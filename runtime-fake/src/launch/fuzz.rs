@@ -5,7 +5,7 @@ use super::{
     seccomp::{Arch, Filter, Instruction, Surroundings, filter},
     selinux::{Label, Policy},
 };
-use crate::fuzz::{Target, bytes, text};
+use fuzz_target::{Target, bytes, text};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("seccomp_profile", seccomp_profile, profiles).slow(400),

@@ -16,7 +16,7 @@ use super::{
     headers::{Deflater, Headers, Inflater},
     websocket_config,
 };
-use crate::fuzz::Target;
+use fuzz_target::Target;
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("spdy_frame", spdy_frame, frames),

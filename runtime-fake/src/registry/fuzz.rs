@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{challenge::Challenge, judge::explanation, retry};
-use crate::fuzz::{Target, bytes, text};
+use fuzz_target::{Target, bytes, text};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("registry_challenge", challenge, challenges),

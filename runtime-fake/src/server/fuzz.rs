@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use super::authority::AuthorityRewriter;
-use crate::fuzz::Target;
+use fuzz_target::Target;
 
 pub(crate) const TARGETS: &[Target] = &[Target::new("http2_requests", requests, connections)];
 

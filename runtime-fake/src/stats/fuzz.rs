@@ -1,7 +1,7 @@
 //! Fuzz targets: the accounting files of control groups and processes.
 
 use super::parse;
-use crate::fuzz::{Target, bytes, two_texts};
+use fuzz_target::{Target, bytes, two_texts};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("cgroup_files", cgroup_files, cgroup_seeds),

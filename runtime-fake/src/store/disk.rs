@@ -31,7 +31,6 @@ use crate::{
         liveness::{self, Liveness},
         protocol::exit_record,
     },
-    open_files::is_passing,
     runtime::survivor,
     sandbox::Sandbox,
 };
@@ -278,7 +277,7 @@ fn list(directory: &Path) -> Result<Vec<(String, PathBuf)>, OpenError> {
 
 fn fail<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> OpenError + 'a {
     move |source| {
-        if is_passing(&source) {
+        if file_tree::is_transient(&source) {
             return OpenError::NoResources {
                 path: path.to_owned(),
                 source,

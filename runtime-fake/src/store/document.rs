@@ -7,10 +7,9 @@ use std::{
     path::Path,
 };
 
+use file_tree::is_transient;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-
-use crate::open_files::is_passing;
 
 /// The version of the records that this runtime writes. Records without one are of the time before there were versions,
 /// and have the same form.
@@ -46,7 +45,7 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Loaded<T>> {
     match read(path) {
         Ok(bytes) => Ok(understand(&bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Loaded::Absent),
-        Err(error) if is_passing(&error) => Err(error),
+        Err(error) if is_transient(&error) => Err(error),
         Err(error) => Ok(Loaded::Damaged {
             why: format!("cannot be read: {}", crate::keeper::plain(&error)),
             rest: Value::Null,

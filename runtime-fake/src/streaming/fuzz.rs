@@ -16,7 +16,7 @@ use super::{
     resize::Sizes,
     token::Kind,
 };
-use crate::fuzz::{Target, bytes};
+use fuzz_target::{Target, bytes};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("upgrade_request", upgrade_request, requests).slow(400),

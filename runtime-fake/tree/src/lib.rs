@@ -24,6 +24,16 @@ use rustix::{
     path::Arg,
 };
 
+/// Whether a call failed because the system or this process is short of descriptors or memory (EMFILE, ENFILE, ENOMEM), so
+/// that the same call may succeed later, and the failure says nothing about the file.
+#[must_use]
+pub fn is_transient(error: &std::io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)
+    )
+}
+
 /// How many directories of one tree are open at a time.
 const OPEN: usize = 32;
 

@@ -1,4 +1,4 @@
-//! Searches for inputs that break a parser's laws, guided by coverage: libFuzzer with the targets of runtime-fake.
+//! Searches for inputs that break a parser's laws, guided by coverage: libFuzzer with the targets of all packages.
 //!
 //! `CRIB_FUZZ_TARGET` names the target; arguments are libFuzzer's. With `CRIB_FUZZ_SEEDS`, the target's valid inputs are
 //! written into that directory instead; without a target, the names of all are printed.
@@ -6,10 +6,15 @@
 
 use std::{env, fs, path::Path, process, sync::OnceLock};
 
+use fuzz_target::Target;
 use libfuzzer_sys::fuzz_target;
-use runtime_fake::fuzz::{Target, targets};
 
 static TARGET: OnceLock<Target> = OnceLock::new();
+
+/// The targets of every package that has any.
+fn targets() -> Vec<Target> {
+    [runtime_fake::fuzz::targets()].concat()
+}
 
 fn choose() {
     let Ok(name) = env::var("CRIB_FUZZ_TARGET") else {

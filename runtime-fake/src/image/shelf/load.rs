@@ -6,14 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use file_tree::Trash;
+use file_tree::{Trash, is_transient};
 use serde::de::DeserializeOwned;
 
 use super::{Places, Shelf, store};
 use crate::image::digest::Digest;
 use crate::image::problem::ImageError;
 use crate::image::record::{ImageId, ImageRecord, LayerRecord};
-use crate::open_files::is_passing;
 
 impl Shelf {
     /// Reads what is on disk. Whatever is incomplete or of another `style` is dropped: it can be pulled again. What cannot
@@ -179,7 +178,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
 /// An error that says nothing about the file, but that the system cannot read it now: then the store is not opened.
 fn passing(error: &io::Error, doing: &'static str, path: &Path) -> Result<(), ImageError> {
     match error.raw_os_error() {
-        Some(number) if is_passing(error) => {
+        Some(number) if is_transient(error) => {
             Err(store(doing, path)(io::Error::from_raw_os_error(number)))
         }
         _ => Ok(()),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{answer, conf::NetworkList};
-use crate::fuzz::{Target, bytes, text, two_texts};
+use fuzz_target::{Target, bytes, text, two_texts};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("cni_configuration", configuration, configurations),

@@ -117,3 +117,21 @@ fn number(out: &mut Vec<u8>, from: usize, random: &mut Random) {
     let text = TEXTS[random.below(12)];
     out.splice(start..start + length, text.bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutations_repeat_for_the_same_name() {
+        let others = vec![b"abc=1,def=22".to_vec()];
+        let some = || {
+            let mut random = Random::named("x");
+            let mut mutated = || mutate(&others[0], &others, &mut random);
+            (0..50).map(|_| mutated()).collect::<Vec<_>>()
+        };
+        assert_eq!(some(), some());
+        let distinct: std::collections::BTreeSet<_> = some().into_iter().collect();
+        assert!(distinct.len() > 30);
+    }
+}
