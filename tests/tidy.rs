@@ -22,13 +22,20 @@ use std::{env, fs};
 use code::{code_only, lines_naming};
 
 /// Packages of this workspace → the packages of this workspace they may depend on, for whatever purpose.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("cri", &[]),
     ("file-tree", &[]),
     ("fuzz-target", &[]),
-    ("runtime-fake", &["cri", "file-tree", "fuzz-target"]),
+    ("stream", &["fuzz-target"]),
+    (
+        "runtime-fake",
+        &["cri", "file-tree", "fuzz-target", "stream"],
+    ),
     ("agent", &["cri", "file-tree"]),
-    ("harness", &["agent", "cri", "file-tree", "runtime-fake"]),
+    (
+        "harness",
+        &["agent", "cri", "file-tree", "runtime-fake", "stream"],
+    ),
 ];
 
 /// What a package must not depend on, for what it must not know.

@@ -29,4 +29,4 @@ mod forward;
 pub use command::{Command, CommandError, Sizes, Streams, command, text};
 pub use dial::{DialError, Transport};
 pub use forward::{ForwardError, Ports, port_forward};
-pub use runtime_fake::mux::{Gone, Inlet, Outlet};
+pub use stream::{Gone, Inlet, Outlet};

@@ -31,7 +31,6 @@ mod keeper;
 mod launch;
 mod log;
 mod lsm;
-pub mod mux;
 pub mod net;
 mod open_files;
 mod recovery;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The server listens on an address of its own, on which anybody may knock: only who has a token is given more than an
-//! answer that there is nothing. What it speaks is [`crate::mux`].
+//! answer that there is nothing. What it speaks is the package `stream`.
 
 mod command;
 mod forward;

@@ -1,9 +1,7 @@
 //! A command that runs in a container, or a container's own, as its client has it.
 
 use bytes::Bytes;
-use runtime_fake::mux::{
-    Channels, Codec, Connection, Gone, Headers, Inlet, Outlet, Role, Stream, connect,
-};
+use stream::{Channels, Codec, Connection, Gone, Headers, Inlet, Outlet, Role, Stream, connect};
 use tokio::task::JoinSet;
 
 use super::dial::{self, DialError, Dialled, Transport};

@@ -90,7 +90,7 @@ pub(super) async fn websocket(
     }
     let protocol = header(&head, "sec-websocket-protocol");
     let protocol = protocol.unwrap_or_default().to_owned();
-    let config = Some(runtime_fake::mux::websocket_config());
+    let config = Some(stream::websocket_config());
     let io = WebSocketStream::from_raw_socket(io, Role::Client, config).await;
     Ok(Dialled { io, protocol })
 }

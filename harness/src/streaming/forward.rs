@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runtime_fake::mux::{Connection, Headers, Role, Stream, Tunnel, connect, pump_in, pump_out};
+use stream::{Connection, Headers, Role, Stream, Tunnel, connect, pump_in, pump_out};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 

@@ -15,7 +15,7 @@ use super::{
     status::{Ending, message},
     target::{AttachRequest, ExecRequest, Reader, Session, Size, Target, Writer},
 };
-use crate::mux::{
+use stream::{
     Channels, Connection, Inlet, Outlet, Role, Stream, Tunnel, connect, pump_in, pump_out,
     websocket_config,
 };

@@ -5,6 +5,10 @@ mod pairs;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use stream::{
+    Channels, Connection, Inlet, Outlet, Role, Stream, Tunnel, connect, pump_in, pump_out,
+    websocket_config,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
@@ -15,13 +19,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
 use tokio_util::task::TaskTracker;
 
 use super::{negotiate::Speech, target::Target};
-use crate::{
-    id::SandboxId,
-    mux::{
-        Channels, Connection, Inlet, Outlet, Role, Stream, Tunnel, connect, pump_in, pump_out,
-        websocket_config,
-    },
-};
+use crate::id::SandboxId;
 use pairs::{Added, Pairs, Part};
 
 /// Where connections go.

@@ -6,7 +6,7 @@
 //! | websocket | Sec-WebSocket-Protocol | v5, v4, v1 and their base64, or none for v1; SPDY/3.1+… | SPDY/3.1+portforward.k8s.io; v4, its base64, or none for channels |
 
 use super::token::Kind;
-use crate::mux::Codec;
+use stream::Codec;
 
 /// How the outcome of a command is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

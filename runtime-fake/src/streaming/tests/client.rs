@@ -10,7 +10,7 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
 
 use super::in_time;
-use crate::mux::{
+use stream::{
     Channels, Codec, Connection, Headers, Inlet, Outlet, Role, Tunnel, connect, websocket_config,
 };
 

@@ -13,7 +13,7 @@ use super::{
     client::{Client, V4, command, send, spdy, websocket},
     fixture, in_time,
 };
-use crate::mux::{Headers, Role, connect};
+use stream::{Headers, Role, connect};
 
 /// Serves one that keeps to them.
 async fn still_serves(fixture: &Fixture) {

@@ -8,7 +8,7 @@ use super::{
     client::{rest, spdy, websocket},
     fixture, in_time,
 };
-use crate::mux::{Channels, Codec, Connection, Headers, Role, Stream, Tunnel, connect};
+use stream::{Channels, Codec, Connection, Headers, Role, Stream, Tunnel, connect};
 
 /// A forwarding connection: SPDY on its own, or tunnelled.
 async fn forward(url: &str, tunnelled: bool) -> Connection {

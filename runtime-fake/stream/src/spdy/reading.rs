@@ -12,7 +12,7 @@ use super::{
     Broken, Stream,
     shared::{Control, Shared},
 };
-use crate::mux::{
+use crate::{
     frame::{self, Frame, HEAD, Head, INITIAL_WINDOW_SIZE, reset},
     headers::Inflater,
     pipe::{PIECE, Piece, hand_on},

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
-use crate::mux::{
+use crate::{
     frame::{Frame, HEAD, Head, INITIAL_WINDOW_SIZE, control, data_head, head},
     headers::Deflater,
 };

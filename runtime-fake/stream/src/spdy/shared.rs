@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
 use super::{Broken, INITIAL_WINDOW, MAX_STREAMS, Role, Stream};
-use crate::mux::{
+use crate::{
     frame::reset,
     headers::Headers,
     pipe::{CHUNKS, Flow, Inlet, Outlet, Piece},

@@ -11,7 +11,7 @@ use super::{
     Broken,
     shared::{Control, Shared},
 };
-use crate::mux::{
+use crate::{
     frame::{Frame, data_head, reset},
     headers::{Deflater, Headers},
     pipe::{Piece, What},

@@ -1,4 +1,4 @@
-//! Many streams over one connection, for either end of it: SPDY/3.1, and the channels of a WebSocket.
+//! **stream**: many streams over one connection, for either end of it: SPDY/3.1, and the channels of a WebSocket.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -9,13 +9,16 @@
 //! | `channels` | messages of a WebSocket that begin with the number of a channel |
 //! | `tunnel` | messages of a WebSocket as one stream of bytes, for SPDY inside it |
 //!
+//! Read in the order of the table. This package depends on no other package; the runtime's stream server and the harness's
+//! clients depend on it.
+//!
 //! Nothing here spawns a task: a connection is a future that its owner drives, and that takes everything along when it
 //! is dropped. Memory is bounded: whoever does not read makes the other side wait, by the connection's own flow control.
 
 mod channels;
 mod frame;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz;
+pub mod fuzz;
 mod headers;
 mod pipe;
 mod spdy;

@@ -18,13 +18,22 @@ use super::{
 };
 use fuzz_target::Target;
 
-pub(crate) const TARGETS: &[Target] = &[
-    Target::new("spdy_frame", spdy_frame, frames),
-    Target::new("spdy_headers", spdy_headers, blocks),
-    Target::new("spdy_connection", spdy_connection, conversations).slow(300),
-    Target::new("websocket_channels", websocket_channels, messages).slow(300),
-    Target::new("websocket_tunnel", websocket_tunnel, messages).slow(300),
-];
+/// Every target of this package.
+#[must_use]
+pub fn targets() -> Vec<Target> {
+    vec![
+        Target::new("spdy_frame", spdy_frame, frames),
+        Target::new("spdy_headers", spdy_headers, blocks),
+        Target::new("spdy_connection", spdy_connection, conversations).slow(300),
+        Target::new("websocket_channels", websocket_channels, messages).slow(300),
+        Target::new("websocket_tunnel", websocket_tunnel, messages).slow(300),
+    ]
+}
+
+#[test]
+fn fuzz_targets_pass_on_corpus_and_mutations() {
+    fuzz_target::check(&targets());
+}
 
 /// Reading, writing and reading again gives the same frame, and no frame is longer than is allowed.
 fn spdy_frame(data: &[u8]) {
