@@ -289,14 +289,15 @@ fn unlink(parent: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<Unlinke
         match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(Unlinked::Gone),
             Err(Errno::ISDIR) => {}
-            // Some file systems say so of directories.
-            Err(Errno::PERM) if is_directory(parent, name) => {}
+            // Some file systems say so of directories, and all do where the parent cannot be written to.
+            Err(Errno::PERM | Errno::ACCESS) if is_directory(parent, name) => {}
             Err(errno) => return Err(errno),
         }
     }
     match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(Unlinked::Gone),
-        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(Unlinked::NotEmpty),
+        // One that cannot be taken out of its parent can be emptied. Its end says so.
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::PERM | Errno::ACCESS) => Ok(Unlinked::NotEmpty),
         Err(errno) => Err(errno),
     }
 }

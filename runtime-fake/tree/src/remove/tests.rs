@@ -3,8 +3,9 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::{PermissionsExt as _, chown, symlink},
     path::PathBuf,
+    thread,
 };
 
 use rustix::fd::OwnedFd;
@@ -118,4 +119,37 @@ fn symlink_in_place_of_the_tree_is_removed_itself() {
 fn root_and_nothing_are_not_removed() {
     assert!(remove(Path::new("/")).is_err());
     remove(Path::new("/nowhere/at/all")).unwrap();
+}
+
+#[test]
+fn tree_in_a_closed_parent_is_emptied() {
+    let (_place, top) = tree();
+    fs::create_dir_all(top.join("a/b")).unwrap();
+    fs::write(top.join("a/file"), "").unwrap();
+    let parent = top.parent().unwrap().to_owned();
+    let root = rustix::process::geteuid().is_root();
+    let nobody = 65534;
+    if root {
+        for path in [&parent, &top, &top.join("a"), &top.join("a/b")] {
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
+        for path in ["", "a", "a/b"] {
+            chown(top.join(path), Some(nobody), Some(nobody)).unwrap();
+        }
+    } else {
+        fs::set_permissions(&parent, Permissions::from_mode(0o555)).unwrap();
+    }
+    let tree = top.clone();
+    let removal = thread::spawn(move || {
+        if root {
+            // Of this thread alone.
+            let uid = rustix::process::Uid::from_raw(nobody);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        }
+        remove(&tree)
+    });
+    let error = io::Error::from(removal.join().unwrap().unwrap_err());
+    fs::set_permissions(&parent, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    assert_eq!(fs::read_dir(&top).unwrap().count(), 0);
 }
