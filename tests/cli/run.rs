@@ -8,10 +8,16 @@ use nix::unistd::Pid;
 
 use super::command::{Ended, Place};
 
-const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/hello.yaml");
-const FOREVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/forever.yaml");
-const CANNOT_PULL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/cannot-pull.yaml");
-const CRASH_LOOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/crash-loop.yaml");
+const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.yaml");
+const FOREVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/forever.yaml");
+const CANNOT_PULL: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/cannot-pull.yaml"
+);
+const CRASH_LOOP: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/crash-loop.yaml"
+);
 
 /// A pod with one container that runs a shell script once.
 fn pod(name: &str, script: &str) -> String {

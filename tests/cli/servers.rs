@@ -221,7 +221,7 @@ async fn an_agent_runs_what_is_in_its_directory_and_leaves_it_running() {
 
     let manifest = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../examples/forever.yaml"
+        "/../../examples/forever.yaml"
     ))
     .unwrap();
     place.file("manifests/forever.yaml", &manifest);

@@ -63,7 +63,7 @@ build_crib() {
   if [[ -n ${CRIB:-} ]]; then
     crib=$CRIB
   else
-    (cd "$here/../.." && cargo build --quiet --package harness --bin crib)
+    (cd "$here/../.." && cargo build --quiet --package crib)
     crib=${CARGO_TARGET_DIR:-$here/../../target}/debug/crib
   fi
 }

@@ -1,0 +1,127 @@
+//! The command line of `crib`: its subcommands and their help.
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::commands::{
+    agent, attach, completions, events, exec, images, inspect, load, logs, pods, port_forward, ps,
+    pull, registry, rmi, run, runtime, stats, version,
+};
+use crate::exit::Exit;
+
+/// Everything `crib` can be told.
+#[derive(Debug, Parser)]
+#[command(name = "crib", version, about = "Pods from manifests to running processes, and the two halves of that as servers", long_about = None, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  crib run pod.yaml                 run a pod, show it, clean up
+  crib runtime                      serve the Container Runtime Interface on a unix socket
+  crib run --help                   every option and the exit codes")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::args::RunArgs),
+    Runtime(runtime::RuntimeArgs),
+    Agent(agent::AgentArgs),
+    Registry(registry::RegistryArgs),
+    Pods(pods::PodsArgs),
+    Ps(ps::PsArgs),
+    Images(images::ImagesArgs),
+    Pull(pull::PullArgs),
+    Load(load::LoadArgs),
+    Rmi(rmi::RmiArgs),
+    Inspect(inspect::InspectArgs),
+    Logs(logs::LogsArgs),
+    Exec(exec::ExecArgs),
+    Attach(attach::AttachArgs),
+    PortForward(port_forward::PortForwardArgs),
+    Stats(stats::StatsArgs),
+    Events(events::EventsArgs),
+    Version(version::VersionArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+/// Does what was asked. Called while the process has one thread.
+pub(crate) fn dispatch(cli: Cli) -> Exit {
+    match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Runtime(args) => runtime::run(args),
+        Command::Agent(args) => agent::run(args),
+        Command::Registry(args) => registry::run(&args),
+        Command::Pods(args) => pods::run(&args),
+        Command::Ps(args) => ps::run(&args),
+        Command::Images(args) => images::run(&args),
+        Command::Pull(args) => pull::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Rmi(args) => rmi::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Logs(args) => logs::run(&args),
+        Command::Exec(args) => exec::run(&args),
+        Command::Attach(args) => attach::run(&args),
+        Command::PortForward(args) => port_forward::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Version(args) => version::run(args),
+        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[rstest]
+    #[case("crib run")]
+    #[case("crib run a.yaml --timeout soon")]
+    #[case("crib run a.yaml --quiet --output json")]
+    #[case("crib run a.yaml --isolation strong")]
+    #[case("crib runtime --listen tcp://localhost:1")]
+    #[case("crib runtime --listen unix://relative")]
+    #[case("crib runtime --registry-mirror docker.io")]
+    #[case("crib agent --manifests /m")]
+    #[case("crib agent --runtime-endpoint unix:///s")]
+    #[case("crib registry --listen 5000")]
+    #[case("crib registry --auth basic")]
+    #[case("crib registry --ca-file x")]
+    #[case("crib completions cobol")]
+    #[case("crib dance")]
+    fn refused(#[case] line: &str) {
+        let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+    }
+
+    #[rstest]
+    #[case("crib run a.yaml")]
+    #[case("crib run - dir b.json --quiet --timeout 90 --keep --lenient")]
+    #[case(
+        "crib run a.yaml --output json --timeout 1m30s --image-archive x.tar --image-archive dir"
+    )]
+    #[case("crib run a.yaml --isolation rootless --state-dir /tmp/x")]
+    #[case("crib runtime")]
+    #[case(
+        "crib runtime --config c.yaml --registry-mirror docker.io=http://127.0.0.1:5000 --registry-mirror *=https://m"
+    )]
+    #[case(
+        "crib runtime --listen unix:///run/x.sock --until-stdin-closes --ephemeral --log-format json --log-level debug"
+    )]
+    #[case("crib agent --runtime-endpoint unix:///run/x.sock --manifests /m --node-name n")]
+    #[case("crib version --output json")]
+    #[case(
+        "crib registry --listen [::1]:5000 --root d --load a --load b=n:1 --auth bearer --tls --ca-file c"
+    )]
+    #[case("crib completions bash")]
+    fn accepted(#[case] line: &str) {
+        Cli::try_parse_from(line.split(' ')).unwrap();
+    }
+}

@@ -1,0 +1,246 @@
+//! What the commands print: tables for people, and the runtime's answers as JSON or YAML in the form that protobuf gives them.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::{Args, ValueEnum};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use serde_json::Value;
+
+use super::CallError;
+use crate::exit::Exit;
+use crate::logging::no_color;
+
+/// How a listing is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// Columns for people.
+    #[default]
+    Table,
+    /// The runtime's answer as JSON.
+    Json,
+    /// The runtime's answer as YAML.
+    Yaml,
+}
+
+/// How a document is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Document {
+    /// JSON.
+    #[default]
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// How a list is shown.
+#[derive(Debug, Args)]
+pub(crate) struct Listing {
+    /// Only ids
+    #[arg(short, long)]
+    quiet: bool,
+    /// Do not cut ids
+    #[arg(long)]
+    pub(crate) no_trunc: bool,
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+}
+
+impl Listing {
+    /// Shows an answer, whose name in the contract this is.
+    pub(crate) fn show<'a>(
+        &self,
+        name: &str,
+        answer: &impl prost::Message,
+        ids: impl IntoIterator<Item = &'a String>,
+        table: impl FnOnce() -> Result<(), CallError>,
+    ) -> Result<Exit, CallError> {
+        match self.output {
+            _ if self.quiet => ids.into_iter().try_for_each(|id| print(id))?,
+            Form::Json => print_message(name, answer, Document::Json)?,
+            Form::Yaml => print_message(name, answer, Document::Yaml)?,
+            Form::Table => table()?,
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// A message of the contract as JSON: names in camel case, 64-bit numbers as strings, enums by name, scalars, lists and maps also when they are empty.
+pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, CallError> {
+    let trouble = |error: String| CallError::Io {
+        doing: format!("write the answer {name} as JSON"),
+        source: io::Error::other(error),
+    };
+    let pool =
+        DescriptorPool::decode(cri::DESCRIPTORS).map_err(|error| trouble(error.to_string()))?;
+    let descriptor = pool
+        .get_message_by_name(&format!("runtime.v1.{name}"))
+        .ok_or_else(|| trouble("the contract has no such message".to_owned()))?;
+    let mut dynamic = DynamicMessage::new(descriptor);
+    dynamic
+        .transcode_from(message)
+        .map_err(|error| trouble(error.to_string()))?;
+    let options = SerializeOptions::new().skip_default_fields(false);
+    dynamic
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .map_err(|error| trouble(error.to_string()))
+}
+
+/// Prints a message of the contract.
+pub(crate) fn print_message(
+    name: &str,
+    message: &impl prost::Message,
+    form: Document,
+) -> Result<(), CallError> {
+    print_value(&json(name, message)?, form)
+}
+
+/// Prints a document.
+pub(crate) fn print_value(value: &Value, form: Document) -> Result<(), CallError> {
+    let text = match form {
+        Document::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
+        Document::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
+    };
+    let text = text.map_err(|error| CallError::Io {
+        doing: "write the answer".to_owned(),
+        source: io::Error::other(error),
+    })?;
+    print(text.trim_end())
+}
+
+/// Prints text and ends its line.
+pub(crate) fn print(text: &str) -> Result<(), CallError> {
+    writeln!(io::stdout().lock(), "{text}").map_err(CallError::Output)
+}
+
+/// Rows with aligned columns, without lines between them.
+pub(crate) struct Columns {
+    table: Table,
+    width: usize,
+}
+
+impl Columns {
+    /// A table with these headings.
+    pub(crate) fn new(headings: &[&str]) -> Self {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            // A line is never broken: it may be read by a program, and a terminal breaks it itself.
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(headings.iter().map(Cell::new));
+        Self {
+            table,
+            width: headings.len(),
+        }
+    }
+
+    /// One more row. What would steer a terminal is shown instead.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells = cells.into_iter().map(|cell| harmless(&cell));
+        self.table.add_row(cells);
+    }
+
+    /// The columns with numbers end at the same place.
+    pub(crate) fn right(&mut self, columns: &[usize]) {
+        for column in columns {
+            if let Some(column) = self.table.column_mut(*column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+
+    /// The lines, without spaces at their ends.
+    pub(crate) fn lines(&mut self) -> Vec<String> {
+        for column in 0..self.width {
+            if let Some(column) = self.table.column_mut(column) {
+                column.set_padding((0, 3));
+            }
+        }
+        self.table
+            .lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect()
+    }
+
+    /// Prints it; the headings stand out on a terminal.
+    pub(crate) fn print(mut self) -> Result<(), CallError> {
+        let mut lines = self.lines();
+        if let Some(first) = lines.first_mut().filter(|_| styled()) {
+            *first = format!("\x1b[1m{first}\x1b[0m");
+        }
+        print(&lines.join("\n"))
+    }
+}
+
+/// Begins a terminal's screen anew; elsewhere nothing needs to.
+pub(crate) fn clear() -> Result<(), CallError> {
+    if !io::stdout().is_terminal() {
+        return Ok(());
+    }
+    write!(io::stdout().lock(), "\x1b[H\x1b[2J").map_err(CallError::Output)
+}
+
+/// Whether standard output shows styles.
+pub(crate) fn styled() -> bool {
+    io::stdout().is_terminal() && !no_color()
+}
+
+/// Text with control characters written out.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let written: Vec<char> = match c.is_control() {
+                true => c.escape_default().collect(),
+                false => vec![c],
+            };
+            written
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use cri::v1;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn messages_have_the_form_that_protobuf_gives_them() {
+        let message = v1::ListPodSandboxResponse {
+            items: vec![v1::PodSandbox {
+                id: "x".to_owned(),
+                created_at: 1 << 60,
+                state: v1::PodSandboxState::SandboxNotready.into(),
+                ..Default::default()
+            }],
+        };
+        let expected = json!({"items": [{
+            "id": "x",
+            "state": "SANDBOX_NOTREADY",
+            "createdAt": "1152921504606846976",
+            "labels": {},
+            "annotations": {},
+            "runtimeHandler": "",
+        }]});
+        assert_eq!(json("ListPodSandboxResponse", &message).unwrap(), expected);
+    }
+
+    #[test]
+    fn columns_are_aligned_and_show_what_steers_a_terminal() {
+        let mut columns = Columns::new(&["ID", "NAME", "SIZE"]);
+        columns.right(&[2]);
+        columns.row(["1".to_owned(), "a\x1b[2Jb\nc".to_owned(), "10".to_owned()]);
+        columns.row(["22".to_owned(), "b".to_owned(), "7".to_owned()]);
+        assert_eq!(
+            columns.lines(),
+            [
+                r"ID   NAME             SIZE",
+                r"1    a\u{1b}[2Jb\nc     10",
+                r"22   b                   7",
+            ]
+        );
+    }
+}

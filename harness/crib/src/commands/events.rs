@@ -1,0 +1,113 @@
+//! `crib events`: what happens to a runtime's containers and pods, as it happens.
+
+use clap::Args;
+use cri::v1;
+
+use crate::client::output::{Document, Form, harmless, json, print, print_value};
+use crate::client::{CallError, Connection, finish, human, until_signal, with_codes};
+use crate::exit::Exit;
+
+/// Show what happens to containers and pods, until Ctrl-C
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib events
+  crib events -o json | jq -r .containerEventType
+
+A line has the time, what happened, the id, and the pod. JSON is one object a line. A pod's sandbox has events as a \
+container has."))]
+pub(crate) struct EventsArgs {
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Shows them.
+pub(crate) fn run(args: &EventsArgs) -> Exit {
+    finish(until_signal(follow(args)))
+}
+
+async fn follow(args: &EventsArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    // Not under the patience of a call: some runtimes answer with the first event.
+    let refused = |status| CallError::refused("GetContainerEvents", status);
+    let mut events = cri.runtime.events().await.map_err(refused)?;
+    while let Some(event) = events.message().await.map_err(refused)? {
+        match args.output {
+            Form::Table => print(&line(&event))?,
+            Form::Json => print(&json("ContainerEventResponse", &event)?.to_string())?,
+            Form::Yaml => {
+                print("---")?;
+                print_value(&json("ContainerEventResponse", &event)?, Document::Yaml)?;
+            }
+        }
+    }
+    Err(CallError::Lost)
+}
+
+fn line(event: &v1::ContainerEventResponse) -> String {
+    let pod = event.pod_sandbox_status.clone().unwrap_or_default();
+    let of = pod.metadata.unwrap_or_default();
+    let container = event
+        .containers_statuses
+        .iter()
+        .find(|status| status.id == event.container_id);
+    let what = match event.container_event_type() {
+        v1::ContainerEventType::ContainerCreatedEvent => "created",
+        v1::ContainerEventType::ContainerStartedEvent => "started",
+        v1::ContainerEventType::ContainerStoppedEvent => "stopped",
+        v1::ContainerEventType::ContainerDeletedEvent => "deleted",
+    };
+    let name = container.and_then(|status| status.metadata.as_ref());
+    let name = name.map_or_else(String::new, |name| format!(" {}", name.name));
+    let exit = container
+        .filter(|status| status.state() == v1::ContainerState::ContainerExited)
+        .map(|status| format!(" {} {}", status.reason, status.exit_code));
+    let text = format!(
+        "{} {what:7} {} {}/{}{name}{}",
+        human::timestamp(event.created_at),
+        human::id(&event.container_id, false),
+        of.namespace,
+        of.name,
+        exit.unwrap_or_default()
+    );
+    harmless(text.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_happened_to_what() {
+        let status = v1::ContainerStatus {
+            id: "c".to_owned(),
+            state: v1::ContainerState::ContainerExited.into(),
+            reason: "Error".to_owned(),
+            exit_code: 7,
+            metadata: Some(v1::ContainerMetadata {
+                name: "main\x1b".to_owned(),
+                attempt: 0,
+            }),
+            ..Default::default()
+        };
+        let event = v1::ContainerEventResponse {
+            container_id: "c".to_owned(),
+            container_event_type: v1::ContainerEventType::ContainerStoppedEvent.into(),
+            created_at: 1_000_000_000,
+            pod_sandbox_status: Some(v1::PodSandboxStatus {
+                metadata: Some(v1::PodSandboxMetadata {
+                    name: "web".to_owned(),
+                    namespace: "test".to_owned(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            containers_statuses: vec![status],
+        };
+        let expected = r"1970-01-01T00:00:01.000000000Z stopped c test/web main\u{1b} Error 7";
+        assert_eq!(line(&event), expected);
+    }
+}

@@ -1,0 +1,99 @@
+//! `crib exec`: runs a command in a container.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use clap::Args;
+use cri::v1;
+
+use crate::client::{CallError, Connection, Cri, find, finish, never_ran, with_codes};
+use crate::exit::Exit;
+use crate::stream::{Over, join, standard};
+
+/// Run a command in a container
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib exec -it 3f1c sh
+  crib exec web cat /etc/hostname
+  tar -c . | crib exec -i web tar -xC /srv
+  crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
+
+The exit code is the command's own where it ran, 127 where there is no such program, 126 where it is none. With --tty \
+the command gets Ctrl-C; without, Ctrl-C ends crib exec alone, and the command when it next reads or writes, as with \
+kubectl and crictl."))]
+pub(crate) struct ExecArgs {
+    /// The container: its id, the beginning of one, or its name
+    container: String,
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<String>,
+    /// Give it this command's standard input
+    #[arg(short, long)]
+    interactive: bool,
+    /// Give it a terminal
+    #[arg(short, long)]
+    tty: bool,
+    /// Print the output when the command has ended; --timeout then ends the command too
+    #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
+    sync: bool,
+    #[command(flatten)]
+    over: Over,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Runs it.
+pub(crate) fn run(args: &ExecArgs) -> Exit {
+    finish(async {
+        let cri = args.connection.open()?;
+        let container = find::container(&cri, &args.container).await?;
+        match args.sync {
+            true => sync(&cri, &container.id, args).await,
+            false => stream(&cri, &container.id, args).await,
+        }
+    })
+}
+
+async fn stream(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
+    let streams = standard(args.interactive, args.tty);
+    let request = v1::ExecRequest {
+        container_id: id.to_owned(),
+        cmd: args.command.clone(),
+        tty: streams.tty,
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+    };
+    let mut client = cri.runtime.runtime.clone();
+    let answer = cri.call("Exec", client.exec(request)).await?;
+    join(&answer.into_inner().url, streams, args.over.transport()).await
+}
+
+async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
+    let whole_seconds = |time: Duration| {
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        i64::try_from(seconds).unwrap_or(i64::MAX)
+    };
+    let timeout = args.connection.timeout.map_or(0, whole_seconds);
+    // The runtime ends the command, and says so: that is not cut short here.
+    let answer = cri.runtime.exec(id, args.command.clone(), timeout);
+    let answer = match cri.patient_call("ExecSync", answer).await {
+        Err(CallError::Refused { status, .. }) if never_ran(status.message()).is_some() => {
+            return Err(CallError::NotRun(status.message().to_owned()));
+        }
+        answer => answer?,
+    };
+    let write = || -> io::Result<()> {
+        io::stdout().write_all(&answer.stdout)?;
+        io::stdout().flush()?;
+        io::stderr().write_all(&answer.stderr)
+    };
+    write().map_err(CallError::Output)?;
+    Ok(Exit::Remote(u8::try_from(answer.exit_code).unwrap_or(255)))
+}

@@ -1,0 +1,135 @@
+//! `crib images`: what a runtime has pulled.
+
+use clap::Args;
+use cri::v1;
+
+use crate::client::output::{Columns, Listing};
+use crate::client::{CallError, Connection, finish, human, with_codes};
+use crate::exit::Exit;
+
+/// List images
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib images
+  crib images --digests registry.k8s.io/pause
+  crib images -q | xargs crib rmi"))]
+pub(crate) struct ImagesArgs {
+    /// Only the image that is meant by this name or id
+    #[arg(value_name = "IMAGE")]
+    image: Option<String>,
+    /// Show digests
+    #[arg(long)]
+    digests: bool,
+    /// Show whether an image is kept from garbage collection
+    #[arg(long)]
+    pinned: bool,
+    #[command(flatten)]
+    listing: Listing,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Lists them.
+pub(crate) fn run(args: &ImagesArgs) -> Exit {
+    finish(list(args))
+}
+
+async fn list(args: &ImagesArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let image = args.image.clone().map(|image| v1::ImageSpec {
+        image,
+        ..Default::default()
+    });
+    let request = v1::ListImagesRequest {
+        filter: image.map(|image| v1::ImageFilter { image: Some(image) }),
+    };
+    let mut client = cri.images.images.clone();
+    let mut answer = cri
+        .call("ListImages", client.list_images(request))
+        .await?
+        .into_inner();
+    answer.images.sort_by_cached_key(names);
+    let ids = answer.images.iter().map(|image| &image.id);
+    let table = || table(args, &answer.images);
+    args.listing.show("ListImagesResponse", &answer, ids, table)
+}
+
+fn table(args: &ImagesArgs, images: &[v1::Image]) -> Result<(), CallError> {
+    let mut headings = vec!["IMAGE", "TAG"];
+    headings.extend(args.digests.then_some("DIGEST"));
+    headings.extend(["IMAGE ID", "SIZE"]);
+    headings.extend(args.pinned.then_some("PINNED"));
+    let mut columns = Columns::new(&headings);
+    for image in images {
+        for (name, tag, digest) in names(image) {
+            let mut row = vec![name, tag];
+            if args.digests {
+                row.push(human::id(&digest, args.listing.no_trunc).to_owned());
+            }
+            row.push(human::id(&image.id, args.listing.no_trunc).to_owned());
+            row.push(human::size(image.size));
+            if args.pinned {
+                row.push(image.pinned.to_string());
+            }
+            columns.row(row);
+        }
+    }
+    columns.print()
+}
+
+/// The names of an image with their tags and digests; one row where it has no name.
+fn names(image: &v1::Image) -> Vec<(String, String, String)> {
+    let none = || "<none>".to_owned();
+    let digests = image
+        .repo_digests
+        .iter()
+        .filter_map(|name| name.split_once('@'));
+    let digest_of = |repository: &str| {
+        let mut all = digests.clone();
+        let same = all.find(|(name, _)| *name == repository);
+        same.map_or_else(none, |(_, digest)| digest.to_owned())
+    };
+    let mut rows: Vec<(String, String, String)> = image
+        .repo_tags
+        .iter()
+        .map(|name| {
+            let (repository, tag) = name.rsplit_once(':').unwrap_or((name, "<none>"));
+            (repository.to_owned(), tag.to_owned(), digest_of(repository))
+        })
+        .collect();
+    // A repository that has the image by its digest alone.
+    for (repository, digest) in digests.clone() {
+        if !rows.iter().any(|(name, ..)| name == repository) {
+            rows.push((repository.to_owned(), none(), digest.to_owned()));
+        }
+    }
+    if rows.is_empty() {
+        rows.push((none(), none(), none()));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_a_row_for_each_name() {
+        let owned = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect();
+        let image = v1::Image {
+            repo_tags: owned(&["a.io/x:1", "localhost:5000/y:2"]),
+            repo_digests: owned(&["a.io/x@sha256:1", "b.io/z@sha256:3"]),
+            ..Default::default()
+        };
+        let row = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
+        let expected = [
+            row("a.io/x", "1", "sha256:1"),
+            row("localhost:5000/y", "2", "<none>"),
+            row("b.io/z", "<none>", "sha256:3"),
+        ];
+        assert_eq!(names(&image), expected);
+        let nameless = [row("<none>", "<none>", "<none>")];
+        assert_eq!(names(&v1::Image::default()), nameless);
+    }
+}

@@ -1,0 +1,105 @@
+//! `crib load`: brings images from archives and layouts into a runtime, which knows no other way than to pull: they are
+//! served on this machine for as long as that takes.
+
+use std::path::Path;
+
+use clap::Args;
+use cri::v1;
+use harness::registry::{LoadError, Registry};
+use tonic::Request;
+use tonic::metadata::AsciiMetadataValue;
+
+use super::registry::path_and_name;
+use crate::client::output::print;
+use crate::client::{CallError, Connection, Cri, each, finish, until_signal, with_codes};
+use crate::exit::Exit;
+use crate::report::chain;
+
+/// Bring images from archives into the runtime
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib load app.tar
+  crib load layouts/ app.tar=registry.example.com/team/app:1
+
+A PATH is an OCI layout, an OCI or docker archive, or a directory of them. The images are served on the loopback \
+interface while the runtime pulls them. crib gives them their own names; other runtimes call them by the address that \
+they were pulled from, which is printed."))]
+pub(crate) struct LoadArgs {
+    /// What to load
+    #[arg(required = true, value_name = "PATH[=NAME:TAG]")]
+    paths: Vec<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// The metadata of a call that tells crib's runtime where to pull an image from. No annotation, because a kubelet hands on
+/// those of pods, whose authors may not choose.
+const FROM: &str = "crib-pull-from";
+
+/// Loads them.
+pub(crate) fn run(args: &LoadArgs) -> Exit {
+    finish(async {
+        let registry = Registry::start().await.map_err(|error| CallError::Io {
+            doing: "serve the images".to_owned(),
+            source: std::io::Error::other(error),
+        })?;
+        let exit = until_signal(load_all(args, &registry)).await;
+        registry.stop().await;
+        exit
+    })
+}
+
+async fn load_all(args: &LoadArgs, registry: &Registry) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let version = cri.call("Version", cri.runtime.version()).await?;
+    let own_names = version.runtime_name == "crib";
+    let mut names = Vec::new();
+    // All are read before the first is pulled: a bad one changes nothing.
+    for path in &args.paths {
+        let (path, name) = path_and_name(path);
+        let loaded = registry.load(path, name).map_err(|error| {
+            if let LoadError::Io { path, source } = error {
+                unreadable(&path, source)
+            } else {
+                CallError::Usage(chain(&error))
+            }
+        })?;
+        names.extend(loaded);
+    }
+    each(&names, async |name: &String| {
+        let from = format!("{}/{name}", registry.host());
+        let (name, from) = match own_names {
+            true => (name.clone(), Some(registry.url())),
+            false => (from, None),
+        };
+        let id = pull(&cri, &name, from).await?;
+        print(&format!("{name} {id}"))
+    })
+    .await
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> CallError {
+    CallError::Io {
+        doing: format!("read the image {}", path.display()),
+        source,
+    }
+}
+
+async fn pull(cri: &Cri, name: &str, from: Option<&str>) -> Result<String, CallError> {
+    let mut request = Request::new(v1::PullImageRequest {
+        image: Some(v1::ImageSpec {
+            image: name.to_owned(),
+            user_specified_image: name.to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    // A URL is always ASCII.
+    if let Some(from) = from.and_then(|from| AsciiMetadataValue::try_from(from).ok()) {
+        request.metadata_mut().insert(FROM, from);
+    }
+    let mut client = cri.images.images.clone();
+    let answer = cri.long_call("PullImage", client.pull_image(request));
+    Ok(answer.await?.into_inner().image_ref)
+}

@@ -1,0 +1,147 @@
+//! `crib logs`: what a container wrote, from the log file that the runtime keeps for it.
+
+use clap::Args;
+use cri::v1;
+use jiff::Timestamp;
+
+use crate::args::duration;
+use crate::client::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
+use crate::exit::Exit;
+
+mod file;
+mod reader;
+
+use file::Follower;
+use reader::Wanted;
+
+/// Print what a container wrote
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib logs 3f1c
+  crib logs -f --tail 10 web
+  crib logs --since 5m --timestamps web
+  crib logs --previous web
+
+What was written to standard error goes to standard error."))]
+pub(crate) struct LogsArgs {
+    /// The container: its id, the beginning of one, or its name
+    container: String,
+    /// Go on until the container ends
+    #[arg(short, long)]
+    follow: bool,
+    /// Only so many lines from the end
+    #[arg(long, value_name = "LINES")]
+    tail: Option<usize>,
+    /// Only what was written since this time (2026-01-02T15:04:05Z), or so long ago (5m)
+    #[arg(long, value_parser = since, value_name = "TIME")]
+    since: Option<Timestamp>,
+    /// Only so many bytes
+    #[arg(long, value_name = "BYTES")]
+    limit_bytes: Option<u64>,
+    /// Begin each line with its time
+    #[arg(short, long)]
+    timestamps: bool,
+    /// Of the container's last attempt before this one
+    #[arg(short, long)]
+    previous: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+fn since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let gone = duration(text).map_err(|_| {
+        format!("{text:?} is neither a time (2026-01-02T15:04:05Z) nor how long ago (5m)")
+    })?;
+    Timestamp::now()
+        .checked_sub(gone)
+        .map_err(|_| format!("{text:?} is too long ago"))
+}
+
+/// Prints them.
+pub(crate) fn run(args: &LogsArgs) -> Exit {
+    finish(until_signal(show(args)))
+}
+
+async fn show(args: &LogsArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let mut container = find::container(&cri, &args.container).await?;
+    if args.previous {
+        container = previous(&cri, &container, &args.container).await?;
+    }
+    let status = cri.runtime.container(&container.id);
+    let status = cri.call("ContainerStatus", status).await?;
+    if status.log_path.is_empty() {
+        let said = format!(
+            "container {} has no log: its pod was made without a log directory",
+            container.id
+        );
+        return Err(CallError::Usage(said));
+    }
+    let wanted = Wanted {
+        since: args.since,
+        timestamps: args.timestamps,
+        limit: args.limit_bytes,
+    };
+    let mut follower = Follower::open(status.log_path.as_ref(), args.tail, wanted, args.follow)?;
+    let mut more = follower.read()?;
+    while args.follow && more {
+        let ended = has_ended(&cri, &container.id).await?;
+        // What was written before the container was seen to have ended is in the file by now.
+        more = follower.read()?;
+        if ended {
+            break;
+        }
+        if more {
+            follower.changed().await?;
+            more = follower.read()?;
+        }
+    }
+    if more {
+        follower.finish()?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Whether nothing more will be written. A container that is gone has ended.
+async fn has_ended(cri: &Cri, id: &str) -> Result<bool, CallError> {
+    match cri.call("ContainerStatus", cri.runtime.container(id)).await {
+        Ok(status) => Ok(matches!(
+            status.state(),
+            v1::ContainerState::ContainerExited | v1::ContainerState::ContainerUnknown
+        )),
+        Err(CallError::Refused { status, .. }) if status.code() == tonic::Code::NotFound => {
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The attempt before a container, in the same pod under the same name.
+async fn previous(
+    cri: &Cri,
+    container: &v1::Container,
+    said: &str,
+) -> Result<v1::Container, CallError> {
+    let filter = v1::ContainerFilter {
+        pod_sandbox_id: container.pod_sandbox_id.clone(),
+        ..Default::default()
+    };
+    let all = cri
+        .call("ListContainers", cri.runtime.containers(filter))
+        .await?;
+    let of = |container: &v1::Container| container.metadata.clone().unwrap_or_default();
+    let now = of(container);
+    let before = all.into_iter().filter(|other| {
+        let other = of(other);
+        other.name == now.name && other.attempt < now.attempt
+    });
+    let last = before.max_by_key(|other| of(other).attempt);
+    last.ok_or_else(|| CallError::NotFound {
+        what: "earlier attempt of container",
+        name: said.to_owned(),
+    })
+}

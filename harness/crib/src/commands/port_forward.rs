@@ -1,0 +1,168 @@
+//! `crib port-forward`: local ports that lead into a pod.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use clap::Args;
+use cri::v1;
+use harness::streaming::{self, ForwardError};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::client::output::print;
+use crate::client::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
+use crate::exit::Exit;
+use crate::report::say;
+use crate::stream::Over;
+
+/// Lead local ports to ports of a pod, until Ctrl-C
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib port-forward web 8080:80
+  crib port-forward web 5432 :80
+
+5432 is the same port on both sides; :80 takes any free local port. Each is printed when it is open."))]
+pub(crate) struct PortForwardArgs {
+    /// The pod: its id, the beginning of one, or its name
+    pod: String,
+    /// Ports
+    #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
+    ports: Vec<Pair>,
+    /// Where to listen
+    #[arg(long, default_value = "127.0.0.1")]
+    address: IpAddr,
+    #[command(flatten)]
+    over: Over,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// A local port, 0 for any, and the pod's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pair {
+    local: u16,
+    remote: u16,
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let port = |text: &str| match text.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(port),
+            Ok(_) | Err(_) => Err(format!(
+                "{text:?} is no port: write [LOCAL:]REMOTE, 1 to 65535"
+            )),
+        };
+        match text.split_once(':') {
+            None => Ok(Self {
+                local: port(text)?,
+                remote: port(text)?,
+            }),
+            Some(("" | "0", remote)) => Ok(Self {
+                local: 0,
+                remote: port(remote)?,
+            }),
+            Some((local, remote)) => Ok(Self {
+                local: port(local)?,
+                remote: port(remote)?,
+            }),
+        }
+    }
+}
+
+/// Forwards them.
+pub(crate) fn run(args: &PortForwardArgs) -> Exit {
+    finish(until_signal(forward(args)))
+}
+
+async fn forward(args: &PortForwardArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let pod = find::pod(&cri, &args.pod).await?;
+    let url = url(&cri, &pod.id, args).await?;
+    let mut ports = streaming::port_forward(&url, args.over.transport()).await?;
+    // Dropping it ends the listeners.
+    let mut listeners = JoinSet::new();
+    let (accepted, mut connections) = mpsc::channel(16);
+    for pair in &args.ports {
+        let address = SocketAddr::new(args.address, pair.local);
+        let trouble = |source| CallError::Io {
+            doing: format!("listen on {address}"),
+            source,
+        };
+        let listener = TcpListener::bind(address).await.map_err(trouble)?;
+        let local = listener.local_addr().map_err(trouble)?;
+        print(&format!("Forwarding from {local} -> {}", pair.remote))?;
+        listeners.spawn(accept(listener, pair.remote, accepted.clone()));
+    }
+    let mut running = JoinSet::new();
+    loop {
+        // All arms are cancel-safe.
+        tokio::select! {
+            Some((socket, port)) = connections.recv() => {
+                let carried = ports.carry(port, socket);
+                running.spawn(async move {
+                    // That all is lost is told once, below.
+                    if let Err(ForwardError::Refused(complaint)) = carried.await {
+                        say(&format!("port {port}: {complaint}"));
+                    }
+                });
+            }
+            Some(_) = running.join_next() => {}
+            () = ports.ended() => return Err(CallError::Lost),
+        }
+    }
+}
+
+async fn url(cri: &Cri, pod: &str, args: &PortForwardArgs) -> Result<String, CallError> {
+    let request = v1::PortForwardRequest {
+        pod_sandbox_id: pod.to_owned(),
+        port: args.ports.iter().map(|pair| pair.remote.into()).collect(),
+    };
+    let mut client = cri.runtime.runtime.clone();
+    let answer = cri.call("PortForward", client.port_forward(request));
+    Ok(answer.await?.into_inner().url)
+}
+
+/// Hands on every connection to a local port.
+async fn accept(listener: TcpListener, port: u16, accepted: mpsc::Sender<(TcpStream, u16)>) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                if accepted.send((socket, port)).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                say(&format!("cannot take a connection: {error}"));
+                // Out of descriptors, most likely: others will be closed.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("80", Some((80, 80)))]
+    #[case("8080:80", Some((8080, 80)))]
+    #[case(":80", Some((0, 80)))]
+    #[case("0:80", Some((0, 80)))]
+    #[case("0", None)]
+    #[case("8080:0", None)]
+    #[case("65536", None)]
+    #[case("a:80", None)]
+    #[case("1:2:3", None)]
+    #[case("", None)]
+    fn pairs(#[case] text: &str, #[case] expected: Option<(u16, u16)>) {
+        let found = text.parse::<Pair>().ok();
+        assert_eq!(found.map(|pair| (pair.local, pair.remote)), expected);
+    }
+}

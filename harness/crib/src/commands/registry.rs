@@ -1,0 +1,164 @@
+//! `crib registry`: an image registry that serves what it is given and takes what is pushed.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use harness::registry::{Auth, Registry};
+
+use crate::exit::Exit;
+use crate::logging::{self, LogArgs};
+use crate::report::{complain, say};
+use crate::signals::{Signals, end_of_stdin};
+
+/// Serve images to pull, and take what is pushed
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib registry --listen 127.0.0.1:5000 --root /var/lib/registry
+  crib registry --load busybox.tar --load layouts/ --load app.tar=registry.k8s.io/app:1
+  crib registry --tls --ca-file ca.pem --auth bearer:me:secret
+
+The first line on standard output is `listening on http://ADDRESS`, when it serves. An image that is loaded as \
+registry.k8s.io/app:1 is found as ADDRESS/registry.k8s.io/app:1, as ADDRESS/app:1 while no other registry has another \
+one there, and by a client that was sent here by its mirrors and says ?ns=registry.k8s.io.")]
+pub(crate) struct RegistryArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Where to keep images, as an OCI layout [default: a temporary directory]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// An OCI layout, an OCI or docker archive, or a directory of them; can be given several times
+    #[arg(long, value_name = "PATH[=NAME:TAG]")]
+    load: Vec<String>,
+    /// Who may use it: basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD
+    #[arg(long, value_name = "KIND[:USER:PASSWORD]")]
+    auth: Option<Auth>,
+    /// Speak TLS, with a certificate for this address from an authority made for it
+    #[arg(long)]
+    tls: bool,
+    /// Where to write the authority's certificate
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    ca_file: Option<PathBuf>,
+    /// Where to write the address when it serves
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+    /// End when standard input reaches its end
+    #[arg(long)]
+    until_stdin_closes: bool,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Serves until a signal or, if asked, the end of standard input.
+pub(crate) fn run(args: &RegistryArgs) -> Exit {
+    logging::to_stderr(args.log);
+    let tokio = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(tokio) => tokio,
+        Err(error) => {
+            say(&format!("cannot start the event loop: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    let exit = tokio.block_on(serve(args));
+    tokio.shutdown_background();
+    exit
+}
+
+async fn serve(args: &RegistryArgs) -> Exit {
+    // Before anything is made that has to be removed.
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            say(&format!("cannot listen for signals: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    let mut options = Registry::with()
+        .listen(args.listen)
+        .auth(args.auth.clone().unwrap_or_default());
+    if let Some(root) = &args.root {
+        options = options.root(root);
+    }
+    if args.tls {
+        options = options.tls();
+    }
+    let registry = match options.start().await {
+        Ok(registry) => registry,
+        Err(error) => {
+            complain(&error);
+            return Exit::NoRuntime;
+        }
+    };
+    let exit = serve_images(args, &registry, &mut signals).await;
+    registry.stop().await;
+    exit
+}
+
+async fn serve_images(args: &RegistryArgs, registry: &Registry, signals: &mut Signals) -> Exit {
+    for load in &args.load {
+        let (path, name) = path_and_name(load);
+        match registry.load(path, name) {
+            Ok(names) => {
+                for name in names {
+                    tracing::info!(image = name, from = %path.display(), "loaded");
+                }
+            }
+            Err(error) => {
+                complain(&error);
+                return Exit::BadInput;
+            }
+        }
+    }
+    if let Err(problem) = announce(args, registry) {
+        say(&problem);
+        return Exit::NoRuntime;
+    }
+    let closed = async {
+        match args.until_stdin_closes {
+            true => end_of_stdin().await,
+            false => std::future::pending().await,
+        }
+    };
+    let cause = tokio::select! {
+        cause = signals.next() => cause,
+        () = closed => "standard input was closed",
+    };
+    tracing::info!(cause, "ending");
+    Exit::Success
+}
+
+/// Writes what others wait for, the line on standard output last.
+fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
+    let write = |file: &Path, text: &str| {
+        std::fs::write(file, text)
+            .map_err(|error| format!("cannot write {}: {error}", file.display()))
+    };
+    if let Some((file, ca)) = args.ca_file.as_deref().zip(registry.ca()) {
+        write(file, ca)?;
+    }
+    if let Some(file) = &args.ready_file {
+        // Renamed into place, so that nobody reads half of it.
+        let mut unfinished = file.clone().into_os_string();
+        unfinished.push(".new");
+        write(Path::new(&unfinished), &format!("{}\n", registry.host()))?;
+        std::fs::rename(&unfinished, file)
+            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    writeln!(std::io::stdout(), "listening on {}", registry.url())
+        .map_err(|error| format!("nobody reads standard output: {error}"))
+}
+
+/// `PATH=NAME:TAG`, unless there is a file of that name.
+pub(crate) fn path_and_name(text: &str) -> (&Path, Option<&str>) {
+    match text.split_once('=') {
+        Some((path, name)) if !Path::new(text).exists() => (Path::new(path), Some(name)),
+        Some(_) | None => (Path::new(text), None),
+    }
+}

@@ -1,0 +1,117 @@
+//! `crib rmi`: lets a runtime forget images.
+
+use std::collections::HashSet;
+
+use clap::Args;
+use cri::v1;
+
+use crate::client::output::print;
+use crate::client::{CallError, Connection, Cri, each, finish, select, with_codes};
+use crate::exit::Exit;
+
+/// Remove images
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib rmi busybox
+  crib rmi --prune
+
+An image goes with all its names, whichever of them is given."))]
+pub(crate) struct RmiArgs {
+    /// Names or ids of images
+    #[arg(required_unless_present_any = ["all", "prune"], value_name = "IMAGE")]
+    images: Vec<String>,
+    /// All images, apart from pinned ones
+    #[arg(short, long, conflicts_with_all = ["images", "prune"])]
+    all: bool,
+    /// All images that no container uses, apart from pinned ones
+    #[arg(short = 'q', long, conflicts_with = "images")]
+    prune: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Removes them.
+pub(crate) fn run(args: &RmiArgs) -> Exit {
+    finish(remove_all(args))
+}
+
+async fn remove_all(args: &RmiArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let images = cri.call("ListImages", cri.images.list_images()).await?;
+    if args.images.is_empty() {
+        let used = match args.prune {
+            true => used(&cri).await?,
+            false => HashSet::new(),
+        };
+        let free = images
+            .iter()
+            .filter(|image| !image.pinned && !is_used(image, &used));
+        return each(free, async |image: &v1::Image| {
+            remove(&cri, &image.id).await?;
+            print(&shown(image))
+        })
+        .await;
+    }
+    each(&args.images, async |name: &String| {
+        let image = find(&cri, &images, name).await?;
+        remove(&cri, &image.id).await?;
+        print(&shown(&image))
+    })
+    .await
+}
+
+/// The image of a name, an id or the beginning of one.
+pub(crate) async fn find(
+    cri: &Cri,
+    images: &[v1::Image],
+    name: &str,
+) -> Result<v1::Image, CallError> {
+    let status = cri.call("ImageStatus", cri.images.image(name)).await;
+    // A runtime that knows no abbreviations may call one a bad name.
+    if let Ok(Some(image)) = status {
+        return Ok(image);
+    }
+    let not_found = || CallError::NotFound {
+        what: "image",
+        name: name.to_owned(),
+    };
+    match select::by_id(images, name, |image| &image.id) {
+        Ok(Some(image)) => Ok(image.clone()),
+        Ok(None) => status?.ok_or_else(not_found),
+        Err(()) => Err(CallError::Ambiguous {
+            what: "image",
+            name: name.to_owned(),
+        }),
+    }
+}
+
+async fn remove(cri: &Cri, id: &str) -> Result<(), CallError> {
+    cri.call("RemoveImage", cri.images.remove_image(id)).await
+}
+
+/// The images of all containers, by every name that a container gives.
+async fn used(cri: &Cri) -> Result<HashSet<String>, CallError> {
+    let all = cri.runtime.containers(v1::ContainerFilter::default());
+    let containers = cri.call("ListContainers", all).await?;
+    Ok(containers
+        .into_iter()
+        .flat_map(|container| {
+            let named = container.image.unwrap_or_default().image;
+            [container.image_id, container.image_ref, named]
+        })
+        .filter(|name| !name.is_empty())
+        .collect())
+}
+
+fn is_used(image: &v1::Image, used: &HashSet<String>) -> bool {
+    let mut names = image.repo_tags.iter().chain(&image.repo_digests);
+    used.contains(&image.id) || names.any(|name| used.contains(name))
+}
+
+fn shown(image: &v1::Image) -> String {
+    match image.repo_tags.as_slice() {
+        [] => format!("removed {}", image.id),
+        names => format!("removed {}", names.join(" ")),
+    }
+}

@@ -1,0 +1,86 @@
+//! `crib run`: pods from manifests to the end, in one command.
+//!
+//! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
+//! signals, the runtime, the agent, the log files), `course` (what follows from what happened), `daemon` (the runtime as a
+//! child), `orphans` (what it leaves when it is killed), `root` (the directory that goes away), `tail` (log files to lines),
+//! `printer` (the only writer of the two outputs) with `view`, `lines`, `notes` and `json`, which only make text.
+//!
+//! | task | owns | hears | tells |
+//! |---|---|---|---|
+//! | session | course, daemon, agent | signals, timer, agent's reports and transitions | printer, tail |
+//! | tail | log files, inotify | session: directories to follow | printer: lines |
+//! | printer (thread) | standard output, standard error | session, tail | session: nobody reads any more |
+
+use std::time::Instant;
+
+use self::args::RunArgs;
+use crate::exit::Exit;
+use crate::report::{complain, say};
+
+pub(crate) mod args;
+mod colour;
+mod course;
+mod daemon;
+mod inputs;
+mod json;
+mod label;
+mod lines;
+mod notes;
+mod orphans;
+mod printer;
+mod reports;
+mod root;
+mod session;
+mod tail;
+mod view;
+
+pub(crate) use self::daemon::REMOVING;
+pub(crate) use self::root::remove as remove_root;
+
+/// Runs the pods. Called while the process has one thread.
+pub(crate) fn run(args: &RunArgs) -> Exit {
+    let started = Instant::now();
+    let inputs = match inputs::load(&args.manifests, args.lenient) {
+        Ok(inputs) => inputs,
+        Err(problems) => {
+            for problem in &problems {
+                say(problem);
+            }
+            return Exit::BadInput;
+        }
+    };
+    for warning in &inputs.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    let archives = match inputs::archives(&args.image_archive) {
+        Ok(archives) => archives,
+        Err(problem) => {
+            say(&problem);
+            return Exit::BadInput;
+        }
+    };
+    // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no
+    // help, and the runtime finds out by itself what the box allows.
+    if !nix::unistd::geteuid().is_root() {
+        let state_dir = args.state_dir.clone().unwrap_or_else(std::env::temp_dir);
+        if let Err(error) = runtime_fake::enter(args.isolation, &state_dir) {
+            complain(&error);
+            return Exit::NoRuntime;
+        }
+    }
+    let tokio = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(tokio) => tokio,
+        Err(error) => {
+            say(&format!("cannot start the event loop: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    let exit = tokio.block_on(session::session(args, inputs.pods, archives, started));
+    // A blocking task that hangs must not keep the command from ending.
+    tokio.shutdown_background();
+    exit
+}

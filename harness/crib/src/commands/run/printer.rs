@@ -1,0 +1,409 @@
+//! The only writer of standard output and standard error while pods run: a thread, because a terminal or pipe may block.
+//!
+//! Container lines, and JSON, go to standard output; everything else goes to standard error, where the live view is.
+
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use agent::Transition;
+use harness::cri_log::Line;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::sync::{OwnedSemaphorePermit, mpsc as tokio_mpsc, oneshot};
+
+use super::label::Label;
+use super::reports::Reports;
+use super::view::{self, Frame};
+use super::{json, lines};
+use crate::args::Output;
+use crate::exit::Exit;
+use crate::logging::no_color;
+
+/// How often the live view is drawn.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// Something to print.
+#[derive(Debug)]
+pub(crate) enum Print {
+    /// Lines of one container; the permit goes back when they are written.
+    Logs {
+        /// Whose they are.
+        label: Arc<Label>,
+        /// The lines.
+        lines: Vec<Line>,
+        /// Bounds how many lines wait.
+        permit: OwnedSemaphorePermit,
+    },
+    /// A change of a pod or container.
+    Transition(Transition),
+    /// The latest state of all pods.
+    Reports(Arc<Reports>),
+    /// A sentence for the user.
+    Note(String),
+    /// How it ended; nothing but notes follows.
+    Result(Exit, Arc<Reports>),
+    /// Everything before this is to be written; then the sender is dropped.
+    Flush(oneshot::Sender<()>),
+}
+
+/// How things are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    output: Output,
+    quiet: bool,
+    live: bool,
+    colour_out: bool,
+    colour_err: bool,
+}
+
+impl Style {
+    /// The style for the options and for what the two outputs are.
+    pub(crate) fn choose(output: Output, quiet: bool) -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        Self::of(output, quiet, out, err, dumb, no_color())
+    }
+
+    fn of(output: Output, quiet: bool, out: bool, err: bool, dumb: bool, no_color: bool) -> Self {
+        let plain = dumb || no_color;
+        Self {
+            output,
+            quiet,
+            live: err && !dumb && !quiet && output == Output::Text,
+            colour_out: out && !plain && output == Output::Text,
+            colour_err: err && !plain,
+        }
+    }
+}
+
+/// The way to the printer. Never blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Printer {
+    sender: mpsc::Sender<Print>,
+}
+
+impl Printer {
+    /// Starts the printer for containers with these labels. `closed` hears when nobody reads standard output any more.
+    pub(crate) fn start(
+        style: Style,
+        labels: &[Label],
+        started: Instant,
+        closed: tokio_mpsc::UnboundedSender<()>,
+    ) -> Self {
+        let (sender, inbox) = mpsc::channel();
+        let prefixes = lines::Prefixes::new(labels, style.colour_out, io::stdout().is_terminal());
+        let gone = closed.clone();
+        std::thread::spawn(move || wait_for_reader_to_leave(&gone));
+        std::thread::spawn(move || {
+            let live = style.live.then(Live::start);
+            let reports = Arc::default();
+            Thread {
+                style,
+                prefixes,
+                started,
+                closed: Some(closed),
+                live,
+                reports,
+                tick: 0,
+            }
+            .run(&inbox);
+        });
+        Self { sender }
+    }
+
+    /// A way that ends in `sender`, for tests of those who print.
+    #[cfg(test)]
+    pub(crate) fn to(sender: mpsc::Sender<Print>) -> Self {
+        Self { sender }
+    }
+
+    /// Prints it when its turn comes.
+    pub(crate) fn print(&self, what: Print) {
+        // The thread ends only when all senders are gone.
+        let _ = self.sender.send(what);
+    }
+
+    /// Prints a sentence on standard error.
+    pub(crate) fn note(&self, text: impl Into<String>) {
+        self.print(Print::Note(text.into()));
+    }
+
+    /// Returns when everything handed in so far is written.
+    pub(crate) async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        self.print(Print::Flush(done));
+        let _ = flushed.await;
+    }
+}
+
+/// Tells when the other end of standard output goes away, also when nothing is written to it.
+fn wait_for_reader_to_leave(closed: &tokio_mpsc::UnboundedSender<()>) {
+    let stdout = io::stdout();
+    loop {
+        // No event is asked for: errors and hang-ups are always told (poll(2)).
+        let mut descriptors = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+        match poll(&mut descriptors, PollTimeout::NONE) {
+            Ok(_) => break,
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(_) => return,
+        }
+    }
+    let _ = closed.send(());
+}
+
+/// The view at the bottom of the terminal.
+struct Live {
+    all: MultiProgress,
+    bars: Vec<ProgressBar>,
+}
+
+impl Live {
+    fn start() -> Self {
+        Self {
+            all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
+            bars: Vec::new(),
+        }
+    }
+
+    fn draw(&mut self, lines: Vec<String>) {
+        while self.bars.len() > lines.len() {
+            if let Some(bar) = self.bars.pop() {
+                bar.finish_and_clear();
+                self.all.remove(&bar);
+            }
+        }
+        while self.bars.len() < lines.len() {
+            let bar = self.all.add(ProgressBar::new_spinner());
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+                bar.set_style(style);
+            }
+            self.bars.push(bar);
+        }
+        for (bar, line) in self.bars.iter().zip(lines) {
+            // Each message is a drawing of everything.
+            if bar.message() != line {
+                bar.set_message(line);
+            }
+        }
+    }
+
+    /// Leaves nothing on the screen.
+    fn end(mut self) {
+        self.draw(Vec::new());
+        let _ = self.all.clear();
+    }
+}
+
+struct Thread {
+    style: Style,
+    prefixes: lines::Prefixes,
+    started: Instant,
+    /// Gone once standard output failed; then nothing is written to it any more.
+    closed: Option<tokio_mpsc::UnboundedSender<()>>,
+    live: Option<Live>,
+    reports: Arc<Reports>,
+    tick: usize,
+}
+
+impl Thread {
+    fn run(mut self, inbox: &mpsc::Receiver<Print>) {
+        loop {
+            let next = match self.live {
+                Some(_) => inbox.recv_timeout(FRAME),
+                None => inbox.recv().map_err(RecvTimeoutError::from),
+            };
+            match next {
+                Ok(what) => self.print(what),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.tick = self.tick.wrapping_add(1);
+                    self.draw();
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.end_live(),
+            }
+        }
+    }
+
+    fn print(&mut self, what: Print) {
+        match what {
+            Print::Logs {
+                label,
+                lines,
+                permit,
+            } => {
+                let one = |line| match self.style.output {
+                    Output::Text => self.prefixes.line(&label, line),
+                    Output::Json => json::log(&label, line),
+                };
+                let text: String = lines.iter().map(one).collect();
+                self.out(&text);
+                drop(permit);
+            }
+            Print::Transition(transition) => match self.style.output {
+                Output::Json => self.out(&json::transition(&transition)),
+                Output::Text if self.style.quiet || self.style.live => {}
+                Output::Text => self.err(&lines::transition(&transition)),
+            },
+            Print::Reports(reports) => {
+                self.reports = reports;
+                self.draw();
+            }
+            Print::Note(text) => self.err(&format!("crib: {text}")),
+            Print::Result(exit, reports) => {
+                self.reports = reports;
+                self.end_live();
+                if self.style.output == Output::Json {
+                    self.out(&json::result(exit, &self.reports));
+                }
+                // Pods that were ended before they had finished have not failed by themselves.
+                if exit == Exit::PodFailed {
+                    for line in lines::failures(&self.reports) {
+                        self.err(&format!("crib: {line}"));
+                    }
+                }
+            }
+            Print::Flush(done) => {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn draw(&mut self) {
+        let frame = Frame {
+            elapsed: self.started.elapsed(),
+            tick: self.tick,
+            colour: self.style.colour_err,
+        };
+        if let Some(live) = &mut self.live {
+            let lines = view::render(&self.reports, frame);
+            live.draw(lines.iter().map(|line| lines::tame(line)).collect());
+        }
+    }
+
+    /// Takes the live view away and leaves its last picture as plain lines.
+    fn end_live(&mut self) {
+        let Some(live) = self.live.take() else { return };
+        live.end();
+        let frame = Frame {
+            elapsed: self.started.elapsed(),
+            tick: 0,
+            colour: self.style.colour_err,
+        };
+        for line in view::render(&self.reports, frame) {
+            let _ = writeln!(io::stderr(), "{}", lines::tame(&line));
+        }
+    }
+
+    fn out(&mut self, text: &str) {
+        if self.closed.is_none() {
+            return;
+        }
+        let write = || {
+            let mut stdout = io::stdout().lock();
+            stdout
+                .write_all(text.as_bytes())
+                .and_then(|()| stdout.flush())
+        };
+        let written = match &self.live {
+            Some(live) => live.all.suspend(write),
+            None => write(),
+        };
+        if let Err(error) = written {
+            if let Some(closed) = self.closed.take() {
+                let _ = closed.send(());
+            }
+            if error.kind() != ErrorKind::BrokenPipe {
+                self.err(&format!("crib: cannot write to standard output: {error}"));
+            }
+        }
+    }
+
+    /// Prints a line on standard error; when that is closed there is nobody to tell.
+    fn err(&self, line: &str) {
+        // Messages have words of containers and images in them.
+        let line = lines::tame(line);
+        let write = || writeln!(io::stderr(), "{line}");
+        let _ = match &self.live {
+            Some(live) => live.all.suspend(write),
+            None => write(),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn styles() {
+        use Output::{Json, Text};
+        // What is asked for, what the box is, what follows from it.
+        let table = [
+            // output, quiet | terminals: stdout, stderr | TERM=dumb, NO_COLOR | live, colours on stdout, stderr
+            (
+                (Text, false),
+                (true, true),
+                (false, false),
+                (true, true, true),
+            ),
+            (
+                (Text, false),
+                (false, true),
+                (false, false),
+                (true, false, true),
+            ),
+            (
+                (Text, false),
+                (true, false),
+                (false, false),
+                (false, true, false),
+            ),
+            (
+                (Text, false),
+                (true, true),
+                (false, true),
+                (true, false, false),
+            ),
+            (
+                (Text, false),
+                (true, true),
+                (true, false),
+                (false, false, false),
+            ),
+            (
+                (Text, true),
+                (true, true),
+                (false, false),
+                (false, true, true),
+            ),
+            (
+                (Json, false),
+                (true, true),
+                (false, false),
+                (false, false, true),
+            ),
+            (
+                (Text, false),
+                (false, false),
+                (false, false),
+                (false, false, false),
+            ),
+        ];
+        for ((output, quiet), (out, err), (dumb, no_color), (live, colour_out, colour_err)) in table
+        {
+            let style = Style::of(output, quiet, out, err, dumb, no_color);
+            assert_eq!(
+                style,
+                Style {
+                    output,
+                    quiet,
+                    live,
+                    colour_out,
+                    colour_err
+                }
+            );
+        }
+    }
+}

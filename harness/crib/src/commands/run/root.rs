@@ -1,0 +1,280 @@
+//! The directory of one `crib run`: socket, logs, volumes and state in it, and it goes away with the command.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+use thiserror::Error;
+
+use crate::args::LONGEST_SOCKET_PATH;
+
+/// Why the directory could not be made or removed.
+#[derive(Debug, Error)]
+pub(crate) enum RootError {
+    /// It could not be made.
+    #[error(
+        "cannot make a directory for this run in {parent}; set TMPDIR to a directory that can be written to"
+    )]
+    Make {
+        /// Where it should have been.
+        parent: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Its socket would have too long a path.
+    #[error(
+        "the runtime's socket would be {socket}, which has {} bytes and a unix socket can have at most {LONGEST_SOCKET_PATH}; set TMPDIR to a directory with a shorter path",
+        .socket.as_os_str().len()
+    )]
+    TooLong {
+        /// Where the socket should have been.
+        socket: PathBuf,
+    },
+    /// A file in it could not be made.
+    #[error("cannot make {path}")]
+    MakeFile {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something is still mounted in it, and what is mounted is not ours to remove.
+    #[error("{mount} is still mounted: unmount it and remove {root}")]
+    Mounted {
+        /// The mount point.
+        mount: PathBuf,
+        /// The directory that was to be removed.
+        root: PathBuf,
+    },
+    /// It could not be removed.
+    #[error("cannot remove {path}; remove it by hand")]
+    Remove {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The paths below one directory. Dropping it removes nothing: whoever ends the run does, see [`remove`].
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    path: PathBuf,
+}
+
+impl Root {
+    /// Makes a directory that only its owner can look into.
+    pub(crate) fn make() -> Result<Self, RootError> {
+        let parent = std::env::temp_dir();
+        let made = tempfile::Builder::new()
+            .prefix("crib-run-")
+            .tempdir_in(&parent);
+        let dir = made.map_err(|source| RootError::Make { parent, source })?;
+        let root = Self {
+            path: dir.path().to_owned(),
+        };
+        let socket = root.socket();
+        if socket.as_os_str().len() > LONGEST_SOCKET_PATH {
+            return Err(RootError::TooLong { socket });
+        }
+        let _ = dir.keep();
+        Ok(root)
+    }
+
+    /// The directory itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the runtime listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join("crib.sock")
+    }
+
+    /// Where the runtime keeps its state, unless the user chose another place.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path.join("state")
+    }
+
+    /// Where the agent keeps volumes.
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.path.join("agent")
+    }
+
+    /// Where the logs of containers are.
+    pub(crate) fn pod_logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    /// Whether hardly anything can be written here any more: then output of containers may have been lost, because a log
+    /// that cannot be written holds no container up.
+    pub(crate) fn is_full(&self) -> bool {
+        statvfs(&self.path)
+            .is_ok_and(|fs| is_full(fs.blocks(), fs.blocks_available(), fs.fragment_size()))
+    }
+
+    /// Makes a log file of crib's own: it can be appended to, and read again through the same handle after it was removed.
+    pub(crate) fn log_file(&self, name: &str) -> Result<File, RootError> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&path);
+        file.map_err(|source| RootError::MakeFile { path, source })
+    }
+}
+
+/// Whether less than 64 KiB are left of a file system that counts its `blocks`, each of `size` bytes.
+fn is_full(blocks: u64, available: u64, size: u64) -> bool {
+    blocks > 0 && available.saturating_mul(size) < 64 << 10
+}
+
+/// The last lines of a log file, at most `count`, also when its name is gone. What cannot be read is left out.
+pub(crate) fn last_lines(mut file: &File, count: usize) -> Vec<String> {
+    const FAR_ENOUGH: u64 = 64 * 1024;
+    let mut bytes = Vec::new();
+    let read = file
+        .metadata()
+        .and_then(|metadata| file.seek(SeekFrom::Start(metadata.len().saturating_sub(FAR_ENOUGH))))
+        .and_then(|_| file.read_to_end(&mut bytes));
+    if read.is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines: Vec<String> = text.lines().rev().take(count).map(str::to_owned).collect();
+    lines.reverse();
+    lines
+}
+
+/// Removes a directory and what is in it; one that is gone is no error. Nothing is removed while something is mounted below
+/// it, because that could be a directory of the host.
+pub(crate) fn remove(root: &Path) -> Result<(), RootError> {
+    let mounts =
+        std::fs::read_to_string("/proc/self/mountinfo").map_err(|source| RootError::Remove {
+            path: root.to_owned(),
+            source,
+        })?;
+    let real = match root.canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(source) => {
+            return Err(RootError::Remove {
+                path: root.to_owned(),
+                source,
+            });
+        }
+    };
+    if let Some(mount) = mount_below(&mounts, &real) {
+        return Err(RootError::Mounted {
+            mount,
+            root: root.to_owned(),
+        });
+    }
+    // A runtime that was killed may still be removing it too, and move directories about.
+    let done = file_tree::remove(root).or_else(|_| file_tree::remove(root));
+    done.map_err(|source| RootError::Remove {
+        path: root.to_owned(),
+        source: source.into(),
+    })
+}
+
+/// The first mount point strictly below `root` in the text of a mountinfo file (proc_pid_mountinfo(5)).
+fn mount_below(mountinfo: &str, root: &Path) -> Option<PathBuf> {
+    mountinfo
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|field| PathBuf::from(unescape(field)))
+        .find(|mount| mount != root && mount.starts_with(root))
+}
+
+/// Undoes the octal escapes of mountinfo: space, tab, newline and backslash.
+fn unescape(field: &str) -> String {
+    field
+        .replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs::Permissions;
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const MOUNTS: &str = "22 1 0:20 / / rw - ext4 /dev/sda rw\n\
+        30 22 0:25 / /tmp/run rw - tmpfs tmpfs rw\n\
+        31 30 0:26 / /tmp/run/a\\040b rw - tmpfs tmpfs rw\n\
+        32 22 0:27 / /tmp/runner rw - tmpfs tmpfs rw\n";
+
+    #[rstest]
+    #[case("/tmp/run", Some("/tmp/run/a b"))]
+    #[case("/tmp/run/a b", None)]
+    #[case("/tmp/other", None)]
+    #[case("/tmp", Some("/tmp/run"))]
+    fn mounts(#[case] root: &str, #[case] found: Option<&str>) {
+        assert_eq!(
+            mount_below(MOUNTS, Path::new(root)),
+            found.map(PathBuf::from)
+        );
+    }
+
+    #[test]
+    fn a_file_system_is_full_when_it_says_so() {
+        assert!(is_full(15, 0, 4096));
+        assert!(is_full(1000, 15, 4096));
+        assert!(!is_full(1000, 16, 4096));
+        // Some do not count.
+        assert!(!is_full(0, 0, 4096));
+    }
+
+    #[test]
+    fn all_of_it_goes_also_what_nobody_may_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("a/b/file"), "").unwrap();
+        for path in ["a/b", "a"] {
+            std::fs::set_permissions(root.join(path), Permissions::from_mode(0o000)).unwrap();
+        }
+        remove(&root).unwrap();
+        assert!(!root.exists());
+        remove(&root).unwrap();
+    }
+
+    #[test]
+    fn what_a_link_points_to_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, other) = (dir.path().join("root"), dir.path().join("other"));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::create_dir_all(&other).unwrap();
+        std::fs::set_permissions(&other, Permissions::from_mode(0o555)).unwrap();
+        std::os::unix::fs::symlink(&other, root.join("link")).unwrap();
+        remove(&root).unwrap();
+        assert_eq!(
+            other.metadata().unwrap().permissions().mode() & 0o777,
+            0o555
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_read_after_its_name_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root {
+            path: dir.path().to_owned(),
+        };
+        let mut file = root.log_file("x.log").unwrap();
+        for number in 0..10_000 {
+            writeln!(file, "line {number}").unwrap();
+        }
+        std::fs::remove_file(dir.path().join("x.log")).unwrap();
+        assert_eq!(last_lines(&file, 2), ["line 9998", "line 9999"]);
+    }
+}

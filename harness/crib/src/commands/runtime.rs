@@ -1,0 +1,305 @@
+//! `crib runtime`: the Container Runtime Interface on a unix socket.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use nix::unistd::Gid;
+use runtime_fake::{Config, Deadlines, Isolation, IsolationWish};
+use tokio_util::sync::CancellationToken;
+
+use super::run::{REMOVING, remove_root};
+use crate::args::UnixEndpoint;
+use crate::config::{File, MirrorFlag, stream_address};
+use crate::dirs::default_dir;
+use crate::endpoint::{default_listen, listen};
+use crate::exit::Exit;
+use crate::logging::{self, LogArgs};
+use crate::network::NetworkArgs;
+use crate::report::{complain, say};
+use crate::shutdown;
+
+/// Serve the Container Runtime Interface on a unix socket
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib runtime
+  crib runtime --listen unix:///tmp/crib.sock --state-dir /tmp/crib
+  crictl --runtime-endpoint unix:///run/crib/crib.sock pods
+
+SIGTERM or SIGINT ends it in order; containers keep running and are found again by the next start with the same \
+state directory, unless --ephemeral is given. It takes at most 10 s, and 30 s where pods have to be removed, whatever \
+hangs. A second signal ends it at once.")]
+pub(crate) struct RuntimeArgs {
+    /// Where to listen [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for others]
+    #[arg(long, value_name = "unix:///PATH")]
+    listen: Option<UnixEndpoint>,
+    /// Where to keep state and images [default: /var/lib/crib for root, $XDG_DATA_HOME/crib for others]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// How pods are separated from the host: auto, root, rootless or process
+    #[arg(long, default_value_t = IsolationWish::Auto)]
+    isolation: IsolationWish,
+    /// An image archive (docker or OCI), an OCI layout, or a directory of them; can be given several times
+    #[arg(long, value_name = "PATH")]
+    image_archive: Vec<PathBuf>,
+    #[command(flatten)]
+    network: NetworkArgs,
+    /// A file of settings; examples/runtime.yaml has all there are
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ask this mirror first for the images of a registry; can be given several times, and for every registry as *=URL
+    #[arg(long, value_name = "HOST=URL")]
+    registry_mirror: Vec<MirrorFlag>,
+    /// End and remove every pod when standard input reaches its end
+    #[arg(long)]
+    until_stdin_closes: bool,
+    /// Remove every pod when the runtime ends
+    #[arg(long)]
+    ephemeral: bool,
+    /// A group, by name or number, that may use the socket as its owner may
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
+    /// Where clients of exec, attach and port-forward are sent; port 0 is any that is free [default: 127.0.0.1:0]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = stream_address)]
+    stream_address: Option<SocketAddr>,
+    /// Leave the caller's session, so that its terminal does not end the runtime
+    #[arg(long, hide = true)]
+    own_session: bool,
+    /// A directory that is removed after everything else
+    #[arg(long, hide = true)]
+    remove_at_end: Option<PathBuf>,
+    /// For tests: how many seconds a keeper may take for any call
+    #[arg(long, hide = true, value_name = "SECONDS")]
+    keeper_deadline: Option<u64>,
+    /// For tests: below which directory the files of the kernel's security modules are
+    #[arg(long, hide = true)]
+    kernel_files: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Serves until a signal or, if asked, the end of standard input. Called while the process has one thread.
+pub(crate) fn run(args: RuntimeArgs) -> Exit {
+    // Whatever it was started with is not for plugins, helpers and containers.
+    runtime_fake::keep_descriptors();
+    if args.own_session {
+        // It fails for the leader of a process group only, which then has what it needs.
+        let _ = nix::unistd::setsid();
+    }
+    logging::to_stderr(args.log);
+    let file = match args
+        .config
+        .as_deref()
+        .map_or_else(|| Ok(File::default()), File::read)
+    {
+        Ok(file) => file,
+        Err(error) => {
+            complain(&error);
+            return Exit::BadInput;
+        }
+    };
+    if let Err(error) = runtime_fake::raise_open_files() {
+        complain(&error);
+        return Exit::NoRuntime;
+    }
+    let root = nix::unistd::geteuid().is_root();
+    let state_dir = match args
+        .state_dir
+        .clone()
+        .map_or_else(|| default_dir("crib"), Ok)
+    {
+        Ok(dir) => dir,
+        Err(problem) => {
+            say(&format!(
+                "{problem}: say where to keep state with --state-dir"
+            ));
+            return Exit::BadInput;
+        }
+    };
+    let endpoint = args.listen.clone().unwrap_or_else(|| {
+        let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let uid = nix::unistd::geteuid().as_raw();
+        default_listen(root, runtime_dir.as_deref(), &std::env::temp_dir(), uid)
+    });
+    let isolation = match runtime_fake::enter(args.isolation, &state_dir) {
+        Ok(isolation) => isolation,
+        Err(error) => {
+            complain(&error);
+            return Exit::NoRuntime;
+        }
+    };
+    let group = match args
+        .socket_group
+        .as_deref()
+        .map(|name| group_here(group_of(name)?, isolation))
+        .transpose()
+    {
+        Ok(group) => group,
+        Err(problem) => {
+            say(&problem);
+            return Exit::BadInput;
+        }
+    };
+    let listener = match listen(endpoint.path(), group) {
+        Ok(listener) => listener,
+        Err(error) => {
+            complain(&error);
+            return Exit::NoRuntime;
+        }
+    };
+    let ephemeral = args.ephemeral || args.until_stdin_closes;
+    let bound = runtime_fake::longest_end(ephemeral);
+    let shutdown = match shutdown::on_signal(bound) {
+        Ok(shutdown) => shutdown,
+        Err(error) => {
+            say(&format!("cannot listen for signals: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    if args.until_stdin_closes {
+        stop_at_end_of_stdin(&shutdown, bound);
+    }
+    let tokio = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(tokio) => tokio,
+        Err(error) => {
+            say(&format!("cannot start the event loop: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    let mut config = Config::new(state_dir, isolation);
+    config.image_archives.clone_from(&args.image_archive);
+    config.ephemeral = ephemeral;
+    config.socket_group = args.socket_group.is_some();
+    file.apply(&mut config);
+    args.network.apply(&mut config);
+    MirrorFlag::apply(&args.registry_mirror, &mut config.registries);
+    if let Some(directory) = &args.kernel_files {
+        config.kernel_files.clone_from(directory);
+    }
+    if let Some(seconds) = args.keeper_deadline {
+        config.deadlines = Deadlines::all(Duration::from_secs(seconds));
+    }
+    if let Some(address) = args.stream_address {
+        config.streams.address = address;
+    }
+    let state_dir = config.state_dir.clone();
+    let exit = tokio.block_on(serve(config, listener, &endpoint, shutdown));
+    tokio.shutdown_background();
+    // Others may have the path by now only if somebody removed ours by hand.
+    let _ = std::fs::remove_file(endpoint.path());
+    if args.remove_at_end.is_some() {
+        shutdown::while_it_removes();
+        // Pods may have left a lot: whoever waits may wait longer. It may have gone, too.
+        let _ = writeln!(std::io::stdout(), "{REMOVING}");
+    }
+    if ephemeral && let Err(error) = runtime_fake::delete_trash(&state_dir) {
+        complain(&error);
+    }
+    if let Some(dir) = &args.remove_at_end
+        && let Err(error) = remove_root(dir)
+    {
+        complain(&error);
+    }
+    exit
+}
+
+fn group_of(name: &str) -> Result<Gid, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(Gid::from_raw(number));
+    }
+    match nix::unistd::Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid),
+        Ok(None) => Err(format!(
+            "there is no group {name}: give a name of /etc/group, or a number"
+        )),
+        Err(error) => Err(format!("failed to look up the group {name}: {error}")),
+    }
+}
+
+/// The number that a group of the caller's has where the daemon is now: in its user namespace, if it moved into one.
+fn group_here(group: Gid, isolation: Isolation) -> Result<Gid, String> {
+    if !matches!(isolation, Isolation::Rootless { .. }) {
+        return Ok(group);
+    }
+    let map = std::fs::read_to_string("/proc/self/gid_map")
+        .map_err(|error| format!("failed to read /proc/self/gid_map: {error}"))?;
+    let inside = map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let mut next = || numbers.next()?.ok();
+        let (inside, outside, count) = (next()?, next()?, next()?);
+        let offset = group.as_raw().checked_sub(outside)?;
+        (offset < count).then(|| inside + offset)
+    });
+    inside.map(Gid::from_raw).ok_or_else(|| {
+        format!(
+            "the socket cannot be given to group {group}: without root it can only be your own first group, or a subordinate one"
+        )
+    })
+}
+
+async fn serve(
+    config: Config,
+    listener: std::os::unix::net::UnixListener,
+    endpoint: &UnixEndpoint,
+    shutdown: CancellationToken,
+) -> Exit {
+    let listener = match tokio::net::UnixListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            say(&format!("cannot listen on {endpoint}: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
+    let (state_dir, isolation) = (config.state_dir.display(), config.isolation);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, %state_dir, %isolation, "starting");
+    let serving = runtime_fake::serve(listener, config, shutdown.clone());
+    tokio::pin!(serving);
+    // Whoever started this process waits for the line, so it is said when the first question was answered.
+    let socket = endpoint.to_string();
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        answer = agent::cri::grpc::connect(&socket) => match answer {
+            Ok(_) => {
+                if writeln!(std::io::stdout(), "listening on {endpoint}").is_err() {
+                    tracing::warn!("nobody reads standard output");
+                }
+                serving.await
+            }
+            // Asked to end before it could answer: it still has to put everything away.
+            Err(_) if shutdown.is_cancelled() => serving.await,
+            Err(error) => {
+                complain(&error);
+                shutdown.cancel();
+                let _ = serving.await;
+                return Exit::NoRuntime;
+            }
+        },
+    };
+    match ended {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            complain(&error);
+            Exit::NoRuntime
+        }
+    }
+}
+
+/// A thread of its own, because reading standard input cannot be given up; it ends with the process.
+fn stop_at_end_of_stdin(shutdown: &CancellationToken, bound: Duration) {
+    let token = shutdown.clone();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        let mut stdin = std::io::stdin().lock();
+        while stdin.read(&mut buffer).is_ok_and(|length| length > 0) {}
+        shutdown::within(bound);
+        token.cancel();
+        tracing::info!(cause = "standard input was closed", "ending");
+    });
+}

@@ -1,0 +1,199 @@
+//! `crib stats`: what containers use.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use clap::Args;
+use cri::v1;
+
+use crate::args::duration;
+use crate::client::output::{Columns, Document, Form, clear, print_message};
+use crate::client::select::{label, labels};
+use crate::client::{CallError, Connection, Cri, finish, human, until_signal, with_codes};
+use crate::exit::Exit;
+
+/// Show what containers use of the processor, memory and disk
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib stats
+  crib stats --watch --seconds 5
+  crib stats --pod 3f1c -o json
+
+The processor's share is that of one core, over the time between two measurements."))]
+pub(crate) struct StatsArgs {
+    /// The container, by the beginning of its id [default: all]
+    container: Option<String>,
+    /// Containers that do not run too
+    #[arg(short, long)]
+    all: bool,
+    /// The same as the argument
+    #[arg(long, conflicts_with = "container")]
+    id: Option<String>,
+    /// Only containers of this pod, by its id
+    #[arg(short, long, value_name = "POD ID")]
+    pod: Option<String>,
+    /// Only containers with this label; can be given several times
+    #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
+    label: Vec<(String, String)>,
+    /// Measure again and again
+    #[arg(short, long)]
+    watch: bool,
+    /// The time between two measurements
+    #[arg(short, long, value_parser = duration, default_value = "1", value_name = "TIME")]
+    seconds: Duration,
+    /// Do not cut ids
+    #[arg(long)]
+    no_trunc: bool,
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Shows them.
+pub(crate) fn run(args: &StatsArgs) -> Exit {
+    finish(until_signal(show(args)))
+}
+
+async fn show(args: &StatsArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let mut before = None;
+    loop {
+        let now = measure(args, &cri).await?;
+        match (args.output, &before) {
+            (Form::Json, _) => print_message("ListContainerStatsResponse", &now, Document::Json)?,
+            (Form::Yaml, _) => print_message("ListContainerStatsResponse", &now, Document::Yaml)?,
+            // One measurement says nothing of the processor.
+            (Form::Table, None) => {
+                before = Some(now);
+                tokio::time::sleep(args.seconds).await;
+                continue;
+            }
+            (Form::Table, Some(before)) => table(args, before, &now)?,
+        }
+        if !args.watch {
+            return Ok(Exit::Success);
+        }
+        before = Some(now);
+        tokio::time::sleep(args.seconds).await;
+    }
+}
+
+async fn measure(args: &StatsArgs, cri: &Cri) -> Result<v1::ListContainerStatsResponse, CallError> {
+    let id = args.container.as_ref().or(args.id.as_ref());
+    let request = v1::ListContainerStatsRequest {
+        filter: Some(v1::ContainerStatsFilter {
+            id: id.cloned().unwrap_or_default(),
+            pod_sandbox_id: args.pod.clone().unwrap_or_default(),
+            label_selector: labels(&args.label),
+        }),
+    };
+    let mut client = cri.runtime.runtime.clone();
+    let answer = cri.call("ListContainerStats", client.list_container_stats(request));
+    let mut answer = answer.await?.into_inner();
+    if !args.all {
+        let running = v1::ContainerFilter {
+            state: Some(v1::ContainerStateValue {
+                state: v1::ContainerState::ContainerRunning.into(),
+            }),
+            ..Default::default()
+        };
+        let running = cri.runtime.containers(running);
+        let running = cri.call("ListContainers", running).await?;
+        let running: HashSet<String> = running.into_iter().map(|of| of.id).collect();
+        answer.stats.retain(|stats| running.contains(id_of(stats)));
+    }
+    answer.stats.sort_by(|a, b| id_of(a).cmp(id_of(b)));
+    Ok(answer)
+}
+
+fn id_of(stats: &v1::ContainerStats) -> &str {
+    stats.attributes.as_ref().map_or("", |of| of.id.as_str())
+}
+
+fn table(
+    args: &StatsArgs,
+    before: &v1::ListContainerStatsResponse,
+    now: &v1::ListContainerStatsResponse,
+) -> Result<(), CallError> {
+    let before: HashMap<&str, &v1::ContainerStats> = before
+        .stats
+        .iter()
+        .map(|stats| (id_of(stats), stats))
+        .collect();
+    let headings = [
+        "CONTAINER",
+        "NAME",
+        "CPU %",
+        "MEM",
+        "DISK",
+        "INODES",
+        "SWAP",
+    ];
+    let mut columns = Columns::new(&headings);
+    columns.right(&[2, 3, 4, 5, 6]);
+    for stats in &now.stats {
+        let metadata = stats.attributes.clone().unwrap_or_default().metadata;
+        let layer = stats.writable_layer.clone().unwrap_or_default();
+        let bytes = |value: Option<v1::UInt64Value>| {
+            value.map_or_else(|| "-".to_owned(), |value| human::size(value.value))
+        };
+        let memory = stats.memory.and_then(|memory| memory.working_set_bytes);
+        let inodes = layer.inodes_used;
+        columns.row([
+            human::id(id_of(stats), args.no_trunc).to_owned(),
+            metadata.unwrap_or_default().name,
+            share(before.get(id_of(stats)).copied(), stats)
+                .map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
+            bytes(memory),
+            bytes(layer.used_bytes),
+            inodes.map_or_else(|| "-".to_owned(), |inodes| inodes.value.to_string()),
+            bytes(stats.swap.and_then(|swap| swap.swap_usage_bytes)),
+        ]);
+    }
+    if args.watch {
+        clear()?;
+    }
+    columns.print()
+}
+
+/// Hundredths of a core between two measurements.
+#[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+fn share(before: Option<&v1::ContainerStats>, now: &v1::ContainerStats) -> Option<f64> {
+    let (before, now) = (before?.cpu.as_ref()?, now.cpu.as_ref()?);
+    let used = |cpu: &v1::CpuUsage| Some(cpu.usage_core_nano_seconds.as_ref()?.value);
+    let time = now.timestamp.checked_sub(before.timestamp)?;
+    let used = used(now)?.saturating_sub(used(before)?);
+    (time > 0).then(|| used as f64 * 100.0 / time as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn stats(timestamp: i64, used: u64) -> v1::ContainerStats {
+        v1::ContainerStats {
+            cpu: Some(v1::CpuUsage {
+                timestamp,
+                usage_core_nano_seconds: Some(v1::UInt64Value { value: used }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    #[rstest]
+    #[case((100, 10), (200, 60), Some(50.0))]
+    #[case((100, 10), (200, 210), Some(200.0))]
+    #[case((100, 10), (100, 60), None)]
+    #[case((100, 60), (200, 10), Some(0.0))]
+    fn shares(#[case] before: (i64, u64), #[case] now: (i64, u64), #[case] expected: Option<f64>) {
+        let (before, now) = (stats(before.0, before.1), stats(now.0, now.1));
+        assert_eq!(share(Some(&before), &now), expected);
+        assert_eq!(share(None, &now), None);
+    }
+}

@@ -1,0 +1,38 @@
+//! ◆ Values that several sections have.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::args;
+
+/// How long something may take, as on the command line.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Patience(pub(super) Duration);
+
+impl TryFrom<String> for Patience {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        args::duration(&text).map(Self)
+    }
+}
+
+/// The daemon's working directory means nothing to whoever writes the file.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "PathBuf")]
+pub(super) struct AbsolutePath(pub(super) PathBuf);
+
+impl TryFrom<PathBuf> for AbsolutePath {
+    type Error = String;
+
+    fn try_from(path: PathBuf) -> Result<Self, String> {
+        if path.is_absolute() {
+            Ok(Self(path))
+        } else {
+            Err("the path must be absolute".to_owned())
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The unix socket of `crib runtime`: where it is by default, and taking it over from a server that is gone.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
+};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Gid;
+use thiserror::Error;
+
+use crate::args::{LONGEST_SOCKET_PATH, UnixEndpoint};
+
+/// Why a socket cannot be listened on.
+#[derive(Debug, Error)]
+pub(crate) enum EndpointError {
+    /// The kernel takes no longer path.
+    #[error(
+        "the socket path {path} has {length} bytes, a unix socket can have at most {LONGEST_SOCKET_PATH}: choose a shorter path"
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// Another process answers.
+    #[error("a server is already listening on {path}: stop it, or listen somewhere else")]
+    InUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Others could put their own socket in the place of ours.
+    #[error(
+        "the directory {directory} is not yours alone: remove it, or listen somewhere else (--listen)"
+    )]
+    NotOurs {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// Something that is no socket has the name.
+    #[error("{path} exists and is not a socket: remove it, or listen somewhere else")]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Anything else the kernel says.
+    #[error("cannot {doing} {path}; check the directory and its permissions")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// What a probe of a socket path found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Stale,
+    Server,
+}
+
+/// Where `crib runtime` listens when it is not told: for root in `/run`, for others in their own runtime directory.
+pub(crate) fn default_listen(
+    root: bool,
+    runtime_dir: Option<&Path>,
+    temp_dir: &Path,
+    uid: u32,
+) -> UnixEndpoint {
+    let path = match (root, runtime_dir) {
+        (true, _) => PathBuf::from("/run/crib/crib.sock"),
+        (false, Some(dir)) => dir.join("crib/crib.sock"),
+        (false, None) => temp_dir.join(format!("crib-{uid}/crib.sock")),
+    };
+    UnixEndpoint::at(path)
+}
+
+/// Listens on `path`, for the owner and, if given, a group (its number). The file of a server that is gone is replaced.
+pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, EndpointError> {
+    check_length(path)?;
+    let io = |doing, source| EndpointError::Io {
+        doing,
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(parent) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(parent)
+            .map_err(|source| io("make the directory of the socket", source))?;
+    }
+    check_shared(path)?;
+    match probe(path)? {
+        Found::Nothing => {}
+        Found::Stale => {
+            std::fs::remove_file(path).map_err(|source| io("remove the stale socket", source))?
+        }
+        Found::Server => {
+            return Err(EndpointError::InUse {
+                path: path.to_owned(),
+            });
+        }
+    }
+    let listener = UnixListener::bind(path).map_err(|source| {
+        // Somebody else was quicker.
+        if source.kind() == ErrorKind::AddrInUse {
+            EndpointError::InUse {
+                path: path.to_owned(),
+            }
+        } else {
+            io("listen on", source)
+        }
+    })?;
+    if let Some(group) = group {
+        nix::unistd::chown(path, None, Some(group))
+            .map_err(|error| io("give the group", error.into()))?;
+    }
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
+        .map_err(|source| io("set the mode of", source))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(|source| io("listen on", source))?;
+    Ok(listener)
+}
+
+/// In a directory for everybody, as /tmp is, somebody else may have been quicker with the directory of the socket.
+fn check_shared(path: &Path) -> Result<(), EndpointError> {
+    let Some(directory) = path.parent() else {
+        return Ok(());
+    };
+    let sticky = directory
+        .parent()
+        .and_then(|above| std::fs::metadata(above).ok())
+        .is_some_and(|above| above.mode() & 0o1002 == 0o1002);
+    let Ok(found) = std::fs::symlink_metadata(directory) else {
+        return Ok(());
+    };
+    let own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
+    // The directory for everybody itself may hold a socket: nobody else can take that away.
+    if !sticky || own && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0 {
+        return Ok(());
+    }
+    Err(EndpointError::NotOurs {
+        directory: directory.to_owned(),
+    })
+}
+
+fn check_length(path: &Path) -> Result<(), EndpointError> {
+    let length = path.as_os_str().as_bytes().len();
+    if length > LONGEST_SOCKET_PATH {
+        return Err(EndpointError::TooLong {
+            path: path.to_owned(),
+            length,
+        });
+    }
+    Ok(())
+}
+
+fn probe(path: &Path) -> Result<Found, EndpointError> {
+    match std::fs::symlink_metadata(path) {
+        Err(source) if source.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(source) => {
+            return Err(EndpointError::Io {
+                doing: "look at",
+                path: path.to_owned(),
+                source,
+            });
+        }
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(EndpointError::NotASocket {
+                path: path.to_owned(),
+            });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Ok(Found::Server),
+        Err(source) if source.kind() == ErrorKind::ConnectionRefused => Ok(Found::Stale),
+        Err(source) if source.kind() == ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(source) => Err(EndpointError::Io {
+            doing: "connect to",
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(true, Some("/run/user/0"), "/run/crib/crib.sock")]
+    #[case(false, Some("/run/user/7"), "/run/user/7/crib/crib.sock")]
+    #[case(false, None, "/tmp/crib-7/crib.sock")]
+    fn default_paths(#[case] root: bool, #[case] runtime_dir: Option<&str>, #[case] path: &str) {
+        let endpoint = default_listen(root, runtime_dir.map(Path::new), Path::new("/tmp"), 7);
+        assert_eq!(endpoint.path(), Path::new(path));
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b.sock");
+        let first = listen(&path, None).unwrap();
+        UnixStream::connect(&path).unwrap();
+        assert!(matches!(
+            listen(&path, None),
+            Err(EndpointError::InUse { .. })
+        ));
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        drop(first);
+        UnixStream::connect(&path).unwrap_err();
+        listen(&path, None).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "mine").unwrap();
+        assert!(matches!(
+            listen(&path, None),
+            Err(EndpointError::NotASocket { .. })
+        ));
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[rstest]
+    #[case(107, true)]
+    #[case(108, false)]
+    fn the_longest_path(#[case] length: usize, #[case] fits: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = length - dir.path().as_os_str().len() - 1;
+        let path = dir.path().join("s".repeat(missing));
+        let result = listen(&path, None);
+        assert_eq!(result.is_ok(), fits, "{result:?}");
+        if !fits {
+            assert!(matches!(
+                result,
+                Err(EndpointError::TooLong { length: 108, .. })
+            ));
+        }
+    }
+
+    #[rstest]
+    #[case::of_ones_own(0o700, true)]
+    #[case::readable_for_others(0o755, true)]
+    #[case::writable_for_others(0o777, false)]
+    #[case::writable_for_the_group(0o770, false)]
+    fn directories_below_one_for_everybody(#[case] mode: u32, #[case] fine: bool) {
+        let everybody = tempfile::tempdir().unwrap();
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        set(everybody.path(), 0o1777);
+        let directory = everybody.path().join("crib-7");
+        std::fs::create_dir(&directory).unwrap();
+        set(&directory, mode);
+        assert_eq!(check_shared(&directory.join("crib.sock")).is_ok(), fine);
+        let link = everybody.path().join("link");
+        std::os::unix::fs::symlink(&directory, &link).unwrap();
+        assert!(check_shared(&link.join("crib.sock")).is_err());
+        assert!(check_shared(&everybody.path().join("crib.sock")).is_ok());
+    }
+}

@@ -1,0 +1,106 @@
+//! The end of a server: in order at the first signal, at once at the second, and in any case within a bound.
+//!
+//! A thread of its own takes the signals. Tokio's would not, where each of its threads hangs in a file system.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::Exit;
+use crate::signals::ECHO;
+
+/// How long the last log line may take: whoever reads standard error may hang too.
+const LAST_LINE: Duration = Duration::from_millis(200);
+
+/// Cancels the token that it returns at the first SIGINT or SIGTERM. From then on the process has `bound` to end; a second
+/// signal ends it at once. To be called while the process has one thread: the others inherit which signals are not theirs.
+pub(crate) fn on_signal(bound: Duration) -> io::Result<CancellationToken> {
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGINT);
+    mask.add(Signal::SIGTERM);
+    mask.thread_block()?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let shutdown = CancellationToken::new();
+    let token = shutdown.clone();
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || take(&signals, &token, bound))?;
+    Ok(shutdown)
+}
+
+/// Set when nothing is left to hang.
+static REMOVES: AtomicBool = AtomicBool::new(false);
+
+/// Lets the process go on for as long as it needs to remove files: from now on only a signal ends it before it is done.
+pub(crate) fn while_it_removes() {
+    REMOVES.store(true, Ordering::Relaxed);
+}
+
+/// Ends the process when `bound` is over, whatever it does then, unless it removes files.
+pub(crate) fn within(bound: Duration) {
+    let spawned = std::thread::Builder::new()
+        .name("bound".to_owned())
+        .spawn(move || {
+            std::thread::sleep(bound);
+            if REMOVES.load(Ordering::Relaxed) {
+                return;
+            }
+            end(move || tracing::error!(?bound, "did not end in time; ending at once"));
+        });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "the end has no bound");
+    }
+}
+
+fn take(signals: &SignalFd, shutdown: &CancellationToken, bound: Duration) {
+    let mut last: Option<(u32, Instant)> = None;
+    let mut asked = false;
+    loop {
+        let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut ready, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "failed to wait for signals");
+                return;
+            }
+        }
+        while let Ok(Some(signal)) = signals.read_signal() {
+            let number = signal.ssi_signo;
+            let again = last.is_some_and(|(before, at)| before == number && at.elapsed() < ECHO);
+            if again {
+                continue;
+            }
+            last = Some((number, Instant::now()));
+            let cause = i32::try_from(number)
+                .ok()
+                .and_then(|number| Signal::try_from(number).ok())
+                .map_or("a signal", Signal::as_str);
+            if asked {
+                end(move || tracing::warn!(cause, "ending at once"));
+            }
+            asked = true;
+            // Before anything that could hang, such as writing a line.
+            within(bound);
+            shutdown.cancel();
+            tracing::info!(cause, "ending");
+        }
+    }
+}
+
+/// Ends the process after `say`, which may hang.
+fn end(say: impl FnOnce() + Send + 'static) -> ! {
+    let (said, done) = std::sync::mpsc::channel();
+    let _ = std::thread::Builder::new().spawn(move || {
+        say();
+        let _ = said.send(());
+    });
+    let _ = done.recv_timeout(LAST_LINE);
+    std::process::exit(i32::from(Exit::Interrupted.code()))
+}

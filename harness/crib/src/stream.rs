@@ -1,0 +1,157 @@
+//! The command's end of exec and attach: this process's standard streams, its terminal, and its signals.
+
+use std::io::{self, Read as _};
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use harness::streaming::{self, CommandError, Inlet, Outlet, Sizes, Streams, Transport};
+use tokio::sync::mpsc;
+
+use crate::client::CallError;
+use crate::exit::Exit;
+use crate::signals::Signals;
+use crate::terminal::{Raw, TerminalSize};
+
+/// What streams go over. The names are crictl's.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Over {
+    /// What the streams go over
+    #[arg(short = 'r', long, value_enum, default_value_t = Named::Spdy)]
+    transport: Named,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Named {
+    Spdy,
+    Websocket,
+}
+
+impl Over {
+    pub(crate) fn transport(self) -> Transport {
+        match self.transport {
+            Named::Spdy => Transport::Spdy,
+            Named::Websocket => Transport::WebSocket,
+        }
+    }
+}
+
+/// The streams of a command, or of a container's own, that this process has ends for.
+pub(crate) fn standard(stdin: bool, tty: bool) -> Streams {
+    Streams {
+        stdin,
+        stdout: true,
+        // A terminal has one output.
+        stderr: !tty,
+        tty,
+    }
+}
+
+/// Joins this process's standard streams, and its terminal, with those behind `url` until they end. Returns the exit code,
+/// which is 0 also when there is none, as with attach.
+pub(crate) async fn join(
+    url: &str,
+    streams: Streams,
+    transport: Transport,
+) -> Result<Exit, CallError> {
+    let listening = |source| CallError::Io {
+        doing: "listen for signals".to_owned(),
+        source,
+    };
+    let mut signals = Signals::listen().map_err(listening)?;
+    let mut size = TerminalSize::listen().map_err(listening)?;
+    let mut command = streaming::command(url, streams, transport).await?;
+    let (stdin, sizes) = (command.stdin.take(), command.sizes.take());
+    let (mut stdout, mut stderr) = (command.stdout.take(), command.stderr.take());
+    let raw = match streams.stdin && streams.tty {
+        true => Some(Raw::stdin().map_err(|source| CallError::Io {
+            doing: "set up the terminal".to_owned(),
+            source,
+        })?),
+        false => None,
+    };
+    let output = async {
+        // The outcome comes after all output.
+        let (printed, complained, ended) = tokio::join!(
+            print(&mut stdout, io::stdout),
+            print(&mut stderr, io::stderr),
+            command.ended()
+        );
+        printed.and(complained).map_err(CallError::Output)?;
+        match ended {
+            Ok(code) => Ok(Exit::Remote(u8::try_from(code).unwrap_or(255))),
+            Err(CommandError::Failed(said)) => Err(CallError::NotRun(said)),
+            Err(CommandError::Lost) => Err(CallError::Lost),
+        }
+    };
+    // Nothing goes on after the first that ends; those that wait for ever are only driven.
+    let ended = tokio::select! {
+        ended = output => ended,
+        _ = signals.next() => Ok(Exit::Interrupted),
+        () = feed(stdin) => Ok(Exit::Interrupted),
+        () = resize(sizes, &mut size) => Ok(Exit::Interrupted),
+    };
+    drop(raw);
+    ended
+}
+
+/// Gives what comes on standard input to the process. Never ends.
+async fn feed(stdin: Option<Outlet>) {
+    if let Some(stdin) = stdin {
+        let mut input = standard_input();
+        while let Some(bytes) = input.recv().await {
+            // A process that reads no more is no reason to stop.
+            if stdin.send(bytes).await.is_err() {
+                break;
+            }
+        }
+        stdin.end().await;
+    }
+    std::future::pending().await
+}
+
+/// Tells the process the size of the terminal. Never ends.
+async fn resize(sizes: Option<Sizes>, size: &mut TerminalSize) {
+    while let Some(sizes) = &sizes {
+        let (width, height) = size.next().await;
+        if sizes.tell(width, height).await.is_err() {
+            break;
+        }
+    }
+    std::future::pending().await
+}
+
+/// What comes on standard input. A thread reads it, since that cannot be given up; it ends with the process.
+fn standard_input() -> mpsc::Receiver<Bytes> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let mut chunk = vec![0; 32 * 1024];
+        loop {
+            let length = match io::stdin().lock().read(&mut chunk) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            };
+            let bytes = Bytes::copy_from_slice(chunk.get(..length).unwrap_or_default());
+            if length == 0 || sender.blocking_send(bytes).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Writes what comes as it comes.
+async fn print<W: io::Write>(
+    inlet: &mut Option<Inlet>,
+    to: impl Fn() -> W,
+) -> Result<(), io::Error> {
+    let Some(inlet) = inlet else {
+        return Ok(());
+    };
+    while let Some(bytes) = inlet.next().await {
+        let mut to = to();
+        to.write_all(&bytes)?;
+        to.flush()?;
+    }
+    Ok(())
+}
