@@ -28,16 +28,27 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cri", &[]),
     ("file-tree", &[]),
     ("fuzz-target", &[]),
+    ("network", &["fuzz-target"]),
     ("stream", &["fuzz-target"]),
     (
         "runtime-fake",
-        &["cri", "file-tree", "fuzz-target", "stream"],
+        &["cri", "file-tree", "fuzz-target", "network", "stream"],
     ),
     ("agent", &["cri", "file-tree"]),
-    ("harness", &["cri", "file-tree", "runtime-fake", "stream"]),
+    (
+        "harness",
+        &["cri", "file-tree", "network", "runtime-fake", "stream"],
+    ),
     (
         "crib",
-        &["agent", "cri", "file-tree", "harness", "runtime-fake"],
+        &[
+            "agent",
+            "cri",
+            "file-tree",
+            "harness",
+            "network",
+            "runtime-fake",
+        ],
     ),
 ];
 

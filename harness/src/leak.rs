@@ -173,7 +173,7 @@ impl Leaks {
         let bridges: Vec<String> = self
             .state_dirs
             .iter()
-            .map(|dir| runtime_fake::net::bridge_name(dir))
+            .map(|dir| runtime_fake::instance_name(dir))
             .collect();
         let master = |link: &str| {
             let path = Path::new("/sys/class/net").join(link).join("master");
@@ -194,10 +194,8 @@ impl Leaks {
     #[must_use]
     pub fn tables(&self) -> Vec<Leak> {
         let names = self.state_dirs.iter();
-        let names: Vec<String> = names
-            .map(|dir| runtime_fake::net::bridge_name(dir))
-            .collect();
-        let tables = runtime_fake::net::tables().unwrap_or_default();
+        let names: Vec<String> = names.map(|dir| runtime_fake::instance_name(dir)).collect();
+        let tables = network::tables().unwrap_or_default();
         tables
             .into_iter()
             .filter(|table| names.contains(table))
@@ -209,7 +207,7 @@ impl Leaks {
     #[must_use]
     pub fn cgroups(&self) -> Vec<Leak> {
         let directories = self.state_dirs.iter().flat_map(|state_dir| {
-            let name = runtime_fake::cgroup::name(state_dir);
+            let name = runtime_fake::instance_name(state_dir);
             let places = witness::cgroup_directories().into_iter();
             places.map(move |place| place.join(&name))
         });

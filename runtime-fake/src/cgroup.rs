@@ -18,7 +18,7 @@ pub(crate) mod place;
 pub(crate) mod plan;
 mod program;
 
-use std::{fmt, io, path::Path};
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,12 +37,6 @@ pub(crate) struct CgroupPlan {
     pub writes: Vec<Write>,
     /// Its devices on v2; none when nothing restricts them there.
     pub devices: Option<Vec<DeviceRule>>,
-}
-
-/// The name of the directory that holds the cgroups of the runtime with this state directory, in every hierarchy.
-#[must_use]
-pub fn name(state_dir: &Path) -> String {
-    crate::net::bridge_name(state_dir)
 }
 
 /// What could not be done to a cgroup.

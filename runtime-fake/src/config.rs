@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::handler::Handlers;
 use crate::isolation::Isolation;
 use crate::keeper::Deadlines;
-use crate::net::{CniConfig, PodCidrs};
 use crate::registry::Registries;
+use network::{PodCidrs, cni::CniConfig};
 
 /// Where vendors install specifications, and where those that are made at run time are (CDI, SPEC.md).
 const CDI_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];

@@ -20,7 +20,6 @@ pub fn targets() -> Vec<Target> {
         crate::image::fuzz::TARGETS,
         crate::keeper::fuzz::TARGETS,
         crate::launch::fuzz::TARGETS,
-        crate::net::cni::fuzz::TARGETS,
         crate::registry::fuzz::TARGETS,
         crate::server::fuzz::TARGETS,
         crate::stats::fuzz::TARGETS,

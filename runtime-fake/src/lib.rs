@@ -14,7 +14,7 @@
 //! | operation (a call) | nothing | a request | an answer; it goes on when its client is gone |
 
 mod cdi;
-pub mod cgroup;
+mod cgroup;
 mod checkpoint;
 mod config;
 mod container;
@@ -26,12 +26,12 @@ mod host;
 mod host_devices;
 mod id;
 pub mod image;
+mod instance;
 mod isolation;
 mod keeper;
 mod launch;
 mod log;
 mod lsm;
-pub mod net;
 mod open_files;
 mod recovery;
 pub mod registry;
@@ -47,6 +47,7 @@ mod trouble;
 
 pub use config::{Config, Streams};
 pub use handler::{Handler, Handlers, NotAName};
+pub use instance::instance_name;
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
 pub use keeper::{Deadlines, keep_descriptors, keeper_main};
 pub use open_files::{TooFewFiles, raise_open_files};

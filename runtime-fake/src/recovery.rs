@@ -15,12 +15,12 @@ use crate::{
     id::SandboxId,
     keeper::liveness::{self, Liveness},
     launch::host_ports,
-    net::PodNetns,
     runtime::{Connected, Runtime, Target, blocking, reach::Found},
     sandbox::{Sandbox, SandboxEvent, SandboxState},
     store::{Change, State, sandbox_dir},
     trouble::Trouble,
 };
+use network::PodNetns;
 
 /// How long a killed keeper may take to end: one that does not is stuck in the kernel.
 const KILLED: Duration = Duration::from_secs(10);
@@ -139,7 +139,7 @@ pub(crate) fn private_bridge_namespace(state_dir: &Path) -> Option<OwnedFd> {
         })?;
         let opened = File::open(bridge).ok()?;
         // All of it was the keeper's if it still lives.
-        let lives = !crate::net::has_ended(&keeper).ok()?;
+        let lives = !network::has_ended(&keeper).ok()?;
         lives.then(|| opened.into())
     })
 }

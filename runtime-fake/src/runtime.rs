@@ -107,7 +107,7 @@ impl Runtime {
 pub(crate) fn opening(config: &Config) -> Opening {
     Opening {
         isolation: config.isolation,
-        name: crate::net::bridge_name(&config.state_dir),
+        name: crate::instance_name(&config.state_dir),
         cni: config.cni.clone(),
         cidrs: config.pod_cidrs,
     }

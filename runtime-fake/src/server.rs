@@ -88,7 +88,7 @@ pub async fn serve(
     }
     let (directory, state) = store::open(&config.state_dir)?;
     let connected = recovery::connected(&config.state_dir, &state);
-    let cgroups = Cgroups::open(&config.state_dir, config.isolation);
+    let cgroups = Cgroups::open(crate::instance_name(&config.state_dir), config.isolation);
     let images = open_images(&config, &cgroups)?;
     let opened = {
         let config = config.clone();

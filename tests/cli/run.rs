@@ -381,7 +381,7 @@ fn bridge(place: &Place) -> PathBuf {
     let [run] = runs.as_slice() else {
         panic!("one run is expected: {runs:?}")
     };
-    Path::new("/sys/class/net").join(runtime_fake::net::bridge_name(&run.join("state")))
+    Path::new("/sys/class/net").join(runtime_fake::instance_name(&run.join("state")))
 }
 
 /// The process id in a line about a runtime.

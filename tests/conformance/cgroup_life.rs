@@ -47,7 +47,7 @@ fn everywhere(path: &str) -> Vec<PathBuf> {
 
 /// The cgroups of pods, without the directory that the daemon keeps for them.
 fn left(runtime: &Runtime) -> Vec<String> {
-    let name = runtime_fake::cgroup::name(&runtime.state_dir());
+    let name = runtime_fake::instance_name(&runtime.state_dir());
     let all = runtime.leaks().cgroups().into_iter();
     all.filter(|leak| !matches!(leak, Leak::Cgroup(path) if path.ends_with(&name)))
         .map(|leak| leak.to_string())

@@ -76,7 +76,7 @@ fn tables(netns: &Netns) -> Vec<String> {
     std::thread::scope(|scope| {
         let list = scope.spawn(|| {
             nix::sched::setns(file.as_fd(), nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            runtime_fake::net::tables().unwrap()
+            network::tables().unwrap()
         });
         list.join().unwrap()
     })
@@ -110,7 +110,7 @@ async fn another_machine_reaches_a_host_port_under_its_own_address() {
         assert_eq!(asked(&host, address).await, own.additional_ips[0].ip);
     }
     // The rules are one table, of the bridge's name, which outlives the daemon and comes back if somebody took it away.
-    let name = runtime_fake::net::bridge_name(&runtime.state_dir());
+    let name = runtime_fake::instance_name(&runtime.state_dir());
     assert_eq!(tables(&host), [name]);
     let mut runtime = runtime;
     runtime.kill9().await;

@@ -41,7 +41,7 @@ pub(crate) fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
 /// What runs of a test apart from the daemon.
 pub(crate) fn others(runtime: &Runtime) -> Vec<String> {
     let daemon = runtime.pid();
-    let cgroups = runtime_fake::cgroup::name(&runtime.state_dir());
+    let cgroups = runtime_fake::instance_name(&runtime.state_dir());
     let running = runtime.leaks().running().into_iter();
     running
         .filter(|leak| match leak {

@@ -21,10 +21,10 @@ mod security;
 mod streams;
 mod values;
 
+use self::network::NetworkSection;
 use cdi::CdiSection;
 use handlers::HandlersSection;
 use logs::LogsSection;
-use network::NetworkSection;
 use registries::{Pull, RegistriesSection};
 use security::SecuritySection;
 use streams::StreamsSection;

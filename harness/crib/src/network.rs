@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use network::{PodCidrs, cni::CniConfig};
 use runtime_fake::Config;
-use runtime_fake::net::{CniConfig, PodCidrs};
 
 /// Where distributions and projects put the programs of plugins.
 const BIN_DIRS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];

@@ -49,13 +49,13 @@ enum Devices {
 }
 
 impl Cgroups {
-    /// Looks at the box.
-    pub(crate) fn open(state_dir: &Path, isolation: Isolation) -> Self {
+    /// Detects what the box has. `name` is that of the directory of all pods' cgroups in every hierarchy.
+    pub(crate) fn open(name: String, isolation: Isolation) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let found = mounted(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
         let rules =
             nix::unistd::geteuid().is_root() && !matches!(isolation, Isolation::Rootless { .. });
-        Self::of(&found, super::name(state_dir), rules)
+        Self::of(&found, name, rules)
     }
 
     /// With these hierarchies. Who `rules` the box uses them from their roots, others from where they are.

@@ -5,9 +5,9 @@ use crate::{
     image::ImageError,
     keeper::protocol::Failure,
     launch::Invalid,
-    net::NetError,
     store::Refused,
 };
+use network::NetError;
 
 /// Why a call failed. `service/error.rs` chooses the gRPC code.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub(crate) enum Error {
     #[error("failed to {what} the pod's network")]
     Cni {
         what: &'static str,
-        source: crate::net::cni::CniError,
+        source: network::cni::CniError,
     },
     /// There is no network for pods: why.
     #[error("pods have no network; pods of the host's network can be run: {0}")]

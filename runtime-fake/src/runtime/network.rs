@@ -11,17 +11,17 @@ use std::{
 };
 
 use cri::v1::NamespaceMode;
+use network::{
+    PodCidrs, PodNetns,
+    cni::{self, Cni, CniConfig, CniPod, CniRequest, CniResult, Dns, annotations_fit},
+    loopback_up, private_netns,
+};
 
 use super::Error;
 use crate::{
     id::SandboxId,
     isolation::Isolation,
     launch::{HostPort, Invalid},
-    net::{
-        CniConfig, PodCidrs, PodNetns,
-        cni::{self, Cni, CniPod, Dns, Given, Wishes, annotations_fit},
-        loopback_up, private_netns,
-    },
     sandbox::Sandbox,
 };
 use bridged::Pods;
@@ -130,8 +130,12 @@ impl Network {
     }
 
     /// Connects the network namespace of a pod. Without namespaces there is none.
-    pub(crate) fn attach(&self, target: &Target, netns: Option<&PodNetns>) -> Result<Given, Error> {
-        let given = |addresses| Given {
+    pub(crate) fn attach(
+        &self,
+        target: &Target,
+        netns: Option<&PodNetns>,
+    ) -> Result<CniResult, Error> {
+        let given = |addresses| CniResult {
             addresses,
             dns: None,
         };
@@ -288,7 +292,7 @@ impl Network {
     }
 }
 
-fn set_up(source: crate::net::NetError) -> Error {
+fn set_up(source: network::NetError) -> Error {
     Error::Net {
         what: "set up",
         source,
@@ -310,7 +314,7 @@ impl Target {
             name: name.to_owned(),
             namespace: namespace.to_owned(),
             uid: uid.to_owned(),
-            wishes: Wishes {
+            request: CniRequest {
                 ports: ports
                     .map(|p| (p.transport.to_string(), p.host, p.host_port, p.pod_port))
                     .collect(),

@@ -2,12 +2,12 @@
 
 use std::io;
 
+use network::{NetError, cni::CniError};
 use tonic::{Code, Status};
 
 use crate::{
     image::{ImageError, Problem},
     keeper::protocol::FailureKind,
-    net::{NetError, cni::CniError},
     registry::PullError,
     runtime::{Error, PortError},
     store::Refused,

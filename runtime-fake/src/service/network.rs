@@ -5,9 +5,9 @@ use tonic::Status;
 
 use crate::{
     launch::Invalid,
-    net::PodCidrs,
     runtime::{Error, Moved, Network, Runtime, blocking, opening},
 };
+use network::PodCidrs;
 
 /// Whether pods can be connected, and why not.
 pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {

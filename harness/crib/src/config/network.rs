@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use network::PodCidrs;
 use runtime_fake::Config;
-use runtime_fake::net::PodCidrs;
 use serde::Deserialize;
 
 use super::values::AbsolutePath;
@@ -35,7 +35,7 @@ impl TryFrom<String> for Cidr {
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
             .map(Self)
-            .map_err(|error: runtime_fake::net::CidrError| error.to_string())
+            .map_err(|error: network::CidrError| error.to_string())
     }
 }
 

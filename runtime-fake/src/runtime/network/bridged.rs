@@ -9,14 +9,14 @@ use std::{
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+use network::{
+    Bridge, BridgeConfig, ClaimError, Claims, Nat, NetError, PodNetns, PortRule, private_netns,
+};
+
 use super::{Connected, Moved, Opening, ended, set_up};
 use crate::{
     isolation::Isolation,
     launch::{HostPort, Transport},
-    net::{
-        Bridge, BridgeConfig, ClaimError, Claims, NetError, PodNetns, PortRule, nat::Nat,
-        private_netns,
-    },
     runtime::Error,
     store::Refused,
 };

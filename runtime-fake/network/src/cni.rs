@@ -1,7 +1,7 @@
 //! Networks that somebody else's programs make: the Container Network Interface, versions 0.3.0 to 1.1.0.
 //!
 //! The first usable file of a directory, by name, describes the network; it is read again for each pod. What a pod was
-//! connected with is kept in the sandbox's directory ([`Attached`]) before the first plugin runs, so that whatever was
+//! connected with is kept in the sandbox's directory (`attached`) before the first plugin runs, so that whatever was
 //! begun can be undone by the same plugins: by this daemon or a later one, with another configuration in the directory,
 //! and when the pod's namespace has gone.
 //!
@@ -24,11 +24,12 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-pub(crate) use answer::{Dns, Given};
+pub use answer::{CniResult, Dns};
 use attached::{Attached, KnownNetns};
 use conf::{NetworkList, Plugin, Version};
-use exec::{Ask, PluginError};
-pub(crate) use pod::{CniPod, Wishes, annotations_fit};
+use exec::Ask;
+pub use exec::PluginError;
+pub use pod::{CniPod, CniRequest, annotations_fit};
 
 use super::{NetError, POD_INTERFACE, PodNetns, namespace};
 
@@ -50,10 +51,13 @@ pub struct CniConfig {
 
 /// Why a network of plugins failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CniError {
+pub enum CniError {
     /// No configuration that can be used.
     #[error("no CNI network is configured: {reason}")]
-    NotConfigured { reason: String },
+    NotConfigured {
+        /// Why.
+        reason: String,
+    },
     /// A plugin.
     #[error(transparent)]
     Plugin(#[from] PluginError),
@@ -61,35 +65,56 @@ pub(crate) enum CniError {
     #[error(
         "the CNI network {network} gave the pod no address: does its configuration have an ipam part?"
     )]
-    NoAddress { network: String },
+    NoAddress {
+        /// Its name.
+        network: String,
+    },
     /// The pod ended meanwhile.
     #[error("the pod's keeper ended while the CNI network {network} was being set up")]
-    PodEnded { network: String },
+    PodEnded {
+        /// Its name.
+        network: String,
+    },
     /// It is said to have an interface, and has none.
     #[error(
         "the CNI network {network} gave the pod no interface {POD_INTERFACE}, which its plugins say that they made"
     )]
-    NoInterface { network: String },
+    NoInterface {
+        /// Its name.
+        network: String,
+    },
     /// The pod's interfaces could not be looked at.
     #[error("failed to look at the pod's interfaces")]
     Interfaces(#[source] NetError),
     /// An answer that cannot be used.
     #[error("the CNI network {network} cannot be used: {problem}")]
-    Answer { network: String, problem: String },
+    Answer {
+        /// Its name.
+        network: String,
+        /// Why.
+        problem: String,
+    },
     /// Connecting failed, and so did disconnecting.
     #[error("{add}; then undoing it failed: {undo}")]
-    Undo { add: String, undo: String },
+    Undo {
+        /// Why the first failed.
+        add: String,
+        /// Why the second failed.
+        undo: String,
+    },
     /// A file of the runtime's own.
     #[error("failed to {what}")]
     Io {
+        /// Completes "failed to".
         what: &'static str,
+        /// Why.
         source: io::Error,
     },
 }
 
 /// Networks of plugins.
 #[derive(Debug)]
-pub(crate) struct Cni {
+pub struct Cni {
     config: CniConfig,
     /// The network namespace that plugins run in, where it is not the daemon's.
     namespace: Option<OwnedFd>,
@@ -97,7 +122,7 @@ pub(crate) struct Cni {
 
 impl Cni {
     /// Only what was connected before is disconnected, by the plugins that did it.
-    pub(crate) fn without_configuration(namespace: Option<OwnedFd>) -> Self {
+    pub fn without_configuration(namespace: Option<OwnedFd>) -> Self {
         let config = CniConfig {
             conf_dir: PathBuf::new(),
             bin_dirs: Vec::new(),
@@ -105,17 +130,18 @@ impl Cni {
         Self { config, namespace }
     }
 
-    pub(crate) fn new(config: CniConfig, namespace: Option<OwnedFd>) -> Self {
+    /// Pods are connected by the first usable configuration of its directory.
+    pub fn new(config: CniConfig, namespace: Option<OwnedFd>) -> Self {
         Self { config, namespace }
     }
 
     /// The network namespace that plugins run in; `None` is the daemon's own.
-    pub(crate) fn namespace(&self) -> Option<BorrowedFd<'_>> {
+    pub fn namespace(&self) -> Option<BorrowedFd<'_>> {
         self.namespace.as_ref().map(|fd| fd.as_fd())
     }
 
     /// Connects a pod. When that fails, what was done is undone, and if that works nothing is left of it.
-    pub(crate) fn add(&self, pod: &CniPod, netns: &PodNetns) -> Result<Given, CniError> {
+    pub fn add(&self, pod: &CniPod, netns: &PodNetns) -> Result<CniResult, CniError> {
         let list = self.list()?;
         let path = netns.path();
         let mut attached = Attached {
@@ -159,7 +185,7 @@ impl Cni {
         netns: &str,
         list: &NetworkList,
         attached: &mut Attached,
-    ) -> Result<Given, CniError> {
+    ) -> Result<CniResult, CniError> {
         let mut previous: Option<Value> = None;
         for (index, plugin) in list.plugins.iter().enumerate() {
             let input = list.input(plugin, previous.as_ref(), &attached.runtime, Map::new());
@@ -190,7 +216,7 @@ impl Cni {
 
     /// Disconnects a pod; nothing to do is fine. `netns` is none when the pod's namespace has gone; `connected` says
     /// that the pod was connected, for the case that nothing is known of how.
-    pub(crate) fn del(
+    pub fn del(
         &self,
         pod: &CniPod,
         netns: Option<&PodNetns>,
@@ -255,7 +281,7 @@ impl Cni {
     }
 
     /// Whether a pod is still connected as it was, as far as its plugins can tell.
-    pub(crate) fn check(&self, pod: &CniPod, netns: &PodNetns) -> Result<(), CniError> {
+    pub fn check(&self, pod: &CniPod, netns: &PodNetns) -> Result<(), CniError> {
         let Some(attached) = Attached::load(&pod.directory)?.filter(|known| !known.detached) else {
             return Ok(());
         };
@@ -284,7 +310,7 @@ impl Cni {
     }
 
     /// Whether a pod could be connected now, as far as the configuration and its plugins can tell.
-    pub(crate) fn status(&self) -> Result<(), CniError> {
+    pub fn status(&self) -> Result<(), CniError> {
         let list = self.list()?;
         if list.version < Version::STATUS {
             return Ok(());
@@ -298,7 +324,7 @@ impl Cni {
     }
 
     /// Lets plugins forget every pod but `valid`, by their ids.
-    pub(crate) fn gc(&self, valid: &[String]) -> Result<(), CniError> {
+    pub fn gc(&self, valid: &[String]) -> Result<(), CniError> {
         let Ok(list) = self.list() else {
             return Ok(());
         };
@@ -409,13 +435,13 @@ impl CniError {
     }
 
     /// Whether the same call may work in a while.
-    pub(crate) fn try_again(&self) -> bool {
+    pub fn try_again(&self) -> bool {
         matches!(self, Self::Plugin(PluginError::Failed { code, .. }) if *code == TRY_AGAIN)
     }
 }
 
 /// Whether a sandbox was connected by plugins, whatever this daemon connects with.
-pub(crate) fn connected(directory: &Path) -> bool {
+pub fn connected(directory: &Path) -> bool {
     Attached::is_there(directory)
 }
 

@@ -42,43 +42,65 @@ pub(super) struct Ask<'a> {
 
 /// Why a plugin did not do it.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PluginError {
+pub enum PluginError {
     /// No program.
     #[error(
         "there is no CNI plugin {plugin:?} in {places}: install it, or name its directory with --cni-bin-dir"
     )]
-    Missing { plugin: String, places: String },
+    Missing {
+        /// Its name.
+        plugin: String,
+        /// Where it was looked for.
+        places: String,
+    },
     /// It could not be run.
     #[error("failed to run the CNI plugin {plugin}")]
-    Run { plugin: String, source: io::Error },
+    Run {
+        /// Its name.
+        plugin: String,
+        /// Why.
+        source: io::Error,
+    },
     /// It took too long.
     #[error(
         "the CNI plugin {plugin} did not end its {command} of the network {network} within {seconds} s, and was killed"
     )]
     Timeout {
+        /// Its name.
         plugin: String,
+        /// ADD, DEL, CHECK, STATUS or GC.
         command: &'static str,
+        /// The network.
         network: String,
+        /// For how long it was waited.
         seconds: u64,
     },
     /// It said no.
     #[error("the CNI plugin {plugin} failed to {command} the network {network}: {complaint}")]
     Failed {
+        /// Its name.
         plugin: String,
+        /// ADD, DEL, CHECK, STATUS or GC.
         command: &'static str,
+        /// The network.
         network: String,
+        /// What it said.
         complaint: String,
         /// The specification's error code; 0 when it gave none.
         code: u64,
     },
-    /// It said something else.
+    /// Its answer is no JSON, or not of the specification.
     #[error(
-        "the CNI plugin {plugin} answered {command} of the network {network} with nonsense: {problem}"
+        "the CNI plugin {plugin} returned an invalid result for {command} of the network {network}: {problem}"
     )]
-    Nonsense {
+    InvalidAnswer {
+        /// Its name.
         plugin: String,
+        /// ADD, DEL, CHECK, STATUS or GC.
         command: &'static str,
+        /// The network.
         network: String,
+        /// What was wrong.
         problem: String,
     },
 }
@@ -140,7 +162,7 @@ pub(super) fn run(ask: &Ask<'_>) -> Result<Value, PluginError> {
     if stdout.iter().all(u8::is_ascii_whitespace) {
         return Ok(Value::Null);
     }
-    serde_json::from_slice(&stdout).map_err(|error| PluginError::Nonsense {
+    serde_json::from_slice(&stdout).map_err(|error| PluginError::InvalidAnswer {
         plugin: ask.plugin.to_owned(),
         command: ask.command,
         network: ask.network.to_owned(),
@@ -260,11 +282,11 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn run_rejects_invalid_result() {
         let (answer, _dir) = plugin("echo hello", LONG);
         let error = answer.unwrap_err().to_string();
         assert!(
-            error.contains("answered ADD of the network net with nonsense"),
+            error.contains("returned an invalid result for ADD of the network net"),
             "{error}"
         );
         let (answer, _dir) = plugin("echo why >&2; exit 3", LONG);

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::net::deletion::Deletions;
-use crate::net::requests::{self, Link};
-use crate::net::{IpamError, Mac};
+use crate::deletion::Deletions;
+use crate::requests::{self, Link};
+use crate::{IpamError, Mac};
 
 #[test]
 fn two_pods_reach_each_other_and_nothing_is_left() {
@@ -64,7 +64,7 @@ fn a_pod_sees_its_address_its_route_and_no_link_local_address() {
             assert_eq!(default[..3], ["eth0", "00000000", &gateway]);
 
             let in_use = inside(&pod.netns, || {
-                survey::subnets(&mut Netlink::open().unwrap()).unwrap()
+                link_query::subnets(&mut Netlink::open().unwrap()).unwrap()
             });
             let eth0 = links(&pod.netns)
                 .into_iter()

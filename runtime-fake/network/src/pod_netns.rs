@@ -16,7 +16,7 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
-use super::{NetError, namespace, netlink::Netlink, survey};
+use super::{NetError, link_query, namespace, netlink::Netlink};
 
 /// What tells a namespace from all others while it exists (`namespaces(7)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl Identity {
 
 /// The network namespace of a pod, and the process that it was taken from.
 #[derive(Debug)]
-pub(crate) struct PodNetns {
+pub struct PodNetns {
     namespace: OwnedFd,
     identity: Identity,
     /// The keeper's pidfd.
@@ -46,7 +46,7 @@ pub(crate) struct PodNetns {
 impl PodNetns {
     /// Opens the network namespace of the keeper, whose process id is, or was, `pid`. `None` when it has ended, or has no
     /// network namespace of its own: the daemon's own is never a pod's.
-    pub(crate) fn open(pid: i32, keeper: OwnedFd) -> io::Result<Option<Self>> {
+    pub fn open(pid: i32, keeper: OwnedFd) -> io::Result<Option<Self>> {
         let opened = File::open(format!("/proc/{pid}/ns/net"));
         // The id was the keeper's when it was used if it still is: ids are not given again before their process has ended.
         if has_ended(&keeper)? {
@@ -77,14 +77,14 @@ impl PodNetns {
     }
 
     /// Whether nothing runs in the pod any more.
-    pub(crate) fn has_ended(&self) -> io::Result<bool> {
+    pub fn has_ended(&self) -> io::Result<bool> {
         has_ended(&self.keeper)
     }
 
     /// Whether an interface of this name is in it.
     pub(crate) fn has_interface(&self, name: &str) -> Result<bool, NetError> {
         let link = namespace::within(Some(self.as_fd()), || {
-            survey::link(&mut Netlink::open()?, name)
+            link_query::link(&mut Netlink::open()?, name)
         });
         let link = link.map_err(|source| NetError::Namespace {
             doing: "entering the pod's network namespace",
@@ -101,7 +101,7 @@ impl AsFd for PodNetns {
 }
 
 /// Whether the process of a pidfd has ended: it is readable then (`pidfd_open(2)`).
-pub(crate) fn has_ended(process: &OwnedFd) -> io::Result<bool> {
+pub fn has_ended(process: &OwnedFd) -> io::Result<bool> {
     let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     Ok(poll(&mut ended, PollTimeout::ZERO)? > 0)
 }

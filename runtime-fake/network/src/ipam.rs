@@ -11,7 +11,7 @@ use super::subnet::Subnet;
 
 /// The addresses of one subnet and the sandboxes that hold them.
 #[derive(Debug, Clone)]
-pub struct Ipam {
+pub(super) struct Ipam {
     subnet: Subnet,
     /// The first address after those of pods.
     end: Ipv4Addr,
@@ -69,7 +69,8 @@ pub enum IpamError {
 
 impl Ipam {
     /// All addresses of the subnet are free.
-    pub fn new(subnet: Subnet) -> Ipam {
+    #[cfg(test)]
+    pub(super) fn new(subnet: Subnet) -> Ipam {
         Ipam::with_numbers(subnet, u8::MAX)
     }
 
@@ -89,29 +90,24 @@ impl Ipam {
         }
     }
 
-    /// The subnet the addresses are of.
-    pub fn subnet(&self) -> Subnet {
-        self.subnet
-    }
-
     /// How many pods the subnet has room for.
-    pub fn capacity(&self) -> u32 {
+    pub(super) fn capacity(&self) -> u32 {
         // Network, gateway and broadcast are not for pods; subnets of /31 and /32 have none left.
         (self.end.to_bits() - self.subnet.network().to_bits()).saturating_sub(2)
     }
 
     /// How many addresses are held.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.by_sandbox.len()
     }
 
     /// The address the sandbox holds.
-    pub fn address_of(&self, sandbox: &str) -> Option<Ipv4Addr> {
+    pub(super) fn address_of(&self, sandbox: &str) -> Option<Ipv4Addr> {
         self.by_sandbox.get(sandbox).copied()
     }
 
     /// Gives the sandbox the next free address.
-    pub fn allocate(&mut self, sandbox: &str) -> Result<Ipv4Addr, IpamError> {
+    pub(super) fn allocate(&mut self, sandbox: &str) -> Result<Ipv4Addr, IpamError> {
         if let Some(address) = self.address_of(sandbox) {
             return Err(IpamError::AlreadyHeld {
                 sandbox: sandbox.to_owned(),
@@ -127,7 +123,7 @@ impl Ipam {
     }
 
     /// Records an address the sandbox was given in an earlier life of this daemon.
-    pub fn restore(&mut self, sandbox: &str, address: Ipv4Addr) -> Result<(), IpamError> {
+    pub(super) fn restore(&mut self, sandbox: &str, address: Ipv4Addr) -> Result<(), IpamError> {
         let sandbox = sandbox.to_owned();
         if !self.is_for_pods(address) {
             return Err(IpamError::Foreign {
@@ -152,7 +148,7 @@ impl Ipam {
     }
 
     /// Frees what the sandbox holds and says what that was; nothing happens when it holds nothing.
-    pub fn free(&mut self, sandbox: &str) -> Option<Ipv4Addr> {
+    pub(super) fn free(&mut self, sandbox: &str) -> Option<Ipv4Addr> {
         let address = self.by_sandbox.remove(sandbox)?;
         self.by_address.remove(&address);
         self.freed.insert(address, self.frees);

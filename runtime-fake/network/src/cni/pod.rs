@@ -14,26 +14,32 @@ const BURST: i32 = i32::MAX;
 
 /// A pod, as plugins know it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CniPod {
+pub struct CniPod {
     /// The sandbox's id.
-    pub(crate) id: String,
+    pub id: String,
     /// The sandbox's directory.
-    pub(crate) directory: PathBuf,
-    pub(crate) name: String,
-    pub(crate) namespace: String,
-    pub(crate) uid: String,
-    pub(crate) wishes: Wishes,
+    pub directory: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// Its Kubernetes namespace.
+    pub namespace: String,
+    /// Its Kubernetes UID.
+    pub uid: String,
+    /// What it asks for.
+    pub request: CniRequest,
 }
 
 /// What a pod wants of its network.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wishes {
+pub struct CniRequest {
     /// Transport, host address, host port, pod's port.
-    pub(crate) ports: Vec<(String, Option<IpAddr>, u16, u16)>,
-    pub(crate) annotations: HashMap<String, String>,
-    pub(crate) dns: Option<super::Dns>,
+    pub ports: Vec<(String, Option<IpAddr>, u16, u16)>,
+    /// Its annotations.
+    pub annotations: HashMap<String, String>,
+    /// The resolver that it asks for.
+    pub dns: Option<super::Dns>,
     /// Where addresses are to be taken from.
-    pub(crate) ranges: Vec<String>,
+    pub ranges: Vec<String>,
 }
 
 impl CniPod {
@@ -52,10 +58,10 @@ impl CniPod {
 
     /// What there is to tell, by capability: a plugin is told what it declares.
     pub(super) fn runtime(&self) -> Map<String, Value> {
-        let wishes = &self.wishes;
+        let request = &self.request;
         let mut told = Map::new();
-        if !wishes.ports.is_empty() {
-            let ports = wishes
+        if !request.ports.is_empty() {
+            let ports = request
                 .ports
                 .iter()
                 .map(|(transport, host, host_port, pod_port)| {
@@ -68,7 +74,7 @@ impl CniPod {
                 });
             told.insert("portMappings".to_owned(), ports.collect());
         }
-        let rate = |name| wishes.annotations.get(name).and_then(|text| rate(text));
+        let rate = |name| request.annotations.get(name).and_then(|text| rate(text));
         let mut bandwidth = Map::new();
         for (name, key) in [(INGRESS, "ingress"), (EGRESS, "egress")] {
             if let Some(rate) = rate(name) {
@@ -79,23 +85,23 @@ impl CniPod {
         if !bandwidth.is_empty() {
             told.insert("bandwidth".to_owned(), Value::Object(bandwidth));
         }
-        if let Some(dns) = &wishes.dns {
+        if let Some(dns) = &request.dns {
             let dns =
                 json!({"servers": dns.servers, "searches": dns.searches, "options": dns.options});
             told.insert("dns".to_owned(), dns);
         }
-        if !wishes.ranges.is_empty() {
-            let ranges = wishes
+        if !request.ranges.is_empty() {
+            let ranges = request
                 .ranges
                 .iter()
                 .map(|subnet| json!([{"subnet": subnet}]));
             told.insert("ipRanges".to_owned(), ranges.collect());
         }
-        if !wishes.annotations.is_empty() {
+        if !request.annotations.is_empty() {
             // The name that containerd made up for it, which plugins know.
             told.insert(
                 "io.kubernetes.cri.pod-annotations".to_owned(),
-                json!(wishes.annotations),
+                json!(request.annotations),
             );
         }
         told
@@ -103,7 +109,7 @@ impl CniPod {
 }
 
 /// Whether the annotations about a pod's network can be understood; the error says which one cannot.
-pub(crate) fn annotations_fit(annotations: &HashMap<String, String>) -> Result<(), String> {
+pub fn annotations_fit(annotations: &HashMap<String, String>) -> Result<(), String> {
     for name in [INGRESS, EGRESS] {
         if let Some(text) = annotations.get(name)
             && rate(text).is_none()

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use super::Mac;
 use super::NetError;
+use super::link_query::{self, LinkFacts};
 use super::names::{digest, further_bridge, host_interface, uplink};
 use super::netlink::{Netlink, NetlinkError};
 use super::requests::{self, Link};
 use super::segments::{Segment, Segments};
-use super::survey::{self, LinkFacts};
 
 /// The bridges of one daemon, and the pods that are their ports.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) fn make(
         requests::no_ipv6_link_local(Link::Name(&upper)),
         requests::no_ipv6_link_local(Link::Name(&lower)),
     ])?;
-    let made = survey::link(netlink, &name)?.ok_or(NetError::Vanished { name })?;
+    let made = link_query::link(netlink, &name)?.ok_or(NetError::Vanished { name })?;
     netlink.batch(&[
         requests::enslave(Link::Name(&lower), made.index),
         requests::up(Link::Index(made.index)),
@@ -78,7 +78,7 @@ pub(super) fn reconcile(
     existing: &[(String, IpAddr)],
     ports: usize,
 ) -> Result<Bridges, NetError> {
-    let links = survey::links(netlink)?;
+    let links = link_query::links(netlink)?;
     let by_name: BTreeMap<&str, &LinkFacts> = links.iter().map(|l| (l.name.as_str(), l)).collect();
     let index_of = |name: &str| {
         by_name

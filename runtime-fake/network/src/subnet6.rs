@@ -75,7 +75,7 @@ impl PodCidrs {
     }
 
     /// As texts.
-    pub(crate) fn texts(&self) -> Vec<String> {
+    pub fn texts(&self) -> Vec<String> {
         let v4 = self.v4.iter().map(ToString::to_string);
         v4.chain(self.v6.iter().map(ToString::to_string)).collect()
     }

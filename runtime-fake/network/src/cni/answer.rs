@@ -6,23 +6,26 @@ use serde_json::Value;
 
 /// What a network gave a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Given {
+pub struct CniResult {
     /// The pod's addresses, in the plugins' order.
-    pub(crate) addresses: Vec<IpAddr>,
+    pub addresses: Vec<IpAddr>,
     /// Name servers, search domains and options.
-    pub(crate) dns: Option<Dns>,
+    pub dns: Option<Dns>,
 }
 
 /// What belongs into a resolv.conf.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Dns {
-    pub(crate) servers: Vec<String>,
-    pub(crate) searches: Vec<String>,
-    pub(crate) options: Vec<String>,
+pub struct Dns {
+    /// Addresses of name servers.
+    pub servers: Vec<String>,
+    /// Search domains.
+    pub searches: Vec<String>,
+    /// Options of the resolver.
+    pub options: Vec<String>,
 }
 
 /// Reads the last plugin's result. The addresses of interfaces outside the pod are not the pod's.
-pub(crate) fn read(result: &Value) -> Result<Given, String> {
+pub(crate) fn read(result: &Value) -> Result<CniResult, String> {
     let list = |value: &Value, name: &str| -> Vec<Value> {
         let found = value.get(name).and_then(Value::as_array);
         found.cloned().unwrap_or_default()
@@ -61,7 +64,7 @@ pub(crate) fn read(result: &Value) -> Result<Given, String> {
         searches: words(dns, "search"),
         options: words(dns, "options"),
     });
-    Ok(Given {
+    Ok(CniResult {
         addresses,
         dns: dns.filter(|dns| *dns != Dns::default()),
     })
@@ -196,7 +199,7 @@ mod tests {
         let expected: Vec<IpAddr> = ["10.1.0.5", "fd00::5"].map(|a| a.parse().unwrap()).into();
         assert_eq!(given.addresses, expected);
         assert_eq!(given.dns.unwrap().servers, ["10.1.0.1"]);
-        assert_eq!(read(&json!({"dns": {}})).unwrap(), Given::default());
+        assert_eq!(read(&json!({"dns": {}})).unwrap(), CniResult::default());
         assert!(read(&json!({"ips": [{"address": "x"}]})).is_err());
     }
 

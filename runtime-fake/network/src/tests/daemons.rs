@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use rstest::rstest;
 
 use super::*;
-use crate::net::requests::{self, Link};
-use crate::net::{Mac, Subnet};
+use crate::requests::{self, Link};
+use crate::{Mac, Subnet};
 
 fn claims() -> (tempfile::TempDir, Claims) {
     let root = tempfile::tempdir().unwrap();

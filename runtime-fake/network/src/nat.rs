@@ -23,7 +23,7 @@ const SEND_BUFFER: usize = 8 << 20;
 
 /// The rules of one daemon, and what they were made from.
 #[derive(Debug)]
-pub(crate) struct Nat {
+pub struct Nat {
     bridge: String,
     subnets: Vec<PodSubnet>,
     state: Mutex<State>,
@@ -39,7 +39,7 @@ struct State {
 
 impl Nat {
     /// Rules for the pods of `subnets` on `bridge`; `ports` are those of sandboxes that are there already.
-    pub(crate) fn open(
+    pub fn open(
         bridge: &str,
         subnets: &[(IpAddr, u8)],
         ports: BTreeMap<String, Vec<PortRule>>,
@@ -61,7 +61,7 @@ impl Nat {
     }
 
     /// Brings the rules up to date for a sandbox that is connected now.
-    pub(crate) fn add(&self, sandbox: &str, ports: Vec<PortRule>) {
+    pub fn add(&self, sandbox: &str, ports: Vec<PortRule>) {
         self.change(|known| {
             if !ports.is_empty() {
                 known.insert(sandbox.to_owned(), ports);
@@ -70,7 +70,7 @@ impl Nat {
     }
 
     /// ... and for one that no longer is.
-    pub(crate) fn remove(&self, sandbox: &str) {
+    pub fn remove(&self, sandbox: &str) {
         let mut gone = Vec::new();
         self.change(|known| gone = known.remove(sandbox).unwrap_or_default());
         let by_udp = gone.iter().filter(|rule| rule.transport == 17);
@@ -78,12 +78,12 @@ impl Nat {
         if !pods.is_empty()
             && let Err(error) = forget_dialogues(&pods)
         {
-            tracing::debug!(%error, "the kernel goes on to lead dialogues to a pod that has gone");
+            tracing::debug!(%error, "failed to flush conntrack entries");
         }
     }
 
     /// Takes the table away.
-    pub(crate) fn close(self) {
+    pub fn close(self) {
         if let Err(error) = transact(&nft::remove(&self.bridge)) {
             tracing::debug!(%error, "no packet rules to be removed");
         }

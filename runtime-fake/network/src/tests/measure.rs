@@ -1,4 +1,4 @@
-//! How long attaching and detaching take: printed, never judged. `cargo test -p runtime-fake --lib -- --nocapture measure`.
+//! How long attaching and detaching take: printed, never judged. `cargo test -p network -- --nocapture measure`.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 
 use super::{Bridge, BridgeConfig, Pod, config, namespace, talk, with_namespace};
-use crate::net::Ipv6;
+use crate::Ipv6;
 
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();

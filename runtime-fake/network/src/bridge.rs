@@ -5,18 +5,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::claim::{Claim, Claims};
+use super::bridge_config::BridgeConfig;
+use super::bridge_setup::open_here;
 use super::deletion::Deletions;
 use super::further::{self, Bridges};
+use super::link_query;
 use super::names::{further_bridge, host_interface, uplink};
 use super::netlink::Netlink;
-use super::opening::open_here;
 use super::requests::{self, Link};
-use super::segments::{PORTS, Segment};
-use super::survey;
+use super::segments::Segment;
+use super::subnet_lock::Claim;
 use super::{
-    Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, Pool, Subnet, Subnet6,
-    namespace,
+    Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, Subnet, Subnet6, namespace,
 };
 
 /// How long an interface may take to begin to carry traffic. The kernel does it within a few milliseconds.
@@ -24,80 +24,6 @@ const FORWARDING_WITHIN: Duration = Duration::from_secs(5);
 
 /// How many sockets are kept for later; a burst of pods opens more, and closes them again.
 const IDLE_SOCKETS: usize = 4;
-
-/// What a bridge is made from.
-#[derive(Debug)]
-pub struct BridgeConfig {
-    /// The name of the bridge, 1 to 12 characters; the same name finds the bridge again after a restart.
-    pub name_hint: String,
-    /// Where the subnet is taken from, in order of preference.
-    pub pools: Vec<Pool>,
-    /// The network namespace the bridge lives in; the current one when none is given.
-    pub namespace: Option<OwnedFd>,
-    /// Where the subnets are claimed; nowhere in a namespace that no other daemon has a bridge in.
-    pub claims: Option<Claims>,
-    /// How many pods are ports of one bridge, before another one is connected with it.
-    pub ports: usize,
-    /// Pods have IPv4 addresses. Without, `pools` are of no use.
-    pub ipv4: bool,
-    /// Pods have IPv6 addresses.
-    pub ipv6: Ipv6,
-}
-
-/// Whether pods have IPv6 addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ipv6 {
-    /// No.
-    Never,
-    /// Where the kernel has IPv6, in a subnet that is made of the bridge's name.
-    IfPossible,
-    /// In this subnet.
-    Subnet(Subnet6),
-}
-
-impl BridgeConfig {
-    /// The default pools: 10.200.0.0/14, then 198.18.0.0/15 (RFC 2544, set apart for benchmarks), for hosts that route
-    /// all of 10.0.0.0/8 somewhere. No widespread tool takes its addresses from either. The first 48 daemons of a host have
-    /// room for 4093 pods each, and some hundreds more for less.
-    pub fn new(name_hint: impl Into<String>) -> BridgeConfig {
-        let pool = |a, b, len, piece_len| {
-            let subnet = Subnet::containing(Ipv4Addr::new(a, b, 0, 0), len).ok()?;
-            Some(Pool { subnet, piece_len })
-        };
-        let pools = [
-            pool(10, 200, 15, 20),
-            pool(198, 18, 16, 20),
-            pool(10, 202, 16, 22),
-            pool(10, 203, 16, 24),
-            pool(198, 19, 16, 24),
-        ];
-        BridgeConfig {
-            name_hint: name_hint.into(),
-            pools: pools.into_iter().flatten().collect(),
-            claims: None,
-            ports: PORTS,
-            namespace: None,
-            ipv4: true,
-            ipv6: Ipv6::Never,
-        }
-    }
-
-    /// The same, with addresses of `cidrs`; of both families in chosen subnets where there are none.
-    #[must_use]
-    pub fn with_cidrs(mut self, cidrs: PodCidrs) -> BridgeConfig {
-        self.ipv4 = cidrs.v4.is_some() || cidrs.v6.is_none();
-        self.ipv6 = match cidrs.v6 {
-            Some(subnet) => Ipv6::Subnet(subnet),
-            None if cidrs.is_empty() => Ipv6::IfPossible,
-            None => Ipv6::Never,
-        };
-        if let Some(subnet) = cidrs.v4 {
-            let piece_len = subnet.prefix_len();
-            self.pools = vec![Pool { subnet, piece_len }];
-        }
-        self
-    }
-}
 
 /// A bridge and its subnet, held for the life of the daemon. Calls may be made from several threads at once, except
 /// for two about the same sandbox; the threads must be in the network namespace the bridge was opened from. Dropping
@@ -190,12 +116,12 @@ impl Bridge {
     }
 
     /// How many pods are connected.
-    pub(crate) fn pods(&self) -> usize {
+    pub fn pods(&self) -> usize {
         self.ipam().held()
     }
 
     /// The subnets, as they could be asked for.
-    pub(crate) fn cidrs(&self) -> PodCidrs {
+    pub fn cidrs(&self) -> PodCidrs {
         PodCidrs {
             v4: self.ipv4.then_some(self.subnet),
             v6: self.ipv6,
@@ -334,9 +260,10 @@ impl Bridge {
     /// Sets the pod's end up; runs in the pod's namespace.
     fn configure_pod(&self, address: Ipv4Addr) -> Result<(), NetError> {
         let mut netlink = Netlink::open()?;
-        let eth = survey::link(&mut netlink, POD_INTERFACE)?.ok_or_else(|| NetError::Vanished {
-            name: POD_INTERFACE.to_owned(),
-        })?;
+        let eth =
+            link_query::link(&mut netlink, POD_INTERFACE)?.ok_or_else(|| NetError::Vanished {
+                name: POD_INTERFACE.to_owned(),
+            })?;
         let mut steps = vec![
             requests::up(Link::Name("lo")),
             requests::no_ipv6_link_local(Link::Index(eth.index)),
@@ -378,8 +305,8 @@ impl Bridge {
             let vanished = |name: &str| NetError::Vanished {
                 name: name.to_owned(),
             };
-            let port = survey::link(netlink, port)?.ok_or_else(|| vanished(port))?;
-            let bridge = survey::link(netlink, bridge)?.ok_or_else(|| vanished(bridge))?;
+            let port = link_query::link(netlink, port)?.ok_or_else(|| vanished(port))?;
+            let bridge = link_query::link(netlink, bridge)?.ok_or_else(|| vanished(bridge))?;
             Ok(port.forwarding && bridge.operational)
         };
         if self.with_netlink(ready)? {

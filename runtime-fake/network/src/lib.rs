@@ -1,4 +1,4 @@
-//! Pod networks: a bridge per daemon, and for each pod a pair of interfaces, an address and a default route.
+//! **network**: pod networks. A bridge per daemon, and for each pod a pair of interfaces, an address and a default route.
 //!
 //! ```text
 //! bridge's namespace                                pod's namespace
@@ -11,42 +11,47 @@
 //! it. All calls block; a daemon makes them on a thread where blocking is allowed. `nat` has the packet rules for what
 //! leaves the host, and `cni` the networks that other programs make instead of all this.
 //!
-//! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `survey` observes, `requests` ◆ builds what
-//! `netlink` sends, `opening`, `further` and `bridge` walk it; `claim`, `namespace`, `pod_netns` and `deletion` are the
-//! tools beside.
+//! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆ builds what
+//! `netlink` sends, `bridge_setup`, `further` and `bridge` walk it; `subnet_lock`, `namespace`, `pod_netns` and `deletion`
+//! are the tools beside.
+//!
+//! This package knows no CRI type, sandbox record or process of a pod: it is given names, descriptors and addresses.
 
 mod bridge;
-mod claim;
-pub(crate) mod cni;
+mod bridge_config;
+mod bridge_setup;
+pub mod cni;
 mod conntrack;
 mod deletion;
 mod further;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod ipam;
+mod link_query;
 mod names;
 mod namespace;
-pub(crate) mod nat;
+mod nat;
 mod netlink;
 mod nft;
-mod opening;
 mod pod_netns;
 mod requests;
 mod segments;
 mod subnet;
 mod subnet6;
-mod survey;
+mod subnet_lock;
 #[cfg(test)]
 mod tests;
 
-pub use bridge::{Bridge, BridgeConfig, Ipv6};
-pub use claim::{ClaimError, Claims};
-pub use cni::CniConfig;
-pub use ipam::{Ipam, IpamError};
-pub use names::bridge_name;
-pub use nat::tables;
+pub use bridge::Bridge;
+pub use bridge_config::{BridgeConfig, Ipv6};
+use ipam::Ipam;
+pub use ipam::IpamError;
+pub use nat::{Nat, tables};
 pub use netlink::NetlinkError;
 pub use nft::PortRule;
-pub(crate) use pod_netns::{PodNetns, has_ended};
+pub use pod_netns::{PodNetns, has_ended};
 pub use subnet::{Pool, Subnet, SubnetError};
+pub use subnet_lock::{ClaimError, Claims};
 pub use subnet6::{CidrError, PodCidrs, Subnet6};
 
 use std::fmt;
@@ -187,7 +192,7 @@ pub enum NetError {
         waited_ms: u128,
     },
     /// Attaching failed, and so did removing what was half made.
-    #[error("{}; then removing the half-made interface failed", told(attach))]
+    #[error("{}; then removing the half-made interface failed", chain(attach))]
     Cleanup {
         /// What failed first.
         attach: Box<NetError>,
@@ -205,10 +210,10 @@ pub enum NetError {
     },
 }
 
-/// An error with its causes, for one that is told beside another and so is nobody's source.
-fn told(error: &NetError) -> String {
+/// An error with its causes, for an error that is printed beside another one and so is no source of it.
+fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(error) = cause {
         text.push_str(": ");
         text.push_str(&error.to_string());

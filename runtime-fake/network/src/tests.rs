@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
+use super::link_query::LinkFacts;
 use super::netlink::{Netlink, Request};
-use super::survey::LinkFacts;
 use super::{
-    Attachment, Bridge, BridgeConfig, Claims, NetError, Pool, namespace, private_netns, survey,
+    Attachment, Bridge, BridgeConfig, Claims, NetError, Pool, link_query, namespace, private_netns,
 };
 
 const IN_USER_NAMESPACE: &str = "CRIB_TEST_IN_USER_NAMESPACE";
@@ -49,7 +49,7 @@ fn with_namespace(test: &str, body: impl FnOnce(OwnedFd)) {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("net::tests::{test}"), "--nocapture"])
+        .args(["--exact", &format!("tests::{test}"), "--nocapture"])
         .env(IN_USER_NAMESPACE, "1")
         .output()
         .unwrap();
@@ -87,7 +87,7 @@ fn inside<T: Send>(netns: &OwnedFd, work: impl FnOnce() -> T + Send) -> T {
 
 fn links(netns: &OwnedFd) -> Vec<LinkFacts> {
     inside(netns, || {
-        survey::links(&mut Netlink::open().unwrap()).unwrap()
+        link_query::links(&mut Netlink::open().unwrap()).unwrap()
     })
 }
 
@@ -112,7 +112,7 @@ impl Pod {
         let got = bridge.attach(id, netns.as_fd()).unwrap();
         // A listing, unlike a question about one interface, does not make the kernel catch up with its carriers.
         let listed = namespace::within(bridge.namespace(), || {
-            survey::links(&mut Netlink::open().unwrap()).unwrap()
+            link_query::links(&mut Netlink::open().unwrap()).unwrap()
         });
         for link in listed.unwrap() {
             assert!(link.name != bridge.name() || link.operational, "{link:?}");

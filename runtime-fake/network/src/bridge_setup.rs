@@ -3,12 +3,12 @@
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::bridge::{BridgeConfig, Ipv6};
-use super::claim::{Claim, Claims};
+use super::bridge_config::{BridgeConfig, Ipv6};
+use super::link_query::{self, LinkFacts};
 use super::names::seed;
 use super::netlink::Netlink;
 use super::requests::{self, Link};
-use super::survey::{self, LinkFacts};
+use super::subnet_lock::{Claim, Claims};
 use super::{Mac, NetError, Subnet, Subnet6, subnet};
 
 /// The bridge's own address of its link.
@@ -30,7 +30,7 @@ pub(super) fn open_here(
     existing: &[(String, IpAddr)],
 ) -> Result<Opened, NetError> {
     let mut netlink = Netlink::open()?;
-    let bridge = survey::link(&mut netlink, name)?;
+    let bridge = link_query::link(&mut netlink, name)?;
     if bridge.as_ref().is_some_and(|link| !link.bridge) {
         return Err(NetError::NotABridge {
             name: name.to_owned(),
@@ -57,7 +57,7 @@ pub(super) fn open_here(
                 requests::create_bridge(name, mac),
                 requests::no_ipv6_link_local(Link::Name(name)),
             ])?;
-            let made = survey::link(&mut netlink, name)?.ok_or_else(|| NetError::Vanished {
+            let made = link_query::link(&mut netlink, name)?.ok_or_else(|| NetError::Vanished {
                 name: name.to_owned(),
             })?;
             made.index
@@ -154,7 +154,7 @@ fn settle_subnet(
 ) -> Result<(Subnet, Option<Claim>), NetError> {
     let claims = config.claims.as_ref();
     let ours = bridge.map(|bridge| bridge.index);
-    let mut in_use = survey::subnets(netlink)?;
+    let mut in_use = link_query::subnets(netlink)?;
     let had = in_use
         .iter()
         .find(|used| used.address && used.index.is_some() && used.index == ours);
@@ -172,7 +172,7 @@ fn settle_subnet(
             gateway,
             subnet.prefix_len(),
         )])?;
-        in_use = survey::subnets(netlink)?;
+        in_use = link_query::subnets(netlink)?;
     }
 
     let taken: Vec<Subnet> = in_use.iter().map(|used| used.subnet).collect();
@@ -186,7 +186,7 @@ fn settle_subnet(
             continue;
         };
         // Between the look around and the claim another daemon may have made its bridge here and been killed.
-        let still_free = !survey::subnets(netlink)?
+        let still_free = !link_query::subnets(netlink)?
             .iter()
             .any(|used| used.subnet.overlaps(candidate));
         if still_free {

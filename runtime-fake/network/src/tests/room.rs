@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::net::Ipv6;
-use crate::net::requests::{self, Link};
+use crate::Ipv6;
+use crate::requests::{self, Link};
 
 /// Two pods on each bridge.
 fn narrow(host: &OwnedFd) -> BridgeConfig {
@@ -54,7 +54,7 @@ fn pods_of_several_bridges_are_neighbours() {
             std::fs::read_to_string("/proc/thread-self/net/arp").unwrap()
         });
         let gateway = bridge.subnet().gateway();
-        let mac = crate::net::Mac::of(gateway).to_string();
+        let mac = crate::Mac::of(gateway).to_string();
         let entry = |line: &&str| line.starts_with(&format!("{gateway} "));
         let entry = neighbours.lines().find(entry).unwrap();
         assert!(entry.contains(&mac), "{entry}");

@@ -1,0 +1,82 @@
+//! How the bridge of a daemon is configured.
+
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+
+use super::segments::PORTS;
+use super::subnet_lock::Claims;
+use super::{PodCidrs, Pool, Subnet, Subnet6};
+
+/// What a bridge is made from.
+#[derive(Debug)]
+pub struct BridgeConfig {
+    /// The name of the bridge, 1 to 12 characters; the same name finds the bridge again after a restart.
+    pub name_hint: String,
+    /// Where the subnet is taken from, in order of preference.
+    pub pools: Vec<Pool>,
+    /// The network namespace the bridge lives in; the current one when none is given.
+    pub namespace: Option<OwnedFd>,
+    /// Where the subnets are claimed; nowhere in a namespace that no other daemon has a bridge in.
+    pub claims: Option<Claims>,
+    /// How many pods are ports of one bridge, before another one is connected with it.
+    pub ports: usize,
+    /// Pods have IPv4 addresses. Without, `pools` are of no use.
+    pub ipv4: bool,
+    /// Pods have IPv6 addresses.
+    pub ipv6: Ipv6,
+}
+
+/// Whether pods have IPv6 addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ipv6 {
+    /// No.
+    Never,
+    /// Where the kernel has IPv6, in a subnet that is made of the bridge's name.
+    IfPossible,
+    /// In this subnet.
+    Subnet(Subnet6),
+}
+
+impl BridgeConfig {
+    /// The default pools: 10.200.0.0/14, then 198.18.0.0/15 (RFC 2544, set apart for benchmarks), for hosts that route
+    /// all of 10.0.0.0/8 somewhere. No widespread tool takes its addresses from either. The first 48 daemons of a host have
+    /// room for 4093 pods each, and some hundreds more for less.
+    pub fn new(name_hint: impl Into<String>) -> BridgeConfig {
+        let pool = |a, b, len, piece_len| {
+            let subnet = Subnet::containing(Ipv4Addr::new(a, b, 0, 0), len).ok()?;
+            Some(Pool { subnet, piece_len })
+        };
+        let pools = [
+            pool(10, 200, 15, 20),
+            pool(198, 18, 16, 20),
+            pool(10, 202, 16, 22),
+            pool(10, 203, 16, 24),
+            pool(198, 19, 16, 24),
+        ];
+        BridgeConfig {
+            name_hint: name_hint.into(),
+            pools: pools.into_iter().flatten().collect(),
+            claims: None,
+            ports: PORTS,
+            namespace: None,
+            ipv4: true,
+            ipv6: Ipv6::Never,
+        }
+    }
+
+    /// The same, with addresses of `cidrs`; of both families in chosen subnets where there are none.
+    #[must_use]
+    pub fn with_cidrs(mut self, cidrs: PodCidrs) -> BridgeConfig {
+        self.ipv4 = cidrs.v4.is_some() || cidrs.v6.is_none();
+        self.ipv6 = match cidrs.v6 {
+            Some(subnet) => Ipv6::Subnet(subnet),
+            None if cidrs.is_empty() => Ipv6::IfPossible,
+            None => Ipv6::Never,
+        };
+        if let Some(subnet) = cidrs.v4 {
+            let piece_len = subnet.prefix_len();
+            self.pools = vec![Pool { subnet, piece_len }];
+        }
+        self
+    }
+}
