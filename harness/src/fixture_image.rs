@@ -392,7 +392,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::PathBuf;
 
-    use runtime_fake::image::{ImageOptions, ImageStore, Rootfs};
+    use image::{ImageOptions, ImageStore, Rootfs};
 
     use super::*;
 

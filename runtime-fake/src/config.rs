@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::handler::Handlers;
 use crate::isolation::Isolation;
 use crate::keeper::Deadlines;
-use crate::registry::Registries;
+use image::Registries;
 use network::{PodCidrs, cni::CniConfig};
 
 /// Where vendors install specifications, and where those that are made at run time are (CDI, SPEC.md).

@@ -43,10 +43,10 @@ use crate::{
     cgroup::Cgroups,
     config::Config,
     id::{ContainerId, SandboxId},
-    image::ImageStore,
     lsm::Modules,
     store::{Store, container_dir, sandbox_dir},
 };
+use image::ImageStore;
 
 /// Everything that a call may need. Cheap to clone.
 #[derive(Clone)]

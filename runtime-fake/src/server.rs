@@ -21,11 +21,9 @@ use tonic::service::Routes;
 use crate::{
     cgroup::Cgroups,
     config::Config,
-    image::{ImageError, ImageOptions, ImageStore},
     isolation::Isolation,
     lsm::Modules,
     recovery,
-    registry::Puller,
     runtime::{Network, Pods, Program, Runtime, blocking},
     service::{CriService, image::ImageServer},
     store::{self, OpenError, Store},
@@ -33,6 +31,8 @@ use crate::{
 };
 use connections::Admission;
 use deadline::Deadline;
+use image::Puller;
+use image::{ImageError, ImageOptions, ImageStore};
 
 /// The longest message either way, as a kubelet's client allows it.
 const MAX_MESSAGE: usize = 16 << 20;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use runtime_fake::image::Reference;
+use image::Reference;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ pub enum LoadError {
         /// The name.
         name: String,
         /// Why.
-        source: runtime_fake::image::ReferenceError,
+        source: image::ReferenceError,
     },
 }
 

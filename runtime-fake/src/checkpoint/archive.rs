@@ -19,7 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tar::Builder;
 use tempfile::TempPath;
 
-use crate::image::{Kind, Problem, SeekFile, TarReader};
+use image::{Kind, Problem, SeekFile, TarReader};
 
 /// The longest document in an archive.
 const DOCUMENT: u64 = 16 << 20;
@@ -249,7 +249,7 @@ impl Archive {
 fn look_through(mut tar: TarReader<SeekFile>) -> Result<BTreeMap<String, (u64, u64)>, Unreadable> {
     let mut files = BTreeMap::new();
     let not_one = |problem| Unreadable::of(problem, "read the checkpoint", "this is no checkpoint");
-    while let Some(member) = tar.next().map_err(not_one)? {
+    while let Some(member) = tar.next_member().map_err(not_one)? {
         let shown = String::from_utf8_lossy(&member.path).into_owned();
         let Some(name) = inside(&member.path) else {
             return wrong(format!("the checkpoint names a file outside it: {shown:?}"));

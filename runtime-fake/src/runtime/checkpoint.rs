@@ -21,7 +21,6 @@ use crate::{
     container::{Container, ContainerState},
     criu::{self, Dump, DumpError, mounts},
     id::ContainerId,
-    image::Rootfs,
     keeper::{
         client::unexpected,
         protocol::{Call, Outcome},
@@ -30,6 +29,7 @@ use crate::{
     sandbox::{Sandbox, SandboxState},
     store::Refused,
 };
+use image::Rootfs;
 
 /// A container that has been dumped: its files are in the directory, which goes with this.
 struct Dumped {

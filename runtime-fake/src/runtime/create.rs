@@ -25,7 +25,6 @@ use crate::{
     },
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
-    image::{self, ImageNames, Rootfs},
     keeper::{
         client::unexpected,
         protocol::{Call, FailureKind, Outcome, UserIds},
@@ -34,6 +33,7 @@ use crate::{
     sandbox::{Sandbox, selinux_options},
     store::{Change, Refused, State},
 };
+use image::{self, ImageNames, Rootfs};
 
 impl Runtime {
     /// Sets a container up to its barrier; on failure nothing of it is left.

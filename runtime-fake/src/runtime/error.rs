@@ -2,11 +2,11 @@
 
 use crate::{
     cgroup::{Failed, Wrong},
-    image::ImageError,
     keeper::protocol::Failure,
     launch::Invalid,
     store::Refused,
 };
+use image::ImageError;
 use network::NetError;
 
 /// Why a call failed. `service/error.rs` chooses the gRPC code.

@@ -10,10 +10,10 @@ use cri::v1::{ContainerConfig, Mount, NamespaceMode};
 use super::{Error, Runtime, containers::wrong_state};
 use crate::{
     container::ContainerState,
-    image::{ImageStore, Rootfs},
     launch::{Invalid, MountPlan, MountSource, RootPlan},
     sandbox::Sandbox,
 };
+use image::{ImageStore, Rootfs};
 
 /// Images that mounts name, by what the client calls them.
 pub(super) struct Held {

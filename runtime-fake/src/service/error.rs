@@ -6,13 +6,13 @@ use network::{NetError, cni::CniError};
 use tonic::{Code, Status};
 
 use crate::{
-    image::{ImageError, Problem},
     keeper::protocol::FailureKind,
-    registry::PullError,
     runtime::{Error, PortError},
     store::Refused,
     streaming::NoUrl,
 };
+use image::PullError;
+use image::{ImageError, Problem};
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
@@ -43,12 +43,6 @@ impl From<Error> for Status {
             Error::Port(error) => port(error),
         };
         Self::new(code, message(&error))
-    }
-}
-
-impl From<ImageError> for Status {
-    fn from(error: ImageError) -> Self {
-        Self::new(image(&error), message(&error))
     }
 }
 

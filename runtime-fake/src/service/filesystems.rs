@@ -4,7 +4,9 @@ use std::{path::PathBuf, sync::Arc};
 
 use cri::v1;
 
-use crate::{image::FsInfo, runtime::measure::ContainerFilesystem};
+use image::FsInfo;
+
+use crate::runtime::measure::ContainerFilesystem;
 
 /// Measures the file system of containers, if they have one of their own. It takes as long as it takes to see all layers.
 pub(crate) type Measure = Arc<dyn Fn() -> Option<ContainerFilesystem> + Send + Sync>;

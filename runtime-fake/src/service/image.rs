@@ -9,10 +9,11 @@ use cri::v1::image_service_server::ImageService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::image::{ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
-use crate::registry::{Login, Mirror, Puller, Secret, named_by_call};
+use crate::runtime::Error;
 use crate::service::chunks::chunks;
 use crate::service::filesystems::{Measure, filesystems};
+use image::{ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
+use image::{Login, Mirror, Puller, Secret, named_by_call};
 
 /// The service over one store. Every call leaves the store's blocking work to a blocking thread.
 #[derive(Clone)]
@@ -76,18 +77,16 @@ impl ImageServer {
         let before = match offered {
             Ok(id) => return Ok(id),
             // No registry has what is named after this program.
-            Err(error) if name.starts_with("crib.local/") => return Err(error.into()),
+            Err(error) if name.starts_with("crib.local/") => return Err(Error::from(error).into()),
             Err(ImageError::NotFound { .. }) => Vec::new(),
             Err(error @ ImageError::NotFoundUnreadable { .. }) => vec![crate::chain(&error)],
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(Error::from(error).into()),
         };
         let reference: Reference = name
             .parse()
-            .map_err(|source| ImageError::Reference { text: name, source })?;
-        Ok(self
-            .registries
-            .pull(&reference, login, None, before)
-            .await?)
+            .map_err(|source| Error::from(ImageError::Reference { text: name, source }))?;
+        let pulled = self.registries.pull(&reference, login, None, before);
+        Ok(pulled.await.map_err(Error::from)?)
     }
 
     /// From the place on this machine that the call names, and under the image's own name: how `crib load` brings in an
@@ -97,13 +96,13 @@ impl ImageServer {
         let mirror: Mirror = from.parse().map_err(|error| bad(crate::chain(&error)))?;
         let reference: Reference = name
             .parse()
-            .map_err(|source| ImageError::Reference { text: name, source })?;
+            .map_err(|source| Error::from(ImageError::Reference { text: name, source }))?;
         let place = named_by_call(&mirror, &reference)
             .ok_or_else(|| bad("give a loopback address".to_owned()))?;
         let pulled = self
             .registries
             .pull(&reference, None, Some(place), Vec::new());
-        Ok(pulled.await?)
+        Ok(pulled.await.map_err(Error::from)?)
     }
 }
 
@@ -160,7 +159,7 @@ impl ImageService for ImageServer {
         };
         Ok(Response::new(v1::ImageStatusResponse {
             image: Some(self.image(record)),
-            info: info?,
+            info: info.map_err(Error::from)?,
         }))
     }
 
@@ -197,7 +196,8 @@ impl ImageService for ImageServer {
         request: Request<v1::RemoveImageRequest>,
     ) -> Result<Response<v1::RemoveImageResponse>, Status> {
         let name = named(request.into_inner().image)?;
-        self.blocking(move |store| store.remove(&name)).await??;
+        let removed = self.blocking(move |store| store.remove(&name));
+        removed.await?.map_err(Error::from)?;
         Ok(Response::new(v1::RemoveImageResponse {}))
     }
 
@@ -284,9 +284,9 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::image::ImageOptions;
-    use crate::image::testing::{Tar, config, docker};
-    use crate::registry::Registries;
+    use image::ImageOptions;
+    use image::Registries;
+    use image::testing::{Tar, config, docker};
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
 

@@ -13,7 +13,7 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 
 /// The targets of every package that has any.
 fn targets() -> Vec<Target> {
-    [runtime_fake::fuzz::targets(), network::fuzz::targets(), stream::fuzz::targets()].concat()
+    [runtime_fake::fuzz::targets(), image::fuzz::targets(), network::fuzz::targets(), stream::fuzz::targets()].concat()
 }
 
 fn choose() {

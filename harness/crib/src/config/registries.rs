@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use runtime_fake::image::Reference;
-use runtime_fake::registry::{
-    Credentials, EVERY_HOST, Host, Mirror, Registries, Rewrite, Secret, is_host,
-};
+use image::Reference;
+use image::{Credentials, EVERY_HOST, Host, Mirror, Registries, Rewrite, Secret, is_host};
 use serde::Deserialize;
 
 use super::values::{AbsolutePath, Patience};

@@ -1,0 +1,214 @@
+//! How an image whose documents are verified becomes one of the store: its layers, its record, its names.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use super::archive_index::{LayerSource, Resolved};
+use super::digest::Digest;
+use super::error::ImageError;
+use super::import::{self, Failure, Importer, Source, lock};
+use super::metadata::{Shelf, store};
+use super::record::{Content, ImageConfig, ImageId, ImageRecord};
+use super::reference::Reference;
+use super::{ImageStore, Limits};
+
+/// What an image is called, and by what it was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Named {
+    /// Digest of what the name points to: index, manifest, or configuration.
+    pub(crate) target: Digest,
+    /// Is the target a manifest or an index, so that `repository@target` means this image?
+    pub(crate) by_digest: bool,
+    /// The name that was asked for.
+    pub(crate) wanted: Reference,
+}
+
+impl Named {
+    /// A pull by tag gives the tag; a pull by digest gives none (critest, "pull image by digest").
+    /// Either gives the digest, where there is one that others would also see.
+    fn give(&self, record: &mut ImageRecord) {
+        record.tags.extend(self.wanted.as_tag());
+        if self.by_digest {
+            let digest = format!("{}@{}", self.wanted.repository, self.target);
+            record.digests.insert(digest);
+        }
+    }
+}
+
+impl ImageStore {
+    /// What an image may cost.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The store's own directory.
+    pub(crate) fn root(&self) -> &Path {
+        &self.places.root
+    }
+
+    /// Where unfinished things lie, on the store's file system. Emptied when the store is opened.
+    pub(crate) fn spool(&self) -> PathBuf {
+        self.places.tmp()
+    }
+
+    /// The configuration of an image, as it came.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn configuration(&self, record: &ImageRecord) -> Result<Vec<u8>, ImageError> {
+        let path = self.places.blob(&record.id.0);
+        std::fs::read(&path).map_err(store("read", &path))
+    }
+
+    /// If the image is here already, it only takes the name.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub(crate) fn known(&self, named: &Named) -> Result<Option<ImageId>, ImageError> {
+        let mut shelf = lock(&self.shelf);
+        let Some(record) = shelf.by_target(&named.target).cloned() else {
+            return Ok(None);
+        };
+        let mut changed = record.clone();
+        named.give(&mut changed);
+        if changed != record {
+            shelf.put(changed)?;
+        }
+        Ok(Some(record.id))
+    }
+
+    /// The layers of an image that are not here, from the bottom up.
+    pub(crate) fn missing(&self, image: &Resolved) -> Vec<LayerSource> {
+        let shelf = lock(&self.shelf);
+        let chains = import::chains(&image.layers);
+        let both = image.layers.iter().zip(chains);
+        both.filter(|(_, chain)| shelf.layer(chain).is_none())
+            .map(|(layer, _)| layer.clone())
+            .collect()
+    }
+
+    /// Takes in the layers of `image` from `source`, and the image itself. Of several callers one does the work.
+    ///
+    /// # Errors
+    /// See [`Failure`]. Nothing of the image is kept then.
+    pub(crate) fn take_in(
+        &self,
+        image: &Resolved,
+        named: &Named,
+        source: &dyn Source,
+    ) -> Result<ImageId, Failure> {
+        let _seat = self.images.board(named.target);
+        match self.known(named)? {
+            Some(id) => Ok(id),
+            None => self.add(image, named, source),
+        }
+    }
+
+    /// The same for a caller who holds the seat, and knows that the image is not here.
+    pub(crate) fn add(
+        &self,
+        image: &Resolved,
+        named: &Named,
+        source: &dyn Source,
+    ) -> Result<ImageId, Failure> {
+        let chains = import::chains(&image.layers);
+        let manifest = image.manifest.as_ref();
+        let blobs: BTreeSet<Digest> = manifest
+            .iter()
+            .map(|(digest, _)| *digest)
+            .chain([image.id])
+            .collect();
+        let leased: Vec<Digest> = chains.iter().chain(&blobs).copied().collect();
+        let _lease = Lease::take(&self.shelf, leased);
+        let importer = Importer {
+            places: &self.places,
+            shelf: &self.shelf,
+            flights: &self.layers,
+            style: &self.style,
+            limits: &self.limits,
+        };
+        // Opened first: it tells of what the kernel failed to write since (syncfs(2)).
+        let root = &self.places.root;
+        let disk = File::open(root).map_err(store("open", root))?;
+        importer.layers(source, image, &chains)?;
+        self.force(&disk, &chains)?;
+        let mut shelf = lock(&self.shelf);
+        shelf.put_blob(image.id, &image.config_bytes)?;
+        if let Some((digest, bytes)) = manifest {
+            shelf.put_blob(*digest, bytes)?;
+        }
+        let files: u64 = chains
+            .iter()
+            .filter_map(|chain| shelf.layer(chain))
+            .map(|l| l.file_bytes)
+            .sum();
+        let documents = image.config_bytes.len() + manifest.map_or(0, |(_, bytes)| bytes.len());
+        let mut targets = BTreeSet::from([image.id, named.target]);
+        targets.extend(manifest.map(|(digest, _)| *digest));
+        // The same image may be here under other names, from somewhere else.
+        let known = shelf
+            .records()
+            .find(|record| record.id.0 == image.id)
+            .cloned();
+        let mut record = known.unwrap_or_else(|| ImageRecord {
+            id: ImageId(image.id),
+            tags: BTreeSet::new(),
+            digests: BTreeSet::new(),
+            size: files + documents as u64,
+            pinned: false,
+            config: ImageConfig::of(&image.config),
+            content: Content::Layers(chains.clone()),
+            targets: BTreeSet::new(),
+            blobs: BTreeSet::new(),
+            serial: 0,
+        });
+        record.targets.extend(targets);
+        record.blobs.extend(blobs);
+        named.give(&mut record);
+        shelf.put(record)?;
+        Ok(ImageId(image.id))
+    }
+}
+
+impl ImageStore {
+    /// Forces layers to the disk, before a record names them: what a record names is whole, also after a power cut. One
+    /// call for all that was written to the file system takes less time than one for each file.
+    fn force(&self, disk: &File, chains: &[Digest]) -> Result<(), ImageError> {
+        if lock(&self.shelf).are_durable(chains) {
+            return Ok(());
+        }
+        let root = &self.places.root;
+        rustix::fs::syncfs(disk)
+            .map_err(|error| store("force layers to the disk in", root)(error.into()))?;
+        lock(&self.shelf).set_durable(chains);
+        Ok(())
+    }
+}
+
+/// Keeps what a pull brings from being collected until its record names it.
+struct Lease<'a> {
+    shelf: &'a Mutex<Shelf>,
+    digests: Vec<Digest>,
+}
+
+impl<'a> Lease<'a> {
+    fn take(shelf: &'a Mutex<Shelf>, digests: Vec<Digest>) -> Self {
+        lock(shelf).lease(&digests);
+        Self { shelf, digests }
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut shelf = lock(self.shelf);
+        shelf.release_lease(&self.digests);
+        // After a success there is nothing to collect; after a failure, the layers that did fit.
+        let collected = shelf.collect();
+        drop(shelf);
+        if let Err(error) = collected {
+            tracing::warn!(%error, "could not remove the layers of a failed pull, the next start does");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Brings the layers of a resolved image into the store, each verified and unpacked once.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::archive::Archive;
+use super::archive_index::{LayerSource, Resolved};
+use super::digest::Digest;
+use super::error::{ImageError, Problem};
+use super::layer::{self, whiteout::Style};
+use super::limits::Limits;
+use super::metadata::{Places, Shelf};
+use super::readahead;
+use super::record::LayerRecord;
+use super::single_flight::Flights;
+use super::stream::{Budget, Counting, Decoder, Hashing, Metered};
+use super::tar_stream::{Sequential, TarReader};
+
+/// Where the bytes of layers come from.
+pub(crate) trait Source {
+    /// Opens a layer for reading from its start.
+    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem>;
+}
+
+/// A layer's bytes, compressed or not.
+pub(crate) struct Opened<'a> {
+    pub(crate) reader: Box<dyn Read + Send + 'a>,
+    /// How many there are.
+    pub(crate) size: u64,
+    /// The reader comes to its end only if the bytes have the promised digest: they need not be hashed once more.
+    pub(crate) verified: bool,
+    /// Ends a read that waits for bytes, from another thread: nobody wants them any more.
+    pub(crate) abandon: Box<dyn FnOnce() + 'a>,
+}
+
+impl Source for Archive {
+    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem> {
+        let blob = self.blob(&layer.member)?;
+        Ok(Opened {
+            size: blob.size(),
+            reader: Box::new(blob),
+            verified: false,
+            // A file keeps nobody waiting.
+            abandon: Box::new(|| {}),
+        })
+    }
+}
+
+/// What an import works with.
+pub(crate) struct Importer<'a> {
+    pub(crate) places: &'a Places,
+    pub(crate) shelf: &'a Mutex<Shelf>,
+    pub(crate) flights: &'a Flights<Digest>,
+    pub(crate) style: &'a Style,
+    pub(crate) limits: &'a Limits,
+}
+
+/// Why an import ended: the archive's fault, or the store's.
+pub(crate) enum Failure {
+    Archive(Problem),
+    Store(ImageError),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Archive(problem)
+    }
+}
+
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// The shelf is consistent at every instant between its own statements, and its statements do not
+/// panic: a poisoned lock means a bug elsewhere and no reason to stop serving.
+pub(crate) fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The chain ids of layers, from the bottom up.
+pub(crate) fn chains(layers: &[LayerSource]) -> Vec<Digest> {
+    let mut chains: Vec<Digest> = Vec::with_capacity(layers.len());
+    for layer in layers {
+        let chain = chains
+            .last()
+            .map_or(layer.diff_id, |below| below.chain(&layer.diff_id));
+        chains.push(chain);
+    }
+    chains
+}
+
+impl Importer<'_> {
+    /// Makes every layer of `image` present. The caller holds leases on `chains`.
+    pub(crate) fn layers(
+        &self,
+        source: &dyn Source,
+        image: &Resolved,
+        chains: &[Digest],
+    ) -> Result<(), Failure> {
+        let budget = Budget::new(self.limits);
+        let mut lowers: Vec<PathBuf> = Vec::new();
+        for (layer, chain) in image.layers.iter().zip(chains) {
+            let _seat = self.flights.board(*chain);
+            let present = lock(self.shelf).layer(chain).is_some();
+            if !present {
+                self.layer(source, layer, chain, &lowers, &budget)?;
+            }
+            lowers.insert(0, self.places.layer_files(chain));
+        }
+        Ok(())
+    }
+
+    fn layer(
+        &self,
+        source: &dyn Source,
+        layer: &LayerSource,
+        chain: &Digest,
+        lowers: &[PathBuf],
+        budget: &Budget,
+    ) -> Result<(), Failure> {
+        let scratch = Scratch::new(&self.places.tmp())?;
+        let usage = self.unpack(source, layer, lowers, budget, &scratch.0.join("fs"))?;
+        let record = LayerRecord {
+            diff_id: layer.diff_id,
+            style: style_name(self.style),
+            file_bytes: usage.file_bytes,
+            disk_bytes: usage.disk_bytes,
+            inodes: usage.inodes,
+        };
+        let path = scratch.0.join("layer.json");
+        let bytes = serde_json::to_vec_pretty(&record).map_err(|e| Problem::Io {
+            doing: "describe a layer".to_owned(),
+            source: e.into(),
+        })?;
+        fs::write(&path, bytes).map_err(Problem::io(format!("write {}", path.display())))?;
+        lock(self.shelf).put_layer(*chain, record, &scratch.0)?;
+        Ok(())
+    }
+
+    fn unpack(
+        &self,
+        source: &dyn Source,
+        layer: &LayerSource,
+        lowers: &[PathBuf],
+        budget: &Budget,
+        into: &Path,
+    ) -> Result<layer::Usage, Problem> {
+        let what = format!("layer {}", layer.member);
+        fs::create_dir(into).map_err(Problem::io(format!("make directory {}", into.display())))?;
+        let Opened {
+            reader,
+            size,
+            verified,
+            abandon,
+        } = source.open(layer)?;
+        if let Some(expected) = layer.size
+            && expected != size
+        {
+            return Err(Problem::SizeDiffers {
+                what,
+                expected,
+                actual: size,
+            });
+        }
+        let (counted, counter) = Counting::new(reader);
+        // What is verified on its way here is hashed once less.
+        let (packed, packed_tally): (Box<dyn Read + Send + '_>, _) = if verified {
+            (Box::new(counted), None)
+        } else {
+            let (hashing, tally) = Hashing::new(counted);
+            (Box::new(hashing), Some(tally))
+        };
+        let decoder = Decoder::new(packed, &what)?;
+        let plain = decoder.is_plain();
+        let compressed = (!plain).then(|| counter.clone());
+        // What is not compressed is hashed once: blob and stream are the same bytes.
+        let (usage, tally) = readahead::reading(decoder, abandon, |unpacked| {
+            let metered = Metered::new(unpacked, budget, compressed, &what);
+            let (unpacked, tally): (Box<dyn Read + '_>, _) = match &packed_tally {
+                Some(tally) if plain => (Box::new(metered), tally.clone()),
+                Some(_) | None => {
+                    let (hashing, tally) = Hashing::new(metered);
+                    (Box::new(hashing), tally)
+                }
+            };
+            let tar = TarReader::new(Sequential(unpacked), &what, self.limits.extension_bytes);
+            let usage = layer::unpack(tar, into, lowers, self.style, budget);
+            (usage, tally)
+        })
+        .map_err(Problem::io("start a thread that decompresses"))?;
+        let usage = match (usage, layer.digest) {
+            (
+                Err(
+                    problem @ (Problem::Header { .. }
+                    | Problem::Truncated { .. }
+                    | Problem::Compressed { .. }),
+                ),
+                Some(digest),
+            ) if !verified => {
+                // A stream that breaks because it is not the promised one is better called that.
+                self.check_whole(source, layer, &what, digest)?;
+                return Err(problem);
+            }
+            (usage, _) => usage?,
+        };
+        if let (Some(expected), Some(tally)) = (layer.digest, &packed_tally) {
+            let actual = tally.digest();
+            if actual != expected || counter.bytes() != size {
+                return Err(Problem::DigestDiffers {
+                    what,
+                    expected,
+                    actual,
+                });
+            }
+        }
+        let actual = tally.digest();
+        if actual != layer.diff_id {
+            return Err(Problem::DigestDiffers {
+                what: format!("{what}, decompressed,"),
+                expected: layer.diff_id,
+                actual,
+            });
+        }
+        Ok(usage)
+    }
+
+    /// Hashes a whole member.
+    fn check_whole(
+        &self,
+        source: &dyn Source,
+        layer: &LayerSource,
+        what: &str,
+        expected: Digest,
+    ) -> Result<(), Problem> {
+        let (mut hashing, tally) = Hashing::new(source.open(layer)?.reader);
+        let mut buffer = vec![0; 64 << 10];
+        while hashing
+            .read(&mut buffer)
+            .map_err(Problem::io(format!("read {what}")))?
+            > 0
+        {}
+        match tally.digest() {
+            actual if actual == expected => Ok(()),
+            actual => Err(Problem::DigestDiffers {
+                what: what.to_owned(),
+                expected,
+                actual,
+            }),
+        }
+    }
+}
+
+/// How a store names the way its layers are kept. Stores have these words in them: another text is another way.
+pub(crate) fn style_name(style: &Style) -> String {
+    let Style {
+        owners,
+        prefix,
+        devices,
+        // What was left out of a layer is no reason to unpack it again.
+        nodes: _,
+    } = style;
+    format!("Style {{ owners: {owners:?}, prefix: {prefix:?}, devices: {devices} }}")
+}
+
+/// A directory that is removed when the import ends, unless it was moved to its place.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(tmp: &Path) -> Result<Self, Problem> {
+        let made = tempfile::Builder::new().prefix("layer-").tempdir_in(tmp);
+        let dir = made.map_err(Problem::io(format!(
+            "make a directory in {}",
+            tmp.display()
+        )))?;
+        Ok(Self(dir.keep()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = file_tree::remove(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "could not remove an unfinished layer, the next start does");
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! Unpacks one layer: a tar stream becomes a directory that overlayfs can stack on others.
+//!
+//! The stream is hostile until its digest is verified, which is only known at its end: whatever
+//! happens before then happens inside the directory, and the caller throws it away on any error.
+
+pub(crate) mod name;
+mod node;
+pub(crate) mod stack;
+mod usage;
+pub(crate) mod whiteout;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+};
+
+use self::name::{Entry, Parts, lossy};
+use self::stack::{Implied, Stack};
+pub(crate) use self::usage::{Usage, blocks};
+use self::whiteout::Style;
+use super::error::Problem;
+use super::stream::Budget;
+use super::tar_stream::{Kind, Member, Skip, TarReader};
+
+/// Bytes that are written to a file at once.
+const WRITTEN: usize = 128 << 10;
+
+/// Unpacks `tar` into the empty directory `into`, above the unpacked layers `lowers` (topmost first).
+pub(crate) fn unpack<R: Skip>(
+    mut tar: TarReader<R>,
+    into: &Path,
+    lowers: &[impl AsRef<Path>],
+    style: &Style,
+    budget: &Budget,
+) -> Result<Usage, Problem> {
+    let stack = Stack::open(into, lowers, style, budget.limits.depth)?;
+    let root = match stack.root_below() {
+        Some(stat) => Directory::like(&stat),
+        None => Directory {
+            mode: 0o755,
+            owner: None,
+            mtime: None,
+        },
+    };
+    let mut unpacker = Unpacker {
+        stack,
+        style,
+        budget,
+        directories: BTreeMap::from([(Parts::new(), root)]),
+        usage: Usage::default(),
+        skipped: BTreeSet::new(),
+        buffer: vec![0; WRITTEN],
+    };
+    while let Some(member) = tar.next_member()? {
+        unpacker.entry(&member, &mut tar)?;
+    }
+    tar.drain()?;
+    unpacker.finish()
+}
+
+struct Unpacker<'a> {
+    stack: Stack<'a>,
+    style: &'a Style,
+    budget: &'a Budget,
+    /// Set at the end, deepest first: a read-only directory could not be filled, and filling it
+    /// changes its time.
+    directories: BTreeMap<Parts, Directory>,
+    usage: Usage,
+    /// Device nodes that cannot be made here, and hard links to them, as they are named.
+    skipped: BTreeSet<Parts>,
+    buffer: Vec<u8>,
+}
+
+/// A directory and a name in it.
+type Place = (Rc<OwnedFd>, Vec<u8>);
+
+struct Directory {
+    mode: u32,
+    owner: Option<(u32, u32)>,
+    mtime: Option<(i64, u32)>,
+}
+
+impl Directory {
+    fn like(stat: &Stat) -> Self {
+        let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        Self {
+            mode: stat.st_mode & 0o7777,
+            owner: Some((stat.st_uid, stat.st_gid)),
+            mtime: Some((stat.st_mtime, nanos)),
+        }
+    }
+}
+
+impl Unpacker<'_> {
+    fn entry<R: Skip>(&mut self, member: &Member, body: &mut TarReader<R>) -> Result<(), Problem> {
+        self.budget.take_entry("the image")?;
+        match name::classify(&member.path, self.budget.limits.depth)? {
+            Entry::Bookkeeping => Ok(()),
+            Entry::Root if member.kind == Kind::Directory => {
+                self.describe(Parts::new(), member);
+                self.set_attributes(&Parts::new(), member)
+            }
+            Entry::Root => Err(Problem::Name {
+                path: lossy(&member.path),
+                why: "which is not a directory",
+            }),
+            Entry::Whiteout { parent, name } => self.whiteout(&parent, &name),
+            Entry::Opaque { directory } => {
+                let at = self.resolve(&directory)?;
+                if !self.stack.is_bottom() {
+                    self.style.make_opaque(&*self.stack.directory(&at)?)?;
+                }
+                Ok(())
+            }
+            Entry::Node { parent, name } => self.node(&parent, &name, member, body),
+        }
+    }
+
+    fn resolve(&mut self, wanted: &Parts) -> Result<Parts, Problem> {
+        let mut made = Vec::new();
+        let at = self.stack.resolve(wanted, &mut made)?;
+        for Implied { parts, like } in made {
+            let directory = match like {
+                Some(stat) => Directory::like(&stat),
+                None => Directory {
+                    mode: 0o755,
+                    owner: self.style.owner(0, 0),
+                    mtime: None,
+                },
+            };
+            self.usage.inodes += 1;
+            self.directories.insert(parts, directory);
+        }
+        Ok(at)
+    }
+
+    /// A whiteout speaks of the layers below only: what this layer itself has under the name stays.
+    fn whiteout(&mut self, parent: &Parts, name: &[u8]) -> Result<(), Problem> {
+        if self.stack.is_bottom() {
+            return Ok(());
+        }
+        let at = self.resolve(parent)?;
+        let directory = self.stack.directory(&at)?;
+        match stack::status(&*directory, name)? {
+            None => {
+                self.usage.inodes += 1;
+                self.style.hide(&*directory, name)
+            }
+            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                let inner =
+                    stack::enter(&*directory, name).map_err(Problem::errno("open a directory"))?;
+                self.style.make_opaque(inner)
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn node<R: Skip>(
+        &mut self,
+        parent: &Parts,
+        name: &[u8],
+        member: &Member,
+        body: &mut TarReader<R>,
+    ) -> Result<(), Problem> {
+        let path = || lossy(&member.path);
+        if member.kind == Kind::Char && member.device == (0, 0) {
+            // A layer in overlayfs's own form.
+            return self.whiteout(parent, name);
+        }
+        if matches!(member.kind, Kind::Char | Kind::Block) && !self.style.nodes {
+            self.skipped.insert(below(parent, name));
+            return Ok(());
+        }
+        self.budget
+            .check_bytes(member.size, &format!("{:?}", path()))?;
+        let at = self.resolve(parent)?;
+        let directory = self.stack.directory(&at)?;
+        if let Some(stat) = stack::status(&*directory, name)?
+            && !self.style.is_whiteout(&*directory, name, &stat)
+        {
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            if is_directory && member.kind == Kind::Directory {
+                self.describe(below(&at, name), member);
+                return self.set_attributes(&below(&at, name), member);
+            }
+            // Whatever kind either is: the last entry of a name is the one that counts, as in containerd and docker.
+            self.remove(&at, name, member)?;
+        }
+        let failed = || Problem::errno(format!("unpack {:?}", path()));
+        match member.kind {
+            Kind::Directory => {
+                self.stack.make_directory(&at, name)?;
+                self.usage.inodes += 1;
+                self.describe(below(&at, name), member);
+                return self.set_attributes(&below(&at, name), member);
+            }
+            Kind::HardLink => {
+                let Some((from, old)) = self.hard_link_target(member)? else {
+                    self.skipped.insert(below(parent, name));
+                    return Ok(());
+                };
+                self.stack.clear_whiteout(&directory, name)?;
+                self.usage.inodes += 1;
+                return rustix::fs::linkat(from, old, &*directory, name, AtFlags::empty())
+                    .map_err(failed());
+            }
+            Kind::File | Kind::Sparse => {
+                self.stack.clear_whiteout(&directory, name)?;
+                self.usage.inodes += 1;
+                return self.file(&directory, name, member, body);
+            }
+            Kind::Symlink => {
+                check_symlink(member)?;
+                self.stack.clear_whiteout(&directory, name)?;
+                rustix::fs::symlinkat(member.link.as_slice(), &*directory, name)
+                    .map_err(failed())?;
+                self.own(&*directory, name, member)?;
+            }
+            Kind::Fifo | Kind::Char | Kind::Block => {
+                let (kind, device) = node::of(member)?;
+                self.stack.clear_whiteout(&directory, name)?;
+                whiteout::make_node(&*directory, name, kind, device).map_err(failed())?;
+                self.own(&*directory, name, member)?;
+                let mode = Mode::from_raw_mode(member.mode);
+                rustix::fs::chmodat(&*directory, name, mode, AtFlags::empty()).map_err(failed())?;
+            }
+        }
+        self.usage.inodes += 1;
+        set_time(&*directory, name, member.mtime).map_err(failed())
+    }
+
+    /// Makes a file and fills it. Of a sparse one only the data is written.
+    fn file<R: Skip>(
+        &mut self,
+        directory: &OwnedFd,
+        name: &[u8],
+        member: &Member,
+        body: &mut TarReader<R>,
+    ) -> Result<(), Problem> {
+        let path = || lossy(&member.path);
+        let failed = || Problem::errno(format!("unpack {:?}", path()));
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed())?;
+        let mut file = File::from(file);
+        if member.kind == Kind::Sparse {
+            // Holes take no room here, and all of it wherever the file is copied without regard to them.
+            let data: u64 = member.data.iter().map(|(_, length)| length).sum();
+            self.budget
+                .take_bytes(member.size - data, &format!("{:?}", path()))?;
+            sparse_copy(body, &mut file, member, &mut self.buffer)
+        } else {
+            copy(body, &mut file, &mut self.buffer)
+        }
+        .map_err(Problem::io(format!("unpack {:?}", path())))?;
+        let stat = rustix::fs::fstat(&file).map_err(failed())?;
+        self.usage.file_bytes += member.size;
+        self.usage.disk_bytes += blocks(&stat);
+        // It mostly is: images belong to root, as do the files that root makes.
+        if self.style.owner(member.uid, member.gid) != Some((stat.st_uid, stat.st_gid)) {
+            self.own(directory, name, member)?;
+        }
+        self.attributes(&file, member)?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(failed())?;
+        rustix::fs::futimens(&file, &times(member.mtime)).map_err(failed())
+    }
+
+    /// Removes what this layer has under a name, with all that is in it.
+    fn remove(&mut self, at: &Parts, name: &[u8], member: &Member) -> Result<(), Problem> {
+        let what = || format!("replace {:?}", lossy(&member.path));
+        let directory = self.stack.directory(at)?;
+        let removed = below(at, name);
+        self.usage
+            .subtract(usage::of(&directory, name).map_err(Problem::errno(what()))?);
+        self.stack.forget(&removed);
+        let gone: Vec<Parts> = self
+            .directories
+            .range(removed.clone()..)
+            .map(|(parts, _)| parts)
+            .take_while(|parts| parts.starts_with(&removed))
+            .cloned()
+            .collect();
+        for parts in gone {
+            self.directories.remove(&parts);
+        }
+        let name = CString::new(name).map_err(|error| Problem::io(what())(error.into()))?;
+        file_tree::remove_at(directory.as_fd(), &name).map_err(Problem::errno(what()))
+    }
+
+    /// The directory and name that a hard link points to: an earlier file of this layer, by a name relative to its root.
+    /// None if it is a device that was left out.
+    fn hard_link_target(&mut self, member: &Member) -> Result<Option<Place>, Problem> {
+        let leads_out = || Problem::LinkLeadsOut {
+            path: lossy(&member.path),
+            target: lossy(&member.link),
+        };
+        let mut parts = name::split(&member.link, self.budget.limits.depth).map_err(|problem| {
+            if matches!(problem, Problem::Name { .. }) {
+                leads_out()
+            } else {
+                problem
+            }
+        })?;
+        if self.skipped.contains(&parts) {
+            return Ok(None);
+        }
+        let bad = || self.bad_hard_link(member);
+        let target = parts.pop().ok_or_else(bad)?;
+        let parent = self.resolve(&parts)?;
+        let directory = self.stack.directory(&parent)?;
+        match stack::status(&*directory, &target)? {
+            Some(stat)
+                if FileType::from_raw_mode(stat.st_mode) != FileType::Directory
+                    && !self.style.is_whiteout(&*directory, &target, &stat) =>
+            {
+                Ok(Some((directory, target)))
+            }
+            Some(_) | None => Err(self.bad_hard_link(member)),
+        }
+    }
+
+    fn bad_hard_link(&self, member: &Member) -> Problem {
+        Problem::HardLink {
+            path: lossy(&member.path),
+            target: lossy(&member.link),
+        }
+    }
+
+    /// Remembers what a directory is to be like at the end.
+    fn describe(&mut self, parts: Parts, member: &Member) {
+        let owner = self.style.owner(member.uid, member.gid);
+        self.directories.insert(
+            parts,
+            Directory {
+                mode: member.mode,
+                owner,
+                mtime: Some(member.mtime),
+            },
+        );
+    }
+
+    fn set_attributes(&mut self, parts: &Parts, member: &Member) -> Result<(), Problem> {
+        if member.xattrs.is_empty() {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::openat(&*self.stack.directory(parts)?, ".", flags, Mode::empty())
+                .map_err(Problem::errno(format!("open {:?}", lossy(&member.path))))?;
+        self.attributes(directory, member)
+    }
+
+    /// Sets `user.…` and file capabilities. Others belong to the machine (labels of a security
+    /// module, access lists with its ids) and are left out; those of overlayfs are an attack.
+    fn attributes(&self, file: impl AsFd, member: &Member) -> Result<(), Problem> {
+        for (name, value) in &member.xattrs {
+            if name.starts_with("trusted.overlay.") || name.starts_with("user.overlay.") {
+                return Err(Problem::Attribute {
+                    path: lossy(&member.path),
+                    name: name.clone(),
+                });
+            }
+            let wanted = name.starts_with("user.") || name == "security.capability";
+            if !wanted || name.contains('\0') {
+                continue;
+            }
+            if let Err(errno) =
+                rustix::fs::fsetxattr(&file, name.as_str(), value, XattrFlags::empty())
+            {
+                tracing::debug!(path = %lossy(&member.path), attribute = %name, %errno, "left out an attribute");
+            }
+        }
+        Ok(())
+    }
+
+    fn own(&self, parent: impl AsFd, name: &[u8], member: &Member) -> Result<(), Problem> {
+        let Some(owner) = self.style.owner(member.uid, member.gid) else {
+            return Ok(());
+        };
+        chown(parent, name, owner).map_err(Problem::errno(format!(
+            "give {:?} to its owner",
+            lossy(&member.path)
+        )))
+    }
+
+    /// Sets what directories are like, the deepest first.
+    fn finish(mut self) -> Result<Usage, Problem> {
+        if let Some(first) = self.skipped.first() {
+            let (first, count) = (lossy(&first.join(&b'/')), self.skipped.len());
+            tracing::info!(first, count, "left out the device nodes of a layer");
+        }
+        for (parts, directory) in std::mem::take(&mut self.directories).into_iter().rev() {
+            let failed = || {
+                Problem::errno(format!(
+                    "set the attributes of {:?}",
+                    lossy(&parts.join(&b'/'))
+                ))
+            };
+            let fd = self.stack.directory(&parts)?;
+            if let Some(owner) = directory.owner
+                && self.style.owner(0, 0).is_some()
+            {
+                chown(&*fd, b".", owner).map_err(failed())?;
+            }
+            let stat = rustix::fs::fstat(&*fd).map_err(failed())?;
+            self.usage.disk_bytes += blocks(&stat);
+            if let Some(mtime) = directory.mtime {
+                set_time(&*fd, b".", mtime).map_err(failed())?;
+            }
+            rustix::fs::chmodat(
+                &*fd,
+                ".",
+                Mode::from_raw_mode(directory.mode),
+                AtFlags::empty(),
+            )
+            .map_err(failed())?;
+        }
+        Ok(self.usage)
+    }
+}
+
+fn check_symlink(member: &Member) -> Result<(), Problem> {
+    // Where it leads is for those to say who follow it, all of them with the image's root as theirs.
+    let why = match &member.link[..] {
+        [] => "a link to nothing",
+        link if link.contains(&0) || link.len() > 4095 => "a link whose target is no path",
+        _ => return Ok(()),
+    };
+    Err(Problem::Name {
+        path: lossy(&member.path),
+        why,
+    })
+}
+
+fn below(at: &Parts, name: &[u8]) -> Parts {
+    let mut parts = at.clone();
+    parts.push(name.to_vec());
+    parts
+}
+
+fn chown(parent: impl AsFd, name: &[u8], (uid, gid): (u32, u32)) -> Result<(), rustix::io::Errno> {
+    let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn set_time(parent: impl AsFd, name: &[u8], mtime: (i64, u32)) -> Result<(), rustix::io::Errno> {
+    rustix::fs::utimensat(parent, name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn times((seconds, nanos): (i64, u32)) -> Timestamps {
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: i64::from(nanos),
+    };
+    Timestamps {
+        last_access: time,
+        last_modification: time,
+    }
+}
+
+/// [`io::copy`] with the caller's buffer: its own is small.
+fn copy(from: &mut impl Read, to: &mut File, buffer: &mut [u8]) -> io::Result<()> {
+    loop {
+        match from.read(buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => to.write_all(&buffer[..n])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Writes a sparse file's data where it belongs.
+fn sparse_copy(
+    from: &mut impl Read,
+    to: &mut File,
+    member: &Member,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    for (offset, length) in &member.data {
+        to.seek(SeekFrom::Start(*offset))?;
+        copy(&mut from.take(*length), to, buffer)?;
+    }
+    to.set_len(member.size)
+}
+
+#[cfg(test)]
+mod tests;

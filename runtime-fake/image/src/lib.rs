@@ -1,0 +1,402 @@
+//! **image**: images, from archives and registries to directories that an overlay can stack.
+//!
+//! The walk of a pull: `reference` → `host` or `archives` (which archives) →
+//! `archive` (named blobs) → `archive_index` (names, then documents, each verified) → `import` (each layer
+//! once, `commit` for all of them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) →
+//! `layer` (files) → `metadata` (records). Owner of all state is [`ImageStore`]; its calls block.
+//!
+//! From a registry the walk begins in `registry` ([`Puller`]), and ends in the same `import`.
+//!
+//! What survives: a SIGKILL, or a power cut, at any instant leaves whole images and garbage, which the next
+//! [`ImageStore::open`] removes. The files of an image's layers are forced to the disk before its record is written, and the
+//! record before PullImage is answered: an image that was pulled is there after a power cut, with all of its files.
+
+mod archive;
+pub(crate) mod archive_index;
+mod archives;
+mod commit;
+mod digest;
+mod disk;
+mod error;
+mod flatten;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod host;
+mod import;
+mod layer;
+mod limits;
+mod lookup;
+mod metadata;
+mod names;
+mod pax;
+pub(crate) mod platform;
+mod readahead;
+mod record;
+mod reference;
+mod registry;
+mod single_flight;
+mod sparse;
+mod stream;
+mod tar_stream;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use file_tree::Trash;
+
+pub use self::digest::{Digest, DigestError};
+pub use self::error::{ImageError, Problem, PullError, PullFailure};
+pub use self::limits::Limits;
+pub use self::names::{ImageNames, names};
+pub use self::record::{ImageConfig, ImageId, ImageRecord, UserName};
+pub use self::reference::{Reference, ReferenceError, is_host};
+pub use self::registry::{
+    Credentials, EVERY_HOST, Endpoint, Host, Login, Mirror, MirrorError, Puller, Registries,
+    Rewrite, Secret, named_by_call,
+};
+pub use self::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
+
+use self::archive::Archive;
+pub(crate) use self::archive_index::{LayerSource, Resolved};
+use self::archives::Catalogue;
+pub(crate) use self::commit::Named;
+pub(crate) use self::import::{Failure, Opened, Source};
+use self::single_flight::Flights;
+
+use self::archive_index::Offer;
+use self::import::lock;
+use self::layer::whiteout::Style;
+use self::metadata::{Places, Shelf, store};
+use self::platform::Platform;
+use self::record::Content;
+
+/// Where a store lies and what its process may do.
+#[derive(Debug, Clone)]
+pub struct ImageOptions {
+    /// The store's own directory; made if missing. One daemon at a time (its caller sees to that).
+    pub root: PathBuf,
+    /// The process is in a user namespace: overlay marks are `user.overlay.…` attributes, and
+    /// only ids that the namespace knows are given to files.
+    pub in_user_namespace: bool,
+    /// Only one id is to be had: all files belong to it.
+    pub single_id: bool,
+    /// Device nodes of images may be made: containers can open only those that they are given.
+    pub device_nodes: bool,
+    /// Archives and layout directories offered to [`ImageStore::pull`], and directories of these.
+    pub archives: Vec<PathBuf>,
+    /// What an image may cost.
+    pub limits: Limits,
+}
+
+impl ImageOptions {
+    /// A store at `root` for a process that is root, with nothing to pull but the host's image.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            in_user_namespace: false,
+            single_id: false,
+            device_nodes: true,
+            archives: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Where a container's root file system comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rootfs {
+    /// The host's own root, to be used read-only.
+    Host,
+    /// Directories for overlayfs's `lowerdir`, topmost first; never none.
+    Layers {
+        /// Absolute if the store's root is.
+        lower: Vec<PathBuf>,
+    },
+}
+
+/// What the store takes on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FsInfo {
+    /// The store's root: a directory on the file system that holds it.
+    pub mountpoint: PathBuf,
+    /// Bytes of disk blocks of layers, and lengths of documents.
+    pub used_bytes: u64,
+    /// Files, directories and links.
+    pub inodes_used: u64,
+}
+
+/// The images of one daemon. All methods may be called from many threads and block on the disk.
+#[derive(Debug)]
+pub struct ImageStore {
+    places: Places,
+    style: Style,
+    limits: Limits,
+    catalogue: Catalogue,
+    shelf: Mutex<Shelf>,
+    trash: Arc<Trash>,
+    images: Flights<Digest>,
+    layers: Flights<Digest>,
+}
+
+impl ImageStore {
+    /// Opens the store, making it if need be, and removes what an interrupted daemon left behind.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`] when a directory cannot be made or read, or an archive does not exist.
+    pub fn open(options: ImageOptions) -> Result<Self, ImageError> {
+        let places = Places { root: options.root };
+        let trash = places.prepare()?;
+        let tmp = places.tmp();
+        let probe = File::open(&tmp).map_err(store("open", &tmp))?;
+        let mut style = Style::probe(&probe, options.in_user_namespace, options.single_id);
+        style.nodes &= options.device_nodes;
+        let catalogue = Catalogue::new(options.archives)?;
+        let shelf = Shelf::load(places.clone(), trash.clone(), &import::style_name(&style))?;
+        Ok(Self {
+            places,
+            style,
+            limits: options.limits,
+            catalogue,
+            shelf: Mutex::new(shelf),
+            trash,
+            images: Flights::default(),
+            layers: Flights::default(),
+        })
+    }
+
+    /// Every image, by id.
+    pub fn list(&self) -> Vec<ImageRecord> {
+        lock(&self.shelf).records().cloned().collect()
+    }
+
+    /// The image that `name` means: a tag (`nginx`, `nginx:1`), a digest (`nginx@sha256:…`), an id
+    /// or an unambiguous beginning of one (at least 12 digits, or any number after `sha256:`).
+    pub fn status(&self, name: &str) -> Option<ImageRecord> {
+        let shelf = lock(&self.shelf);
+        let records: Vec<&ImageRecord> = shelf.records().collect();
+        lookup::find(records.into_iter(), name).cloned()
+    }
+
+    /// Makes the image that `reference` names present, under that name. An image or layer that is
+    /// already there is not read again; of several callers one does the work.
+    ///
+    /// # Errors
+    /// [`ImageError::Reference`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
+    /// [`ImageError::Archive`] (then nothing of the image is kept), [`ImageError::Full`] or [`ImageError::Store`].
+    pub fn pull(&self, reference: &str) -> Result<ImageId, ImageError> {
+        self.find(reference)
+            .map_err(|error| error.or_full(&self.places.root))
+    }
+
+    fn find(&self, reference: &str) -> Result<ImageId, ImageError> {
+        let wanted: Reference = reference.parse().map_err(|source| ImageError::Reference {
+            text: reference.to_owned(),
+            source,
+        })?;
+        if host::is_meant(&wanted) {
+            return self.pull_host();
+        }
+        let archives = self.catalogue.archives()?;
+        let mut refused = Vec::new();
+        for path in &archives {
+            let refuse = |source| ImageError::Archive {
+                path: path.clone(),
+                source,
+            };
+            let scan = match self.catalogue.scan(path, &self.places.tmp(), &self.limits) {
+                Ok(scan) => scan,
+                Err(problem) => {
+                    refused.push(refuse(problem));
+                    continue;
+                }
+            };
+            if let Some(offer) = archive_index::find(&scan.offers, &wanted, &Platform::here()) {
+                return self
+                    .import(path, scan.opened, offer, &wanted)
+                    .map_err(|failure| match failure {
+                        Failure::Archive(problem) => refuse(problem),
+                        Failure::Store(error) => error,
+                    });
+            }
+        }
+        let (reference, searched, unreadable) = (wanted.to_string(), archives.len(), refused.len());
+        Err(match refused.into_iter().next() {
+            Some(first) => ImageError::NotFoundUnreadable {
+                reference,
+                searched,
+                unreadable,
+                source: Box::new(first),
+            },
+            None => ImageError::NotFound {
+                reference,
+                searched,
+            },
+        })
+    }
+
+    fn pull_host(&self) -> Result<ImageId, ImageError> {
+        let document = host::document();
+        let record = host::record(&document);
+        let id = record.id;
+        let mut shelf = lock(&self.shelf);
+        if shelf.by_target(&id.0).is_none() {
+            shelf.put_blob(id.0, &document)?;
+            shelf.put(record)?;
+        }
+        Ok(id)
+    }
+
+    fn import(
+        &self,
+        path: &Path,
+        opened: Option<Archive>,
+        offer: &Offer,
+        wanted: &Reference,
+    ) -> Result<ImageId, Failure> {
+        let _seat = self.images.board(offer.target);
+        let named = Named {
+            target: offer.target,
+            by_digest: offer.by_digest,
+            wanted: wanted.clone(),
+        };
+        if let Some(id) = self.known(&named)? {
+            return Ok(id);
+        }
+        let archive = match opened {
+            Some(archive) => archive,
+            None => Archive::open(path, &self.places.tmp(), &self.limits)?,
+        };
+        let image = archive_index::resolve(&archive, offer, &Platform::here(), &self.limits)?;
+        self.add(&image, &named, &archive)
+    }
+
+    /// Forgets an image under all its names. Layers stay as long as another image, a pull or a
+    /// holder needs them. An image that is not there is no error (CRI v1, RemoveImage).
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn remove(&self, name: &str) -> Result<(), ImageError> {
+        let record = self.status(name);
+        let mut shelf = lock(&self.shelf);
+        match record {
+            Some(record) => shelf.remove(record.id),
+            None if shelf.remove_damaged(name)? => shelf.collect(),
+            None => Ok(()),
+        }
+    }
+
+    /// What the store takes.
+    pub fn fs_info(&self) -> FsInfo {
+        let (used_bytes, inodes_used) = lock(&self.shelf).usage();
+        FsInfo {
+            mountpoint: self.places.root.clone(),
+            used_bytes,
+            inodes_used,
+        }
+    }
+
+    /// Where the files of an image are. They stay there while the image does; a container that is
+    /// to outlive its image [holds](ImageStore::hold) them.
+    ///
+    /// # Errors
+    /// [`ImageError::Absent`].
+    pub fn rootfs(&self, name: &str) -> Result<Rootfs, ImageError> {
+        let record = self.status(name).ok_or_else(|| ImageError::Absent {
+            name: name.to_owned(),
+        })?;
+        Ok(self.rootfs_of(&record))
+    }
+
+    fn rootfs_of(&self, record: &ImageRecord) -> Rootfs {
+        match &record.content {
+            Content::Host => Rootfs::Host,
+            Content::Layers(chains) if chains.is_empty() => Rootfs::Layers {
+                lower: vec![self.places.empty()],
+            },
+            Content::Layers(chains) => Rootfs::Layers {
+                lower: chains
+                    .iter()
+                    .rev()
+                    .map(|chain| self.places.layer_files(chain))
+                    .collect(),
+            },
+        }
+    }
+
+    /// Like [`ImageStore::rootfs`], and keeps the layers for `holder` (a container's id: letters,
+    /// digits, `-`, `_`) until it is released, across restarts and whatever becomes of the image.
+    ///
+    /// # Errors
+    /// [`ImageError::Absent`] or [`ImageError::Store`].
+    pub fn hold(&self, holder: &str, name: &str) -> Result<Rootfs, ImageError> {
+        let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
+        if holder.is_empty() || holder.len() > 200 || !holder.bytes().all(fits) {
+            let path = PathBuf::from(holder);
+            return Err(store("hold layers for", &path)(
+                std::io::ErrorKind::InvalidInput.into(),
+            ));
+        }
+        let mut shelf = lock(&self.shelf);
+        let records: Vec<&ImageRecord> = shelf.records().collect();
+        let record = lookup::find(records.into_iter(), name).cloned();
+        let record = record.ok_or_else(|| ImageError::Absent {
+            name: name.to_owned(),
+        })?;
+        shelf.hold(holder, record.chains().iter().copied().collect())?;
+        Ok(self.rootfs_of(&record))
+    }
+
+    /// Copies what [`Rootfs::Layers`] names into the directory `into`, made if missing, as one tree:
+    /// for machines that cannot mount an overlay. A failed copy leaves what it has made.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn copy(&self, lower: &[PathBuf], into: &Path) -> Result<(), ImageError> {
+        flatten::copy(lower, into, &self.style).map_err(|problem| {
+            // The kind is kept: a full disk is a full disk.
+            let kind = if let Problem::Io { source, .. } = &problem {
+                source.kind()
+            } else {
+                std::io::ErrorKind::Other
+            };
+            store("copy an image to", into)(std::io::Error::new(kind, problem))
+        })
+    }
+
+    /// Unpacks the uncompressed layer in `tar` into the empty directory `into`, above the unpacked layers `lowers`: what a
+    /// container has changed in its image.
+    pub fn put_back(&self, tar: File, lowers: &[PathBuf], into: &Path) -> Result<(), Problem> {
+        let reader = SeekFile::new(tar).map_err(Problem::io("read the layer".to_owned()))?;
+        let reader = TarReader::new(reader, "the layer", self.limits.extension_bytes);
+        let budget = stream::Budget::new(&self.limits);
+        layer::unpack(reader, into, lowers, &self.style, &budget).map(drop)
+    }
+
+    /// Ends a hold. One that does not exist is no error.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn release(&self, holder: &str) -> Result<(), ImageError> {
+        self.release_all_but(|other| other != holder)
+    }
+
+    /// Ends every hold whose holder `stays` does not accept: for a daemon that has found out which
+    /// containers outlived its predecessor.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`].
+    pub fn release_all_but(&self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
+        lock(&self.shelf).release(stays)
+    }
+
+    /// Ends the deletion of what was removed, which the next [`ImageStore::open`] takes up.
+    pub fn close(&self) {
+        self.trash.stop();
+    }
+}
+
+#[cfg(any(test, fuzzing, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;

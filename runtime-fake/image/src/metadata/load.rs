@@ -1,0 +1,190 @@
+//! The shelf as it is found when the store is opened, and what of it cannot be read.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use file_tree::{Trash, is_transient};
+use serde::de::DeserializeOwned;
+
+use super::{Places, Shelf, store};
+use crate::digest::Digest;
+use crate::error::ImageError;
+use crate::record::{ImageId, ImageRecord, LayerRecord};
+
+impl Shelf {
+    /// Reads what is on disk. Whatever is incomplete or of another `style` is dropped: it can be pulled again. What cannot
+    /// be read is kept and not told of.
+    pub(crate) fn load(places: Places, trash: Arc<Trash>, style: &str) -> Result<Self, ImageError> {
+        let mut shelf = Self {
+            places,
+            trash,
+            records: BTreeMap::new(),
+            layers: BTreeMap::new(),
+            blob_bytes: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            leases: HashMap::new(),
+            serial: 0,
+            damaged: BTreeSet::new(),
+            spared: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
+            durable: BTreeSet::new(),
+        };
+        let names = |directory: &str| list(&shelf.places.root.join(directory));
+        let (images, layers, blobs, holds) = (
+            names("images")?,
+            names("layers")?,
+            names("blobs/sha256")?,
+            names("holds")?,
+        );
+        let mut garbage = Vec::new();
+        for path in layers {
+            match (
+                digest_of(&path),
+                read::<LayerRecord>(&path.join("layer.json")),
+            ) {
+                (Some(chain), Ok(layer)) if layer.style == style => {
+                    shelf.layers.insert(chain, layer);
+                }
+                (Some(chain), Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+                    passing(&error, "read", &path)?;
+                    tracing::error!(path = %path.display(), %error, "a layer's record cannot be read: it is left as it is");
+                    shelf.unreadable.insert(chain);
+                }
+                (Some(_) | None, Ok(_) | Err(_)) => garbage.push(path),
+            }
+        }
+        for path in blobs {
+            match (digest_of(&path), fs::metadata(&path)) {
+                (Some(digest), Ok(metadata)) => {
+                    shelf.blob_bytes.insert(digest, metadata.len());
+                }
+                (Some(_), Err(error)) => passing(&error, "look at", &path)?,
+                (None, Ok(_) | Err(_)) => garbage.push(path),
+            }
+        }
+        for path in images {
+            match read::<ImageRecord>(&path) {
+                Ok(record)
+                    if shelf.places.image(&record.id) == path && shelf.is_complete(&record) =>
+                {
+                    shelf.serial = shelf.serial.max(record.serial);
+                    shelf.records.insert(record.id, record);
+                }
+                Ok(record)
+                    if shelf.places.image(&record.id) == path
+                        && !record.chains().iter().any(|c| shelf.unreadable.contains(c)) =>
+                {
+                    garbage.push(path);
+                }
+                Ok(_) => shelf.keep_damaged(
+                    path,
+                    "its file has another image's name, or its layers cannot be read",
+                ),
+                Err(error) => {
+                    passing(&error, "read", &path)?;
+                    shelf.keep_damaged(path, &error.to_string());
+                }
+            }
+        }
+        for path in holds {
+            let holder = path.file_stem().and_then(|s| s.to_str()).map(str::to_owned);
+            match (holder, read(&path)) {
+                (Some(holder), Ok(chains)) => {
+                    shelf.holds.insert(holder, chains);
+                }
+                (Some(holder), Err(error)) => {
+                    passing(&error, "read", &path)?;
+                    tracing::error!(path = %path.display(), %error, "which layers a container needs cannot be read: all are kept for it");
+                    let all = shelf.layers.keys().chain(&shelf.unreadable);
+                    shelf.holds.insert(holder, all.copied().collect());
+                }
+                (None, Ok(_) | Err(_)) => garbage.push(path),
+            }
+        }
+        if !shelf.damaged.is_empty() {
+            let there = shelf.layers.keys().chain(&shelf.unreadable);
+            shelf.spared = there.chain(shelf.blob_bytes.keys()).copied().collect();
+        }
+        for path in garbage {
+            shelf.trash.put(&path).map_err(store("remove", &path))?;
+        }
+        shelf.settle_names();
+        shelf.collect()?;
+        shelf.durable = shelf.layers.keys().copied().collect();
+        Ok(shelf)
+    }
+
+    fn keep_damaged(&mut self, path: PathBuf, why: &str) {
+        tracing::error!(path = %path.display(), why, "an image's record cannot be used: it is left as it is until the image is pulled again, or removed by its id");
+        self.damaged.insert(path);
+    }
+
+    /// Nothing but a damaged record of `path` needs what was spared for it.
+    pub(super) fn heal(&mut self, path: &Path) {
+        if self.damaged.remove(path) && self.damaged.is_empty() {
+            self.spared.clear();
+        }
+    }
+
+    /// Forgets the image whose record cannot be read, by its whole id. Says whether there was one.
+    pub(crate) fn remove_damaged(&mut self, name: &str) -> Result<bool, ImageError> {
+        let hex = name.strip_prefix("sha256:").unwrap_or(name);
+        let named = |path: &&PathBuf| path.file_stem().is_some_and(|stem| stem == hex);
+        let Some(path) = self.damaged.iter().find(named).cloned() else {
+            return Ok(false);
+        };
+        self.trash.put(&path).map_err(store("remove", &path))?;
+        self.heal(&path);
+        Ok(true)
+    }
+
+    fn is_complete(&self, record: &ImageRecord) -> bool {
+        record
+            .chains()
+            .iter()
+            .all(|chain| self.layers.contains_key(chain))
+            && record
+                .blobs
+                .iter()
+                .all(|blob| self.blob_bytes.contains_key(blob))
+    }
+
+    /// A SIGKILL between the two writes that move a name leaves it on two records: the younger has it.
+    fn settle_names(&mut self) {
+        let mut by_age: Vec<ImageId> = self.records.keys().copied().collect();
+        by_age.sort_by_key(|id| std::cmp::Reverse(self.records.get(id).map(|r| r.serial)));
+        let mut taken = BTreeSet::new();
+        for id in by_age {
+            if let Some(record) = self.records.get_mut(&id) {
+                record.tags.retain(|tag| taken.insert(tag.clone()));
+            }
+        }
+    }
+}
+
+fn list(directory: &Path) -> Result<Vec<PathBuf>, ImageError> {
+    let entries =
+        fs::read_dir(directory).and_then(|entries| entries.map(|e| Ok(e?.path())).collect());
+    entries.map_err(store("list", directory))
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// An error that says nothing about the file, but that the system cannot read it now: then the store is not opened.
+fn passing(error: &io::Error, doing: &'static str, path: &Path) -> Result<(), ImageError> {
+    match error.raw_os_error() {
+        Some(number) if is_transient(error) => {
+            Err(store(doing, path)(io::Error::from_raw_os_error(number)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn digest_of(path: &Path) -> Option<Digest> {
+    Digest::from_hex(path.file_name()?.to_str()?).ok()
+}

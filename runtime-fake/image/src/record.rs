@@ -1,0 +1,197 @@
+//! ◆ What is known about an image, as callers see it and as it lies on disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oci_spec::image::ImageConfiguration;
+use serde::{Deserialize, Serialize};
+
+use super::digest::Digest;
+
+/// An image's id: the digest of its configuration, `sha256:…`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ImageId(pub Digest);
+
+impl std::fmt::Display for ImageId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What an image says about the processes started from it
+/// (OCI image specification 1.1, config.md). Empty: not said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageConfig {
+    /// `KEY=value`, in order.
+    pub env: Vec<String>,
+    /// The command line's beginning.
+    pub entrypoint: Vec<String>,
+    /// The command line's end, or all of it without an entrypoint.
+    pub cmd: Vec<String>,
+    /// `user`, `uid`, `user:group` or `uid:gid`.
+    pub user: String,
+    /// Absolute path in the image.
+    pub working_dir: String,
+    /// `SIGTERM`, `TERM` or a number.
+    pub stop_signal: String,
+    /// Paths that want a volume.
+    pub volumes: Vec<String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl ImageConfig {
+    /// Reads the part of a configuration that matters here.
+    pub(crate) fn of(config: &ImageConfiguration) -> Self {
+        let Some(config) = config.config() else {
+            return Self::default();
+        };
+        Self {
+            env: config.env().clone().unwrap_or_default(),
+            entrypoint: config.entrypoint().clone().unwrap_or_default(),
+            cmd: config.cmd().clone().unwrap_or_default(),
+            user: config.user().clone().unwrap_or_default(),
+            working_dir: config.working_dir().clone().unwrap_or_default(),
+            stop_signal: config.stop_signal().clone().unwrap_or_default(),
+            volumes: config.volumes().clone().unwrap_or_default(),
+            labels: config
+                .labels()
+                .clone()
+                .unwrap_or_default()
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    /// The user as a CRI `Image` tells it: a number or a name, never both, the group left out
+    /// (CRI v1, message Image, fields uid and username; critest "image should have uid/username").
+    pub fn user(&self) -> UserName {
+        let user = self.user.split(':').next().unwrap_or_default();
+        match user.parse::<u32>() {
+            Ok(uid) => UserName::Uid(uid),
+            Err(_) if user.is_empty() => UserName::Unset,
+            Err(_) => UserName::Name(user.to_owned()),
+        }
+    }
+}
+
+/// The user part of [`ImageConfig::user`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserName {
+    /// The image does not say.
+    Unset,
+    /// A number.
+    Uid(u32),
+    /// A name, to be looked up in the image's own `/etc/passwd`.
+    Name(String),
+}
+
+/// Where an image's root file system comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Content {
+    /// The host's own root.
+    Host,
+    /// Unpacked layers by their chain ids, from the bottom up.
+    Layers(Vec<Digest>),
+}
+
+/// One image in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageRecord {
+    /// Its id.
+    pub id: ImageId,
+    /// `repository:tag`, sorted.
+    pub tags: BTreeSet<String>,
+    /// `repository@sha256:…`, sorted. An image from a docker archive has none.
+    pub digests: BTreeSet<String>,
+    /// Bytes: the lengths of all files of its layers, its manifest and its configuration. More
+    /// than 0. For the host's image only the configuration: the store keeps nothing else of it.
+    pub size: u64,
+    /// Must it not be collected? What is pinned by name is not told here.
+    pub pinned: bool,
+    /// What it says about its processes.
+    pub config: ImageConfig,
+    /// Where its files are.
+    pub(crate) content: Content,
+    /// Digests of the index and manifest it came by, and its id.
+    pub(crate) targets: BTreeSet<Digest>,
+    /// Digests of the documents kept of it.
+    pub(crate) blobs: BTreeSet<Digest>,
+    /// Grows with each write: of two records that claim one name, the younger is right.
+    pub(crate) serial: u64,
+}
+
+impl ImageRecord {
+    /// The chain ids of its layers.
+    pub fn chains(&self) -> &[Digest] {
+        match &self.content {
+            Content::Host => &[],
+            Content::Layers(chains) => chains,
+        }
+    }
+}
+
+/// What lies beside an unpacked layer. Its presence says that the layer is complete and verified; that it is also on the disk
+/// says a record of an image that names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LayerRecord {
+    /// Digest of the tar stream.
+    pub(crate) diff_id: Digest,
+    /// How owners and whiteouts are stored: a layer is of no use to a daemon with other rights.
+    pub(crate) style: String,
+    /// Sum of the lengths of its files.
+    pub(crate) file_bytes: u64,
+    /// What it takes on disk.
+    pub(crate) disk_bytes: u64,
+    /// Files, directories and links.
+    pub(crate) inodes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("", UserName::Unset)]
+    #[case("0", UserName::Uid(0))]
+    #[case("1002", UserName::Uid(1002))]
+    #[case("1002:1002", UserName::Uid(1002))]
+    #[case("1002:www-data", UserName::Uid(1002))]
+    #[case("www-data", UserName::Name("www-data".to_owned()))]
+    #[case("www-data:33", UserName::Name("www-data".to_owned()))]
+    #[case("-1", UserName::Name("-1".to_owned()))]
+    fn users(#[case] user: &str, #[case] want: UserName) {
+        assert_eq!(
+            ImageConfig {
+                user: user.to_owned(),
+                ..ImageConfig::default()
+            }
+            .user(),
+            want
+        );
+    }
+
+    #[test]
+    fn a_docker_configuration_with_nulls() {
+        let text = r#"{"architecture":"amd64","os":"linux","created":"2020-01-01T00:00:00Z","history":null,
+            "config":{"Hostname":"","User":"7","Env":["A=b"],"Cmd":null,"Entrypoint":["/x"],"Volumes":{"/data":{}},
+            "Labels":null,"OnBuild":null,"ExposedPorts":{"80/tcp":{}},"StopSignal":"SIGINT","WorkingDir":"/w"},
+            "rootfs":{"type":"layers","diff_ids":[]}}"#;
+        let config = ImageConfig::of(&serde_json::from_str(text).unwrap());
+        let want = ImageConfig {
+            env: vec!["A=b".to_owned()],
+            entrypoint: vec!["/x".to_owned()],
+            user: "7".to_owned(),
+            working_dir: "/w".to_owned(),
+            stop_signal: "SIGINT".to_owned(),
+            volumes: vec!["/data".to_owned()],
+            ..ImageConfig::default()
+        };
+        assert_eq!(config, want);
+    }
+}

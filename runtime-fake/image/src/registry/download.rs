@@ -1,0 +1,313 @@
+//! One blob on its way: fetched once for everybody who wants it, readable while it grows, gone with the last of them.
+//!
+//! The bytes go to a file without a name, so that a SIGKILL leaves nothing. A connection that breaks is made again, and
+//! goes on where it was. The digest is known at the end: a reader comes to the end only if it is the promised one.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use bytes::Bytes;
+use sha2::Digest as _;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_stream::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::{Digest, Problem};
+
+use super::session::{Session, blob_doing};
+use crate::error::PullError;
+
+/// Chunks between the network and the disk: a few hundred kilobytes.
+const QUEUE: usize = 16;
+
+/// How far a download is.
+#[derive(Debug, Clone)]
+enum Progress {
+    /// So many bytes are in the file.
+    Running(u64),
+    /// All of it, and it is what was promised.
+    Done(u64),
+    /// It will not come.
+    Failed(PullError),
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+}
+
+/// One blob. Dropping the last handle ends it.
+pub(crate) struct Download {
+    file: File,
+    progress: watch::Receiver<Progress>,
+    gone: CancellationToken,
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        self.gone.cancel();
+    }
+}
+
+/// The downloads under way.
+pub(crate) struct Downloads {
+    spool: PathBuf,
+    tasks: TaskTracker,
+    running: Mutex<HashMap<Digest, Weak<Download>>>,
+}
+
+impl Downloads {
+    /// Files without names are made in `spool`.
+    pub(crate) fn new(spool: &Path, tasks: TaskTracker) -> Self {
+        Self {
+            spool: spool.to_owned(),
+            tasks,
+            running: Mutex::default(),
+        }
+    }
+
+    /// Joins the download of this blob, or begins it when `slots` has room. True if somebody else had begun it.
+    pub(crate) fn join(
+        &self,
+        wanted: Wanted,
+        session: &Arc<Session>,
+        slots: &Arc<Semaphore>,
+    ) -> Result<(Arc<Download>, bool), PullError> {
+        // Whole entries only are ever inserted, so a panic elsewhere does no harm.
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|_, download| download.strong_count() > 0);
+        if let Some(download) = running.get(&wanted.digest).and_then(Weak::upgrade)
+            && !matches!(*download.progress.borrow(), Progress::Failed(_))
+        {
+            return Ok((download, true));
+        }
+        let refuse = |error| PullError::Io {
+            doing: "make a file to download into",
+            source: Arc::new(error),
+        };
+        let file = tempfile::tempfile_in(&self.spool).map_err(refuse)?;
+        let into = file.try_clone().map_err(refuse)?;
+        let (tell, progress) = watch::channel(Progress::Running(0));
+        let gone = CancellationToken::new();
+        let fetch = Fetch {
+            wanted,
+            session: session.clone(),
+            slots: slots.clone(),
+            tell,
+            tasks: self.tasks.clone(),
+        };
+        let until = gone.clone();
+        self.tasks.spawn(async move {
+            let tell = fetch.tell.clone();
+            // Dropping the fetch at any point is fine: its file has no name, and its writer ends with the queue.
+            let ended = tokio::select! {
+                ended = fetch.run(into) => ended,
+                () = until.cancelled() => return,
+            };
+            if let Err(error) = ended {
+                tell.send_replace(Progress::Failed(error));
+            }
+        });
+        let download = Arc::new(Download {
+            file,
+            progress,
+            gone,
+        });
+        running.insert(wanted.digest, Arc::downgrade(&download));
+        Ok((download, false))
+    }
+}
+
+struct Fetch {
+    wanted: Wanted,
+    session: Arc<Session>,
+    slots: Arc<Semaphore>,
+    tell: watch::Sender<Progress>,
+    tasks: TaskTracker,
+}
+
+impl Fetch {
+    async fn run(self, file: File) -> Result<(), PullError> {
+        // Never closed.
+        let _slot = self
+            .slots
+            .acquire()
+            .await
+            .map_err(|_| PullError::Cancelled)?;
+        let (queue, chunks) = mpsc::channel(QUEUE);
+        let tell = self.tell.clone();
+        let writer = self
+            .tasks
+            .spawn_blocking(move || write(file, chunks, &tell));
+        let fetched = self.fetch(&queue).await;
+        drop(queue);
+        let written = writer.await.map_err(|_| PullError::Cancelled)?;
+        let (digest, bytes) = written.map_err(|error| PullError::Io {
+            doing: "keep what a registry sent",
+            source: Arc::new(error),
+        })?;
+        fetched?;
+        let (what, expected) = (format!("blob {}", self.wanted.digest), self.wanted.digest);
+        if digest != expected {
+            return Err(self.session.peer.content(Problem::DigestDiffers {
+                what,
+                expected,
+                actual: digest,
+            }));
+        }
+        self.tell.send_replace(Progress::Done(bytes));
+        Ok(())
+    }
+
+    /// Sends the whole blob to the writer, over as many connections as it takes.
+    async fn fetch(&self, queue: &mpsc::Sender<Bytes>) -> Result<(), PullError> {
+        let (mut have, mut failures) = (0, 0);
+        while have < self.wanted.size {
+            let before = have;
+            let Err(error) = self.connection(queue, &mut have).await else {
+                continue;
+            };
+            if have > before {
+                failures = 0;
+            }
+            self.session.again(&mut failures, error).await?;
+        }
+        Ok(())
+    }
+
+    /// One connection's worth.
+    async fn connection(
+        &self,
+        queue: &mpsc::Sender<Bytes>,
+        have: &mut u64,
+    ) -> Result<(), PullError> {
+        let doing = blob_doing(&self.wanted.digest.to_string());
+        let (start, mut stream) = self.session.blob(&self.wanted.digest, *have).await?;
+        // A registry without ranges begins anew.
+        let mut skip = *have - start;
+        loop {
+            let next = tokio::time::timeout(self.session.peer.patience, stream.next()).await;
+            let mut chunk = match next {
+                Err(_) => return Err(self.session.peer.stalled(&doing)),
+                Ok(Some(Ok(chunk))) => chunk,
+                Ok(Some(Err(error))) => return Err(self.session.peer.broken_off(&error, &doing)),
+                Ok(None) if *have == self.wanted.size => return Ok(()),
+                Ok(None) => {
+                    let what = format!("blob {}", self.wanted.digest);
+                    let (expected, actual) = (self.wanted.size, *have);
+                    return Err(self.session.peer.content(Problem::SizeDiffers {
+                        what,
+                        expected,
+                        actual,
+                    }));
+                }
+            };
+            let passed = skip.min(chunk.len() as u64);
+            skip -= passed;
+            let chunk = chunk.split_off(usize::try_from(passed).unwrap_or(usize::MAX));
+            *have += chunk.len() as u64;
+            if *have > self.wanted.size {
+                let what = format!("blob {}", self.wanted.digest);
+                let (expected, actual) = (self.wanted.size, *have);
+                return Err(self.session.peer.content(Problem::SizeDiffers {
+                    what,
+                    expected,
+                    actual,
+                }));
+            }
+            // The writer has ended: its error is the one to tell.
+            if !chunk.is_empty() && queue.send(chunk).await.is_err() {
+                return Err(PullError::Cancelled);
+            }
+        }
+    }
+}
+
+/// Hashes and writes what comes, where blocking does no harm.
+fn write(
+    mut file: File,
+    mut chunks: mpsc::Receiver<Bytes>,
+    tell: &watch::Sender<Progress>,
+) -> io::Result<(Digest, u64)> {
+    let (mut hash, mut bytes) = (sha2::Sha256::new(), 0);
+    while let Some(chunk) = chunks.blocking_recv() {
+        hash.update(&chunk);
+        file.write_all(&chunk)?;
+        bytes += chunk.len() as u64;
+        tell.send_replace(Progress::Running(bytes));
+    }
+    Ok((Digest::finish(hash), bytes))
+}
+
+/// Reads a download from its beginning, waiting for what has not come yet. On a blocking thread of the event loop.
+pub(crate) struct Tail {
+    download: Arc<Download>,
+    at: u64,
+    /// Nobody waits for the pull any longer.
+    cancelled: CancellationToken,
+    handle: tokio::runtime::Handle,
+}
+
+impl Tail {
+    pub(crate) fn new(
+        download: Arc<Download>,
+        cancelled: CancellationToken,
+        handle: tokio::runtime::Handle,
+    ) -> Self {
+        Self {
+            download,
+            at: 0,
+            cancelled,
+            handle,
+        }
+    }
+}
+
+impl Read for Tail {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let broken = |error| {
+            io::Error::other(Problem::Lost {
+                source: Box::new(error),
+            })
+        };
+        loop {
+            if self.cancelled.is_cancelled() {
+                return Err(broken(PullError::Cancelled));
+            }
+            let progress = self.download.progress.borrow().clone();
+            let have = match progress {
+                Progress::Running(have) => have,
+                Progress::Done(have) if have == self.at => return Ok(0),
+                Progress::Done(have) => have,
+                Progress::Failed(error) => return Err(broken(error)),
+            };
+            if have > self.at {
+                let most = usize::try_from(have - self.at)
+                    .unwrap_or(usize::MAX)
+                    .min(buffer.len());
+                let n = self.download.file.read_at(&mut buffer[..most], self.at)?;
+                self.at += n as u64;
+                return Ok(n);
+            }
+            let mut progress = self.download.progress.clone();
+            let at = self.at;
+            let ended = self.handle.block_on(async {
+                tokio::select! {
+                    changed = progress.wait_for(|now| !matches!(now, Progress::Running(have) if *have <= at)) => changed.is_err(),
+                    () = self.cancelled.cancelled() => false,
+                }
+            });
+            // Its task is gone without a word: the daemon stops.
+            if ended {
+                return Err(broken(PullError::Cancelled));
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The registry of a pull, as errors name it: what its refusals and broken connections mean.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use reqwest::header::RETRY_AFTER;
+
+use crate::Problem;
+
+use super::endpoint::Endpoint;
+use super::retry;
+use super::settings::Credentials;
+use super::transport::chain;
+use crate::error::PullError;
+
+/// How much of an error's text is read.
+const LONGEST_TEXT: u64 = 64 << 10;
+
+/// A registry, and what is known of it.
+pub(crate) struct Peer {
+    pub(crate) endpoint: Endpoint,
+    /// Without TLS.
+    pub(crate) plain: bool,
+    /// How long it may send nothing.
+    pub(crate) patience: Duration,
+    pub(crate) credentials: Credentials,
+    /// Whether it has answered anything yet. Before that, one refused connection is answer enough.
+    pub(crate) answered: AtomicBool,
+}
+
+impl Peer {
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.plain { "http" } else { "https" }
+    }
+
+    /// What an answer that is no success means.
+    pub(crate) async fn refusal(
+        &self,
+        response: reqwest::Response,
+        doing: &str,
+        what: &str,
+    ) -> PullError {
+        let status = response.status();
+        let after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok());
+        let after = after.and_then(|value| retry::retry_after(value, jiff::Timestamp::now()));
+        let text = self
+            .read(response, LONGEST_TEXT, doing)
+            .await
+            .unwrap_or_default();
+        self.judge(status, explanation(&text), after, doing, what)
+    }
+
+    pub(super) fn judge(
+        &self,
+        status: StatusCode,
+        text: String,
+        after: Option<Duration>,
+        doing: &str,
+        what: &str,
+    ) -> PullError {
+        let (host, doing) = (self.endpoint.host.clone(), doing.to_owned());
+        let repository = self.endpoint.repository.clone();
+        let why = match &self.credentials {
+            Credentials::Anonymous => "no credentials were given",
+            Credentials::Basic { .. } => "the name and password given were not accepted",
+            Credentials::IdentityToken(_) => "the identity token given was not accepted",
+            Credentials::RegistryToken(_) => "the registry token given was not accepted",
+        };
+        match status {
+            StatusCode::UNAUTHORIZED => PullError::Unauthenticated {
+                host,
+                repository,
+                why,
+                text,
+            },
+            StatusCode::FORBIDDEN => PullError::Denied {
+                host,
+                repository,
+                why,
+                text,
+            },
+            StatusCode::NOT_FOUND => PullError::NotFound {
+                host,
+                what: named(&repository, what),
+            },
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => PullError::Trouble {
+                host,
+                doing,
+                status: status.to_string(),
+                text,
+                after,
+            },
+            _ if status.is_server_error() => PullError::Trouble {
+                host,
+                doing,
+                status: status.to_string(),
+                text,
+                after,
+            },
+            _ => PullError::Refused {
+                host,
+                doing,
+                status: status.to_string(),
+                text,
+            },
+        }
+    }
+
+    /// All of a body, if it is not too long.
+    pub(crate) async fn read(
+        &self,
+        mut response: reqwest::Response,
+        limit: u64,
+        doing: &str,
+    ) -> Result<Vec<u8>, PullError> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.broken(&error, doing))?
+        {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() as u64 > limit {
+                let what = "the document".to_owned();
+                return Err(self.content(Problem::TooMuch {
+                    what,
+                    limit,
+                    unit: "bytes",
+                }));
+            }
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) fn content(&self, problem: Problem) -> PullError {
+        PullError::Content {
+            host: self.endpoint.host.clone(),
+            image: self.endpoint.repository.clone(),
+            source: Arc::new(problem),
+        }
+    }
+
+    pub(crate) fn stalled(&self, doing: &str) -> PullError {
+        PullError::Stalled {
+            host: self.endpoint.host.clone(),
+            doing: doing.to_owned(),
+            patience: self.patience,
+        }
+    }
+
+    /// The stream of a blob ended with an error.
+    pub(crate) fn broken_off(&self, error: &std::io::Error, doing: &str) -> PullError {
+        let inner = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<reqwest::Error>());
+        match inner {
+            Some(error) => self.broken(error, doing),
+            None => PullError::Broken {
+                host: self.endpoint.host.clone(),
+                doing: doing.to_owned(),
+                why: chain(error),
+            },
+        }
+    }
+
+    pub(crate) fn broken(&self, error: &reqwest::Error, doing: &str) -> PullError {
+        let host = self.endpoint.host.clone();
+        if error.is_connect() && !self.answered.load(Ordering::Relaxed) {
+            let mut why = chain(error);
+            if why.contains("certificate") {
+                why += "; `ca` of the runtime's configuration says which certificates to trust";
+            }
+            return PullError::Unreachable {
+                host,
+                scheme: self.scheme(),
+                why,
+            };
+        }
+        if error.is_timeout() {
+            return self.stalled(doing);
+        }
+        PullError::Broken {
+            host,
+            doing: doing.to_owned(),
+            why: chain(error),
+        }
+    }
+}
+
+/// A tag belongs to its repository by a colon, a digest by an at.
+fn named(repository: &str, what: &str) -> String {
+    let separator = if what.contains(':') { '@' } else { ':' };
+    format!("{repository}{separator}{what}")
+}
+
+/// The part of an error's body that is for people.
+pub(super) fn explanation(body: &[u8]) -> String {
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let Some(document) = parsed else {
+        return match std::str::from_utf8(body) {
+            // A page for a browser says nothing here.
+            Ok(text) if !text.contains('<') => shortened(text),
+            Ok(_) | Err(_) => String::new(),
+        };
+    };
+    let first = &document["errors"][0];
+    let said = [
+        &first["message"],
+        &document["error_description"],
+        &document["details"],
+        &document["error"],
+        &first["code"],
+    ];
+    let text = said
+        .iter()
+        .find_map(|value| value.as_str().filter(|text| !text.is_empty()));
+    shortened(text.unwrap_or_default())
+}
+
+/// One line that fits into a sentence.
+fn shortened(text: &str) -> String {
+    let line: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(200)
+        .collect();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,89 @@
+//! ◆ Whether something that failed is tried again, and when.
+
+use std::time::Duration;
+
+use crate::error::Fault;
+
+/// How often one thing is tried in a row without any progress.
+const TRIES: u32 = 6;
+/// The first pause; each one after it is twice as long.
+const FIRST: Duration = Duration::from_millis(200);
+/// The longest pause that is our own idea.
+const LONGEST: Duration = Duration::from_secs(10);
+/// The longest pause that a registry may ask for. Whoever wants the image has a back-off of their own.
+const OBEYED: Duration = Duration::from_secs(60);
+
+/// The pause before the next try, after `failures` in a row; none to give up. `jitter` is from 0 to 1: many nodes that
+/// saw the same registry fail do not come back in the same instant.
+pub(crate) fn pause(failures: u32, fault: Fault, jitter: f64) -> Option<Duration> {
+    if failures >= TRIES {
+        return None;
+    }
+    let doubled = FIRST.saturating_mul(1 << (failures.saturating_sub(1)).min(16));
+    let own = doubled
+        .min(LONGEST)
+        .mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
+    match fault {
+        Fault::Final => None,
+        Fault::Passing | Fault::Busy(None) => Some(own),
+        Fault::Busy(Some(asked)) if asked > OBEYED => None,
+        Fault::Busy(Some(asked)) => Some(asked.max(own)),
+    }
+}
+
+/// Reads a `Retry-After` header: seconds, or a date (RFC 9110, section 10.2.3).
+pub(crate) fn retry_after(value: &str, now: jiff::Timestamp) -> Option<Duration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let then = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+    Some(
+        then.duration_since(now)
+            .try_into()
+            .unwrap_or(Duration::ZERO),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[rstest]
+    #[case::refused(1, Fault::Final, 1.0, None)]
+    #[case::first(1, Fault::Passing, 1.0, Some(ms(200)))]
+    #[case::with_jitter(1, Fault::Passing, 0.0, Some(ms(100)))]
+    #[case::third(3, Fault::Busy(None), 1.0, Some(ms(800)))]
+    #[case::last(5, Fault::Passing, 1.0, Some(ms(3200)))]
+    #[case::enough(6, Fault::Passing, 1.0, None)]
+    #[case::asked(1, Fault::Busy(Some(ms(7000))), 1.0, Some(ms(7000)))]
+    #[case::asked_for_nothing(2, Fault::Busy(Some(ms(0))), 1.0, Some(ms(400)))]
+    #[case::asked_for_too_much(1, Fault::Busy(Some(ms(61_000))), 1.0, None)]
+    fn pauses(
+        #[case] failures: u32,
+        #[case] fault: Fault,
+        #[case] jitter: f64,
+        #[case] want: Option<Duration>,
+    ) {
+        assert_eq!(pause(failures, fault, jitter), want);
+    }
+
+    #[rstest]
+    #[case("7", Some(ms(7000)))]
+    #[case(" 0 ", Some(ms(0)))]
+    #[case("Thu, 01 Jan 1970 00:01:40 GMT", Some(ms(40_000)))]
+    #[case("Thu, 01 Jan 1970 00:00:00 GMT", Some(ms(0)))]
+    #[case("soon", None)]
+    #[case("-1", None)]
+    fn headers(#[case] value: &str, #[case] want: Option<Duration>) {
+        let now = jiff::Timestamp::from_second(60).unwrap();
+        assert_eq!(retry_after(value, now), want);
+    }
+}

@@ -1,0 +1,320 @@
+//! One registry spoken to for one pull: requests that prove who asks, and what the answers mean.
+//!
+//! All requests go through [`Session::send`]: it shows the rights that the session has, meets a challenge wherever one
+//! comes, and follows redirects. Rights belong to one origin (scheme, host and port): what is sent elsewhere by a redirect
+//! carries none, and a host that asks for some there gets those that anybody gets.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, RANGE, WWW_AUTHENTICATE};
+use reqwest::{StatusCode, Url};
+use tokio::sync::Mutex;
+use tokio_stream::StreamExt as _;
+
+use crate::Digest;
+
+use super::challenge::Challenge;
+use super::endpoint::{Endpoint, Scheme};
+use super::peer::Peer;
+use super::retry;
+use super::settings::Credentials;
+use super::token::{Grant, Tokens};
+use super::transport::{Transport, chain, origin, redirect};
+use crate::error::PullError;
+
+/// As many redirects as other clients follow.
+const REDIRECTS: usize = 10;
+
+/// What a manifest may be, in the order of preference.
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+
+/// The bytes of a blob from some offset on.
+pub(crate) type Bytes =
+    std::pin::Pin<Box<dyn tokio_stream::Stream<Item = std::io::Result<bytes::Bytes>> + Send>>;
+
+/// A document as it came.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) bytes: Vec<u8>,
+    /// What the registry says it is.
+    pub(crate) media_type: String,
+}
+
+/// See the module.
+pub(crate) struct Session {
+    pub(crate) peer: Peer,
+    http: reqwest::Client,
+    /// By origin. The lock is held while rights are asked for, so that those who need the same wait.
+    grants: Mutex<HashMap<String, Grant>>,
+}
+
+impl Session {
+    /// Prepares to speak to `endpoint` as `credentials` say.
+    pub(crate) async fn open(
+        transport: &Arc<Transport>,
+        endpoint: Endpoint,
+        credentials: Credentials,
+    ) -> Result<Self, PullError> {
+        let http = transport.http(&endpoint)?;
+        let plain = match endpoint.scheme {
+            Scheme::Http => true,
+            Scheme::Https => false,
+            Scheme::Either => speaks_plain_http(&http, &endpoint.host).await,
+        };
+        let mut session = Self {
+            peer: Peer {
+                endpoint,
+                plain,
+                patience: transport.settings.progress_timeout,
+                credentials,
+                answered: AtomicBool::new(false),
+            },
+            http,
+            grants: Mutex::default(),
+        };
+        if let Credentials::RegistryToken(token) = &session.peer.credentials {
+            let own = origin(&session.url("manifests", "")?);
+            let grant = Grant::Bearer(token.clone());
+            session.grants.get_mut().insert(own, grant);
+        }
+        Ok(session)
+    }
+
+    /// The manifest or index called `reference`: a tag or a digest. Tried again as long as that may help.
+    pub(crate) async fn manifest(
+        &self,
+        reference: &str,
+        limit: u64,
+    ) -> Result<Document, PullError> {
+        let url = self.url("manifests", reference)?;
+        let doing = format!(
+            "asking for the manifest {reference} of {}",
+            self.peer.endpoint.repository
+        );
+        let mut failures = 0;
+        loop {
+            match self.document(&url, &doing, reference, limit).await {
+                Ok(document) => return Ok(document),
+                Err(error) => self.again(&mut failures, error).await?,
+            }
+        }
+    }
+
+    async fn document(
+        &self,
+        url: &Url,
+        doing: &str,
+        what: &str,
+        limit: u64,
+    ) -> Result<Document, PullError> {
+        let asked = Asked {
+            doing,
+            what,
+            offset: None,
+        };
+        let response = self.send(url, asked).await?;
+        let media_type = response.headers().get(CONTENT_TYPE);
+        let media_type = media_type
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let media_type = media_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        let bytes = self.peer.read(response, limit, doing).await?;
+        Ok(Document { bytes, media_type })
+    }
+
+    /// The bytes of a blob from `offset` on, or from the beginning, as the first number says.
+    pub(crate) async fn blob(
+        &self,
+        digest: &Digest,
+        offset: u64,
+    ) -> Result<(u64, Bytes), PullError> {
+        let digest = digest.to_string();
+        let asked = Asked {
+            doing: &blob_doing(&digest),
+            what: &digest,
+            offset: Some(offset),
+        };
+        let response = self.send(&self.url("blobs", &digest)?, asked).await?;
+        let start = if response.status() == StatusCode::PARTIAL_CONTENT {
+            offset
+        } else {
+            0
+        };
+        let stream = response
+            .bytes_stream()
+            .map(|chunk| chunk.map_err(std::io::Error::other));
+        Ok((start, Box::pin(stream)))
+    }
+
+    /// Waits before the next try of something that failed `failures` times in a row, or gives the error back because
+    /// there is no sense in going on.
+    pub(crate) async fn again(
+        &self,
+        failures: &mut u32,
+        error: PullError,
+    ) -> Result<(), PullError> {
+        *failures += 1;
+        let Some(pause) = retry::pause(*failures, error.fault(), jitter()) else {
+            return Err(error);
+        };
+        tracing::info!(registry = self.peer.endpoint.host, ?pause, %error, "will try again");
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    fn url(&self, kind: &str, reference: &str) -> Result<Url, PullError> {
+        let scheme = self.peer.scheme();
+        let Endpoint {
+            host,
+            repository,
+            mirrored,
+            ..
+        } = &self.peer.endpoint;
+        let of = mirrored
+            .as_ref()
+            .map(|name| format!("?ns={name}"))
+            .unwrap_or_default();
+        let url = format!("{scheme}://{host}/v2/{repository}/{kind}/{reference}{of}");
+        url.parse().map_err(|_| PullError::Settings {
+            host: host.clone(),
+            why: format!("{url} is no URL"),
+        })
+    }
+
+    /// Asks for `url`, again after each redirect, and once more of each origin that wants to know who asks.
+    async fn send(&self, url: &Url, asked: Asked<'_>) -> Result<reqwest::Response, PullError> {
+        let (own, mut url) = (origin(url), url.clone());
+        let (mut redirects, mut challenged) = (0, HashSet::new());
+        loop {
+            let here = origin(&url);
+            let grant = self.grant(&here).await;
+            let response = self.request(&url, &grant, asked).await?;
+            let status = response.status();
+            let partial = asked.offset.is_some() && status == StatusCode::PARTIAL_CONTENT;
+            if status == StatusCode::OK || partial {
+                return Ok(response);
+            }
+            if let Some(next) = redirect(&response)
+                && redirects < REDIRECTS
+            {
+                redirects += 1;
+                url = next;
+                continue;
+            }
+            if status == StatusCode::UNAUTHORIZED
+                && let Some(challenge) = challenge(&response)
+                && !challenged.contains(&here)
+            {
+                let credentials = if here == own {
+                    &self.peer.credentials
+                } else {
+                    &Credentials::Anonymous
+                };
+                // Rights that another request got meanwhile may be used up again, our own are what there is.
+                if self.renew(&url, credentials, &grant, &challenge).await? {
+                    challenged.insert(here);
+                }
+                continue;
+            }
+            return Err(self.peer.refusal(response, asked.doing, asked.what).await);
+        }
+    }
+
+    /// The rights that the session has at `origin`.
+    async fn grant(&self, origin: &str) -> Grant {
+        let grants = self.grants.lock().await;
+        grants.get(origin).cloned().unwrap_or(Grant::None)
+    }
+
+    async fn request(
+        &self,
+        url: &Url,
+        grant: &Grant,
+        asked: Asked<'_>,
+    ) -> Result<reqwest::Response, PullError> {
+        let request = grant.show(self.http.get(url.clone()));
+        let request = match asked.offset {
+            Some(0) => request,
+            Some(offset) => request.header(RANGE, format!("bytes={offset}-")),
+            None => request.header(ACCEPT, MANIFESTS),
+        };
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.peer.broken(&error, asked.doing))?;
+        self.peer.answered.store(true, Ordering::Relaxed);
+        Ok(response)
+    }
+
+    /// Gets other rights at the origin of `url` than `old`, unless another request just did. Whether it was this one.
+    async fn renew(
+        &self,
+        url: &Url,
+        credentials: &Credentials,
+        old: &Grant,
+        challenge: &Challenge,
+    ) -> Result<bool, PullError> {
+        let mut grants = self.grants.lock().await;
+        let grant = grants.entry(origin(url)).or_insert(Grant::None);
+        if *grant != *old {
+            return Ok(false);
+        }
+        let tokens = Tokens {
+            peer: &self.peer,
+            http: &self.http,
+            registry: url,
+            credentials,
+        };
+        *grant = tokens.grant(old, challenge).await?;
+        Ok(true)
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    /// For errors.
+    doing: &'a str,
+    /// The tag or digest.
+    what: &'a str,
+    /// Of a blob, where its bytes are to begin; none for a document.
+    offset: Option<u64>,
+}
+
+pub(crate) fn blob_doing(digest: &str) -> String {
+    format!("sending the blob {digest}")
+}
+
+fn challenge(response: &reqwest::Response) -> Option<Challenge> {
+    let values = response.headers().get_all(WWW_AUTHENTICATE);
+    Challenge::read(values.iter().filter_map(|value| value.to_str().ok()))
+}
+
+/// A server with TLS answers 400 to a request without, or breaks off. One without may break off for other reasons, and
+/// then does not shake hands either.
+async fn speaks_plain_http(http: &reqwest::Client, host: &str) -> bool {
+    match http.get(format!("http://{host}/v2/")).send().await {
+        Ok(response) if response.status() != StatusCode::BAD_REQUEST => true,
+        // Nobody is there: any scheme will do to find that out again, and to say it.
+        Err(error) if error.is_connect() => true,
+        Ok(_) | Err(_) => {
+            let shaken = http.get(format!("https://{host}/v2/")).send().await;
+            shaken.is_err_and(|error| error.is_connect() && !chain(&error).contains("certificate"))
+        }
+    }
+}
+
+/// From 0 to 1.
+fn jitter() -> f64 {
+    let mut bytes = [0; 2];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    f64::from(u16::from_ne_bytes(bytes)) / f64::from(u16::MAX)
+}

@@ -1,0 +1,213 @@
+//! ◆ What the runtime is told about registries: mirrors, certificates, credentials, patience.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The name under which settings for every host stand that has none of its own.
+pub const EVERY_HOST: &str = "*";
+
+/// How images are pulled from registries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registries {
+    /// Settings by host as it stands in image names (`docker.io`, `registry.example.com:5000`), or `*`.
+    pub hosts: BTreeMap<String, Host>,
+    /// A docker `config.json` to take credentials from.
+    pub docker_config: Option<PathBuf>,
+    /// A pull to which no byte came for this long is given up.
+    pub progress_timeout: Duration,
+    /// How many layers of one image are downloaded at the same time.
+    pub parallel_layers: usize,
+    /// Full names of images (`registry.k8s.io/pause:3.10`) that no garbage collection may remove.
+    pub pinned: BTreeSet<String>,
+}
+
+impl Default for Registries {
+    fn default() -> Self {
+        Self {
+            hosts: BTreeMap::new(),
+            docker_config: None,
+            progress_timeout: Duration::from_secs(5 * 60),
+            parallel_layers: 3,
+            pinned: BTreeSet::new(),
+        }
+    }
+}
+
+/// Settings for one host. What is not said here is taken from those for [every host](EVERY_HOST).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Who is asked instead, in this order.
+    pub mirrors: Option<Vec<Mirror>>,
+    /// Only mirrors are asked, not the host itself.
+    pub mirrors_only: Option<bool>,
+    /// How repositories are called on the mirrors: the longest beginning that fits is replaced.
+    pub rewrite: Option<Vec<Rewrite>>,
+    /// The host speaks HTTP without TLS.
+    pub plain_http: Option<bool>,
+    /// A file of certificates (PEM) that are trusted for this host besides the system's.
+    pub ca: Option<PathBuf>,
+    /// Who the runtime is to this host, when a pull brings no credentials of its own.
+    pub credentials: Option<Credentials>,
+}
+
+/// One beginning of repository paths and what stands in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rewrite {
+    /// `library/`
+    pub from: String,
+    /// `mirrored/library/`
+    pub to: String,
+}
+
+/// Another place that has a registry's images: `https://mirror.example.com:5000/path`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// Without TLS, because its URL says http.
+    pub plain_http: bool,
+    /// Host and port.
+    pub host: String,
+    /// What stands before repositories there; empty, or a path without slashes around it.
+    pub prefix: String,
+}
+
+/// Why a text is no mirror.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not the URL of a mirror: write https://HOST[:PORT][/PATH], or http:// for one without TLS"
+)]
+pub struct MirrorError(String);
+
+impl FromStr for Mirror {
+    type Err = MirrorError;
+
+    fn from_str(text: &str) -> Result<Self, MirrorError> {
+        let refuse = || MirrorError(text.to_owned());
+        let (plain_http, rest) = match text.split_once("://") {
+            Some(("https", rest)) => (false, rest),
+            Some(("http", rest)) => (true, rest),
+            Some(_) | None => return Err(refuse()),
+        };
+        let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let prefix = prefix.trim_end_matches('/');
+        // `/v2` is where the protocol begins on every host: some write it, it means nothing more.
+        let prefix = prefix.strip_suffix("v2").map_or(prefix, |before| {
+            if before.is_empty() || before.ends_with('/') {
+                before.trim_end_matches('/')
+            } else {
+                prefix
+            }
+        });
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
+        let climbs = prefix.split('/').any(|part| matches!(part, "." | ".."));
+        let empty_part = !prefix.is_empty() && prefix.split('/').any(str::is_empty);
+        if !crate::is_host(host) || !prefix.chars().all(fits) || climbs || empty_part {
+            return Err(refuse());
+        }
+        Ok(Self {
+            plain_http,
+            host: host.to_owned(),
+            prefix: prefix.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Mirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.plain_http { "http" } else { "https" };
+        write!(f, "{scheme}://{}", self.host)?;
+        if !self.prefix.is_empty() {
+            write!(f, "/{}", self.prefix)?;
+        }
+        Ok(())
+    }
+}
+
+/// Text that no log may show.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one place that sends it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Credentials {
+    /// Nobody in particular.
+    #[default]
+    Anonymous,
+    /// A name and its password.
+    Basic {
+        /// The name.
+        username: String,
+        /// The password.
+        password: Secret,
+    },
+    /// Exchanged for an access token where the registry says so (OAuth 2.0, refresh_token).
+    IdentityToken(Secret),
+    /// Sent as it is.
+    RegistryToken(Secret),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("https://m.example.com", "https://m.example.com")]
+    #[case("http://127.0.0.1:5000/", "http://127.0.0.1:5000")]
+    #[case("http://[::1]:5000/a/b/", "http://[::1]:5000/a/b")]
+    #[case("https://m.example.com/v2/", "https://m.example.com")]
+    #[case("https://m.example.com/a/v2", "https://m.example.com/a")]
+    #[case("https://m.example.com/av2", "https://m.example.com/av2")]
+    fn mirrors(#[case] text: &str, #[case] want: &str) {
+        assert_eq!(text.parse::<Mirror>().unwrap().to_string(), want);
+    }
+
+    #[rstest]
+    #[case("m.example.com")]
+    #[case("ftp://m.example.com")]
+    #[case("https://")]
+    #[case("https://user:password@m.example.com")]
+    #[case("https://m.example.com/../x")]
+    #[case("https://m.example.com/a//b")]
+    #[case("https://m.example.com/?q")]
+    #[case("https://m example.com")]
+    fn no_mirrors(#[case] text: &str) {
+        text.parse::<Mirror>().unwrap_err();
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let credentials = Credentials::Basic {
+            username: "me".to_owned(),
+            password: Secret::new("hunter2"),
+        };
+        let shown = format!("{credentials:?}");
+        assert!(
+            shown.contains("me") && !shown.contains("hunter2"),
+            "{shown}"
+        );
+    }
+}

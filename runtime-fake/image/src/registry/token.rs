@@ -1,0 +1,249 @@
+//! Rights to pull: what a challenge and credentials come to, with a token server's help where there is one.
+
+use serde::Deserialize;
+
+use reqwest::{Response, Url};
+
+use super::challenge::{self, Challenge};
+use super::peer::Peer;
+use super::settings::{Credentials, Secret};
+use super::transport::{origin, redirect};
+use crate::error::PullError;
+
+/// The longest answer of a token server.
+const LONGEST: u64 = 1 << 20;
+
+/// How often a token server may send its client on.
+const REDIRECTS: usize = 3;
+
+const DOING: &str = "giving out a token";
+
+/// What requests carry to be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// Nothing.
+    None,
+    /// A name and its password.
+    Basic { username: String, password: Secret },
+    /// A token.
+    Bearer(Secret),
+}
+
+impl Grant {
+    /// Puts it on a request.
+    pub(crate) fn show(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match self {
+            Self::None => request,
+            Self::Basic { username, password } => {
+                request.basic_auth(username, Some(password.reveal()))
+            }
+            Self::Bearer(token) => request.bearer_auth(token.reveal()),
+        }
+    }
+}
+
+/// Gets grants for one session at one registry.
+pub(crate) struct Tokens<'a> {
+    pub(crate) peer: &'a Peer,
+    pub(crate) http: &'a reqwest::Client,
+    /// What was asked for when the challenge came.
+    pub(crate) registry: &'a Url,
+    pub(crate) credentials: &'a Credentials,
+}
+
+/// Servers have either name for it.
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    access_token: String,
+}
+
+impl Tokens<'_> {
+    /// Meets `challenge`, which `old` did not.
+    pub(crate) async fn grant(
+        &self,
+        old: &Grant,
+        challenge: &Challenge,
+    ) -> Result<Grant, PullError> {
+        match (challenge, self.credentials) {
+            // It was shown already, and there is nothing else to show.
+            (_, Credentials::RegistryToken(_)) => {
+                Err(self.refused("the registry token given was not accepted", ""))
+            }
+            (Challenge::Basic, Credentials::Basic { username, password }) => {
+                let grant = Grant::Basic {
+                    username: username.clone(),
+                    password: password.clone(),
+                };
+                if *old == grant {
+                    return Err(self.refused("the name and password given were not accepted", ""));
+                }
+                Ok(grant)
+            }
+            (Challenge::Basic, Credentials::Anonymous) => Err(self.refused(
+                "no credentials were given, and it wants a name and a password",
+                "",
+            )),
+            (Challenge::Basic, Credentials::IdentityToken(_)) => Err(self.refused(
+                "an identity token was given, and it wants a name and a password",
+                "",
+            )),
+            (
+                Challenge::Bearer {
+                    realm,
+                    service,
+                    scope,
+                    error,
+                },
+                Credentials::Anonymous | Credentials::Basic { .. } | Credentials::IdentityToken(_),
+            ) => {
+                if matches!(old, Grant::Bearer(_)) && error.as_deref() == Some("insufficient_scope")
+                {
+                    return Err(self.refused(
+                        "the token that its token server gave is not allowed this",
+                        "",
+                    ));
+                }
+                let own = format!("repository:{}:pull", self.peer.endpoint.repository);
+                let scope = scope.as_deref().unwrap_or(&own);
+                self.token(realm, service.as_deref(), scope).await
+            }
+        }
+    }
+
+    /// Asks a token server (distribution: "Token Authentication", "OAuth 2.0 Token Authentication").
+    async fn token(
+        &self,
+        realm: &str,
+        service: Option<&str>,
+        scope: &str,
+    ) -> Result<Grant, PullError> {
+        let url: Url = realm.parse().map_err(|_| {
+            self.unusable(format!(
+                "it names {realm:?} as its token server, which is no URL"
+            ))
+        })?;
+        let secret = *self.credentials != Credentials::Anonymous;
+        if secret && !challenge::may_have_credentials(&url, self.registry) {
+            return Err(self.unusable(format!(
+                "its token server {realm} does not speak TLS and is not the registry's own host: they are not sent there"
+            )));
+        }
+        let mut fields = vec![("scope", scope)];
+        fields.extend(service.map(|service| ("service", service)));
+        let response = self.ask(url, fields, secret).await?;
+        let status = response.status();
+        if !status.is_success() {
+            let error = self.peer.refusal(response, DOING, "token").await;
+            let is_refusal = matches!(status.as_u16(), 400 | 401 | 403);
+            return Err(if is_refusal {
+                self.denied(error)
+            } else {
+                error
+            });
+        }
+        let bytes = self.peer.read(response, LONGEST, DOING).await?;
+        let answer: Answer = serde_json::from_slice(&bytes).map_err(|error| {
+            self.unusable(format!("its token server answered with nonsense: {error}"))
+        })?;
+        let token = [answer.token, answer.access_token]
+            .into_iter()
+            .find(|token| !token.is_empty());
+        // It goes into a header.
+        match token.filter(|token| token.bytes().all(|c| c.is_ascii_graphic())) {
+            Some(token) => Ok(Grant::Bearer(Secret::new(token))),
+            None => Err(self.unusable("its token server answered without a token".to_owned())),
+        }
+    }
+
+    /// Sends the request, and sends it again where the server wants it, but credentials to no other origin: with 307 and 308
+    /// they are in the body, too.
+    async fn ask(
+        &self,
+        mut url: Url,
+        mut fields: Vec<(&str, &str)>,
+        secret: bool,
+    ) -> Result<Response, PullError> {
+        if let Credentials::IdentityToken(token) = self.credentials {
+            fields.extend([
+                ("grant_type", "refresh_token"),
+                ("client_id", "crib"),
+                ("refresh_token", token.reveal()),
+            ]);
+        } else {
+            if let Credentials::Basic { username, .. } = self.credentials {
+                fields.push(("account", username));
+            }
+            url.query_pairs_mut().extend_pairs(&fields);
+        }
+        let mut redirects = 0;
+        loop {
+            let request = match self.credentials {
+                Credentials::IdentityToken(_) => self.http.post(url.clone()).form(&fields),
+                Credentials::Basic { username, password } => self
+                    .http
+                    .get(url.clone())
+                    .basic_auth(username, Some(password.reveal())),
+                Credentials::Anonymous | Credentials::RegistryToken(_) => {
+                    self.http.get(url.clone())
+                }
+            };
+            let response = request
+                .send()
+                .await
+                .map_err(|error| self.peer.broken(&error, DOING))?;
+            let Some(next) = redirect(&response).filter(|_| redirects < REDIRECTS) else {
+                return Ok(response);
+            };
+            if secret && origin(&next) != origin(&url) {
+                let to = origin(&next);
+                return Err(self.unusable(format!(
+                    "its token server sends its clients on to {to}: they are not sent there"
+                )));
+            }
+            redirects += 1;
+            url = next;
+        }
+    }
+
+    fn unusable(&self, why: String) -> PullError {
+        PullError::Credentials {
+            host: self.peer.endpoint.host.clone(),
+            why,
+        }
+    }
+
+    /// A token server's refusal is about who asks, whatever its code.
+    fn denied(&self, error: PullError) -> PullError {
+        let text = if let PullError::Unauthenticated { text, .. }
+        | PullError::Denied { text, .. }
+        | PullError::Refused { text, .. } = error
+        {
+            text
+        } else {
+            String::new()
+        };
+        let why = match self.credentials {
+            Credentials::Anonymous => "no credentials were given, and its token server wants some",
+            Credentials::Basic { .. } => {
+                "its token server did not accept the name and password given"
+            }
+            Credentials::IdentityToken(_) => {
+                "its token server did not accept the identity token given"
+            }
+            Credentials::RegistryToken(_) => "the registry token given was not accepted",
+        };
+        self.refused(why, &text)
+    }
+
+    fn refused(&self, why: &'static str, text: &str) -> PullError {
+        PullError::Unauthenticated {
+            host: self.peer.endpoint.host.clone(),
+            repository: self.peer.endpoint.repository.clone(),
+            why,
+            text: text.to_owned(),
+        }
+    }
+}

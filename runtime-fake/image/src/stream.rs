@@ -1,0 +1,370 @@
+//! Readers that hash, count and decompress on the way, so that one pass over a layer verifies it.
+
+use std::cell::Cell;
+use std::io::{self, BufReader, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::Digest as _;
+
+use super::digest::Digest;
+use super::error::Problem;
+use super::limits::Limits;
+
+/// What is left of the [`Limits`] of one image; its layers draw on it together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    pub(crate) limits: Limits,
+    bytes: Cell<u64>,
+    entries: Cell<u64>,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            limits: limits.clone(),
+            bytes: Cell::new(limits.unpacked_bytes),
+            entries: Cell::new(limits.entries),
+        }
+    }
+
+    /// Takes `n` bytes, or refuses.
+    pub(crate) fn take_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
+        self.check_bytes(n, what)?;
+        self.bytes.set(self.bytes.get() - n);
+        Ok(())
+    }
+
+    /// Would `n` more bytes be too many? For declared sizes, before anything is read or written.
+    pub(crate) fn check_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
+        if n > self.bytes.get() {
+            return Err(Problem::TooMuch {
+                what: what.to_owned(),
+                limit: self.limits.unpacked_bytes,
+                unit: "unpacked bytes",
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes one entry, or refuses.
+    pub(crate) fn take_entry(&self, what: &str) -> Result<(), Problem> {
+        let left = self
+            .entries
+            .get()
+            .checked_sub(1)
+            .ok_or_else(|| Problem::TooMuch {
+                what: what.to_owned(),
+                limit: self.limits.entries,
+                unit: "entries",
+            })?;
+        self.entries.set(left);
+        Ok(())
+    }
+}
+
+/// The digest of everything that passed a [`Hashing`] reader so far.
+#[derive(Clone, Default)]
+pub(crate) struct Tally(Arc<Mutex<sha2::Sha256>>);
+
+impl Tally {
+    pub(crate) fn digest(&self) -> Digest {
+        self.with(|hash| Digest::finish(hash.clone()))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut sha2::Sha256) -> T) -> T {
+        // Hashing does not panic.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// How many bytes passed a [`Counting`] reader so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts what is read through it.
+pub(crate) struct Counting<R> {
+    inner: R,
+    counter: Counter,
+}
+
+impl<R: Read> Counting<R> {
+    pub(crate) fn new(inner: R) -> (Self, Counter) {
+        let counter = Counter::default();
+        let own = counter.clone();
+        (
+            Self {
+                inner,
+                counter: own,
+            },
+            counter,
+        )
+    }
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.counter.0.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+/// Hashes what is read through it.
+pub(crate) struct Hashing<R> {
+    inner: R,
+    tally: Tally,
+}
+
+impl<R: Read> Hashing<R> {
+    pub(crate) fn new(inner: R) -> (Self, Tally) {
+        let tally = Tally::default();
+        (
+            Self {
+                inner,
+                tally: tally.clone(),
+            },
+            tally,
+        )
+    }
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.tally.with(|hash| hash.update(&buffer[..n]));
+        Ok(n)
+    }
+}
+
+/// Decompresses by what the first bytes say: gzip (any number of members), zstd, or nothing.
+pub(crate) struct Decoder<'a> {
+    inner: Inner<'a>,
+    what: String,
+}
+
+type Packed<'a> = BufReader<Box<dyn Read + Send + 'a>>;
+
+enum Inner<'a> {
+    Plain(Packed<'a>),
+    Gzip(Box<flate2::bufread::MultiGzDecoder<Packed<'a>>>),
+    Zstd(Box<zstd::Decoder<'static, Packed<'a>>>),
+}
+
+/// zstd's own bound on the window of a frame (128 MiB) stays in force.
+impl<'a> Decoder<'a> {
+    /// `what` names the stream in errors.
+    pub(crate) fn new(mut from: impl Read + Send + 'a, what: &str) -> Result<Self, Problem> {
+        let mut magic = [0u8; 4];
+        let mut have = 0;
+        while have < magic.len() {
+            match from
+                .read(&mut magic[have..])
+                .map_err(Problem::io(format!("read {what}")))?
+            {
+                0 => break,
+                n => have += n,
+            }
+        }
+        let start = io::Cursor::new(magic[..have].to_vec());
+        let whole: Packed<'a> = BufReader::with_capacity(128 << 10, Box::new(start.chain(from)));
+        let inner = match magic {
+            [0x1f, 0x8b, ..] => Inner::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(whole))),
+            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Inner::Zstd(Box::new(
+                zstd::Decoder::with_buffer(whole)
+                    .map_err(Problem::io("set up a zstd decompressor"))?,
+            )),
+            _ => Inner::Plain(whole),
+        };
+        Ok(Self {
+            inner,
+            what: what.to_owned(),
+        })
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.inner, Inner::Plain(_))
+    }
+}
+
+impl Read for Decoder<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = match &mut self.inner {
+            Inner::Plain(inner) => return inner.read(buffer),
+            Inner::Gzip(inner) => inner.read(buffer),
+            Inner::Zstd(inner) => inner.read(buffer),
+        };
+        read.map_err(|source| {
+            // An operating system error is the disk's; a problem was told by the reader below; anything else is the data's.
+            let told = source.get_ref().is_some_and(|inner| inner.is::<Problem>());
+            if told || source.raw_os_error().is_some() {
+                return source;
+            }
+            let what = self.what.clone();
+            io::Error::other(if source.kind() == io::ErrorKind::UnexpectedEof {
+                Problem::Truncated { what }
+            } else {
+                Problem::Compressed { what, source }
+            })
+        })
+    }
+}
+
+/// Draws on the budget for what is read, and refuses a decompression bomb.
+pub(crate) struct Metered<'a, R> {
+    inner: R,
+    budget: &'a Budget,
+    /// Counts the compressed bytes; none for what was not compressed.
+    compressed: Option<Counter>,
+    unpacked: u64,
+    what: String,
+}
+
+impl<'a, R: Read> Metered<'a, R> {
+    pub(crate) fn new(
+        inner: R,
+        budget: &'a Budget,
+        compressed: Option<Counter>,
+        what: &str,
+    ) -> Self {
+        Self {
+            inner,
+            budget,
+            compressed,
+            unpacked: 0,
+            what: what.to_owned(),
+        }
+    }
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.budget
+            .take_bytes(n as u64, &self.what)
+            .map_err(io::Error::other)?;
+        self.unpacked += n as u64;
+        let limits = &self.budget.limits;
+        if let Some(compressed) = &self.compressed
+            && self.unpacked > limits.ratio_from
+            && self.unpacked / limits.ratio > compressed.bytes()
+        {
+            let what = self.what.clone();
+            return Err(io::Error::other(Problem::Ratio {
+                what,
+                limit: limits.ratio,
+            }));
+        }
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    fn gzip(data: &[u8]) -> Vec<u8> {
+        let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        to.write_all(data).unwrap();
+        to.finish().unwrap()
+    }
+
+    fn zstd(data: &[u8]) -> Vec<u8> {
+        zstd::encode_all(data, 3).unwrap()
+    }
+
+    fn plain(data: &[u8]) -> Vec<u8> {
+        data.to_vec()
+    }
+
+    #[rstest]
+    fn decodes(
+        #[values(gzip, zstd, plain)] encode: fn(&[u8]) -> Vec<u8>,
+        #[values(0, 1, 3, 4, 100_000)] size: usize,
+    ) {
+        let data: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+        let encoded = encode(&data);
+        let mut out = Vec::new();
+        Decoder::new(&encoded[..], "it")
+            .unwrap()
+            .read_to_end(&mut out)
+            .unwrap();
+        assert_eq!(out, data);
+    }
+
+    #[rstest]
+    fn truncated(#[values(gzip, zstd)] encode: fn(&[u8]) -> Vec<u8>) {
+        let encoded = encode(&[7; 100_000]);
+        for cut in 5..encoded.len() {
+            let mut out = Vec::new();
+            let error = Decoder::new(&encoded[..cut], "it")
+                .unwrap()
+                .read_to_end(&mut out)
+                .unwrap_err();
+            let problem = Problem::io("read")(error);
+            assert!(
+                matches!(problem, Problem::Truncated { .. }),
+                "cut at {cut}: {problem:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_gzip_members_are_one_stream() {
+        let mut encoded = gzip(b"one");
+        encoded.extend(gzip(b"two"));
+        let mut out = String::new();
+        Decoder::new(&encoded[..], "it")
+            .unwrap()
+            .read_to_string(&mut out)
+            .unwrap();
+        assert_eq!(out, "onetwo");
+    }
+
+    fn meter(data: &[u8], limits: &Limits) -> Result<(), Problem> {
+        let (counting, counter) = Counting::new(data);
+        let decoder = Decoder::new(counting, "it")?;
+        let budget = Budget::new(limits);
+        let mut metered = Metered::new(decoder, &budget, Some(counter), "it");
+        io::copy(&mut metered, &mut io::sink()).map_err(Problem::io("read"))?;
+        Ok(())
+    }
+
+    #[test]
+    fn bombs_and_floods_are_refused() {
+        let bomb = gzip(&vec![0; 1 << 20]);
+        let limits = Limits {
+            ratio: 100,
+            ratio_from: 1 << 16,
+            ..Limits::default()
+        };
+        assert!(matches!(
+            meter(&bomb, &limits),
+            Err(Problem::Ratio { limit: 100, .. })
+        ));
+        let limits = Limits {
+            unpacked_bytes: (1 << 20) - 1,
+            ..Limits::default()
+        };
+        assert!(matches!(
+            meter(&bomb, &limits),
+            Err(Problem::TooMuch { .. })
+        ));
+        let limits = Limits {
+            unpacked_bytes: 1 << 20,
+            ..Limits::default()
+        };
+        meter(&bomb, &limits).unwrap();
+    }
+}
