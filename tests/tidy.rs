@@ -362,12 +362,12 @@ fn without_lints(tree: &Tree) -> Vec<String> {
 }
 
 #[test]
-fn packages_depend_on_each_other_along_the_arrows_only() {
+fn packages_depend_along_arrows_only() {
     must_be_none("not an arrow", &arrows_broken(&dependencies()));
 }
 
 #[test]
-fn every_file_says_what_it_is_for() {
+fn every_file_starts_with_module_comment() {
     must_be_none(
         "no `//! …` as the first line",
         &without_a_first_line(&tree()),
@@ -375,37 +375,37 @@ fn every_file_says_what_it_is_for() {
 }
 
 #[test]
-fn files_are_short() {
+fn files_have_at_most_500_lines() {
     must_be_none("too long", &too_long(&tree(), &LONG));
 }
 
 #[test]
-fn unsafe_code_stays_where_it_is_allowed() {
+fn unsafe_code_is_in_listed_files_only() {
     must_be_none("unsafe code", &unsafe_code(&tree(), &UNSAFE));
 }
 
 #[test]
-fn decisions_have_no_effects() {
+fn pure_files_have_no_effects() {
     must_be_none("an effect in a pure file", &impure(&tree(), &PURE));
 }
 
 #[test]
-fn no_shortcuts() {
+fn tests_are_not_ignored_and_modules_use_current_layout() {
     must_be_none("shortcuts", &shortcuts(&tree()));
 }
 
 #[test]
-fn every_package_takes_the_lints() {
+fn every_package_inherits_lints() {
     must_be_none("lints", &without_lints(&tree()));
 }
 
 #[test]
-fn documents_name_what_exists() {
+fn documents_name_existing_paths() {
     must_be_none("named but not there", &docs::missing_paths(&tree()));
 }
 
 #[test]
-fn every_call_has_its_state_in_the_documents() {
+fn every_call_is_documented() {
     let tree = tree();
     let document = tree.get("docs/cri.md").expect("there is no docs/cri.md");
     let unlisted = docs::unlisted_calls(&tree["proto/cri-v1.tsv"], document);
@@ -413,7 +413,7 @@ fn every_call_has_its_state_in_the_documents() {
 }
 
 #[test]
-fn every_field_has_its_state_in_the_documents() {
+fn every_field_is_documented() {
     let tree = tree();
     let unlisted = docs::unlisted_fields(&tree["proto/cri-v1.tsv"], &tree["docs/cri.md"]);
     must_be_none("not in docs/cri.md", &unlisted);
@@ -429,7 +429,7 @@ fn dependencies_have_permissive_licences() {
 
 /// Every rule finds what it is for; a rule that finds nothing anywhere would pass for ever.
 #[test]
-fn the_rules_find_offences() {
+fn rules_find_offences() {
     let tree = tree_of;
     let needs = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
     let broken = BTreeMap::from([

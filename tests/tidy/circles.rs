@@ -193,7 +193,7 @@ fn is_word(c: char) -> bool {
 }
 
 #[test]
-fn no_files_import_each_other_in_circles() {
+fn files_have_no_import_cycles() {
     let tree = tree();
     let known = |path: &str| CIRCLES.iter().any(|(place, _)| path.starts_with(place));
     let (tangled, clear): (Vec<_>, Vec<_>) = rust(&tree).partition(|(path, _)| known(path));
@@ -206,7 +206,7 @@ fn no_files_import_each_other_in_circles() {
 }
 
 #[test]
-fn circles_are_found_through_every_form_of_import() {
+fn import_cycles_are_found_in_every_form() {
     let files = [
         (
             "a/src/lib.rs",

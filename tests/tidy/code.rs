@@ -138,7 +138,7 @@ pub(crate) fn lines_naming(code: &str, path: &str) -> Vec<usize> {
 }
 
 #[test]
-fn comments_and_literals_are_no_code() {
+fn comments_and_literals_are_blanked() {
     let text = r##"a(b"x\"unsafe", 'u', '\'', "unsafe // \\"); // unsafe
 /* unsafe /* unsafe */ unsafe */ unsafe fn f<'a>(x: &'a str) { r#"unsafe " "# }
 let br = r; br"unsafe"; car'x'; unsafe_code"##;
@@ -150,14 +150,14 @@ let br = r; br"unsafe"; car'x'; unsafe_code"##;
 }
 
 #[test]
-fn a_path_is_found_as_whole_words() {
+fn paths_match_whole_words_only() {
     let code = "use cri::v1;\nuse crate::cri::v1::X;\nlet scri::v1 = cri::v10;\nuse cri::{v1}";
     assert_eq!(lines_naming(code, "cri::v1"), [1, 2]);
     assert_eq!(lines_naming(code, "cri::{"), [4]);
 }
 
 #[test]
-fn only_a_test_module_in_the_file_is_cut_off() {
+fn inline_test_module_is_removed() {
     assert_eq!(
         without_tests("a\n#[cfg(test)]\nmod t;\nb"),
         "a\n#[cfg(test)]\nmod t;\nb"

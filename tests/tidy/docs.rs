@@ -161,13 +161,13 @@ fn resolve(directory: &str, link: &str) -> String {
 }
 
 #[test]
-fn a_call_must_be_named_as_a_whole_word() {
+fn calls_match_whole_words_only() {
     let contract = "# x\nrpc\tS\t\tExec\tA\tB\nrpc\tS\t\tExecSync\tA\tB\nfield\tM\t1\tx\tint32\t";
     assert_eq!(unlisted_calls(contract, "| `ExecSync` | yes |"), ["Exec"]);
 }
 
 #[test]
-fn a_field_must_be_in_its_messages_row() {
+fn fields_must_be_in_row_of_their_message() {
     let contract = "rpc\tS\t\tRun\tRun\tB\nfield\tRun\t1\tpod\tPod\t\nfield\tPod\t1\tname\tstring\t\n\
                     field\tPod\t2\tuid\tstring\t\nfield\tPod\t3\two\tWindowsPod\t\nfield\tWindowsPod\t1\ta\tstring\t\n\
                     field\tB\t1\tid\tstring\t";
@@ -176,7 +176,7 @@ fn a_field_must_be_in_its_messages_row() {
 }
 
 #[test]
-fn a_document_is_taken_at_its_word() {
+fn missing_paths_are_found_in_words_and_links() {
     let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let tree = Tree::from([
         file(

@@ -103,7 +103,7 @@ fn one(rest: &mut &[&str], allowed: &[&str]) -> bool {
 }
 
 #[test]
-fn expressions_are_understood() {
+fn spdx_expressions_are_evaluated() {
     let allowed = ["MIT", "Apache-2.0 WITH LLVM-exception", "Unicode-3.0"];
     for yes in [
         "MIT",
@@ -129,7 +129,7 @@ fn expressions_are_understood() {
 }
 
 #[test]
-fn packages_are_refused_for_licence_and_source() {
+fn packages_are_rejected_for_licence_and_source() {
     let package = |source: &str, licence: &str| serde_json::json!({ "name": "x", "version": "1.0.0", "source": source, "license": licence });
     let allowed = allowed("[licenses]\nallow = [\n  \"MIT\",\n  \"ISC\",\n]\n");
     assert_eq!(allowed, ["MIT", "ISC"]);
