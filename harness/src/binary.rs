@@ -1,9 +1,9 @@
-//! Where the `crib` command is that tests run.
+//! Finds the `crib` binary that tests run.
 
 use std::env;
 use std::path::PathBuf;
 
-/// The command is nowhere.
+/// No `crib` binary was found.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "found no crib command: build it with `cargo build`, put it on the PATH, or name it with CRIB_BIN"
@@ -14,7 +14,7 @@ pub struct NoBinary;
 /// `PATH`.
 ///
 /// # Errors
-/// When there is none.
+/// When none of them exists.
 pub fn crib() -> Result<PathBuf, NoBinary> {
     let named = ["CRIB_BIN", "CARGO_BIN_EXE_crib"]
         .into_iter()

@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 16 << 20;
 /// What a call returns.
 pub type Answer<T> = Result<T, Status>;
 
-/// A connection to a runtime. Clones share it. One that breaks is made anew by the next call.
+/// A connection to a runtime. Clones share it. The next call reconnects a broken one.
 #[derive(Debug, Clone)]
 pub struct Client {
     /// Every call of the RuntimeService, for what has no method here.
@@ -223,7 +223,7 @@ impl Client {
             .containers)
     }
 
-    /// ExecSync; the timeout is in seconds, 0 is none.
+    /// ExecSync; the timeout is in seconds, 0 means none.
     pub async fn exec<S: Into<String>>(
         &self,
         id: &str,

@@ -45,7 +45,7 @@ pub struct Entry<'a> {
     pub text: &'a [u8],
 }
 
-/// Reads one entry; `None` when the bytes are no entry.
+/// Parses one entry; `None` if it is malformed.
 #[must_use]
 pub fn parse(line: &[u8]) -> Option<Entry<'_>> {
     let mut parts = line.splitn(4, |byte| *byte == b' ');
@@ -72,7 +72,7 @@ pub fn parse(line: &[u8]) -> Option<Entry<'_>> {
 /// One whole line of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When its first piece was written: RFC 3339; empty when the file held something that is no entry.
+    /// When its first piece was written: RFC 3339; empty for a malformed entry.
     pub time: String,
     /// Where it was written.
     pub stream: Stream,

@@ -1,4 +1,4 @@
-//! Waits that end: with what was waited for, or with what was last seen.
+//! Bounded waits that report the last observation on timeout.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_returns_what_was_found() {
+    async fn eventually_returns_first_ok() {
         let mut looks = 0;
         let found = eventually(PATIENCE, "the third look", || {
             looks += 1;
@@ -56,7 +56,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "for rain; last seen: \"sun\"")]
-    async fn it_says_what_was_seen_last() {
+    async fn eventually_panics_with_last_observation() {
         eventually(Duration::from_millis(5), "rain", || async {
             Err::<(), _>("sun")
         })

@@ -45,7 +45,7 @@ impl Layer {
         Self::default()
     }
 
-    /// A layer that is this tar stream, whatever is in it: one that another builder, or none, would make.
+    /// A layer from a raw tar stream, which is not validated.
     pub fn of_stream(stream: Vec<u8>) -> Self {
         Self {
             stream: Some(stream),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_an_image_is_the_same_to_the_runtime() {
+    fn image_formats_are_equivalent_to_the_runtime() {
         let dir = tempfile::tempdir().unwrap();
         let below = Layer::new()
             .directory("etc", 0o755)
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_comes_with_what_it_needs() {
+    fn host_program_includes_shared_libraries() {
         let dir = tempfile::tempdir().unwrap();
         let layer = Layer::new().host_program("/bin/sh").unwrap();
         let path = dir.path().join("it.tar");

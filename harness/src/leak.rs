@@ -1,7 +1,7 @@
 //! What is left of a test: processes, mounts, network links, control groups, files.
 //!
-//! Tests run at the same time, so only what can be told to belong to one test is looked at. All that a test starts is told
-//! of its own directory, whose name no other test has: a process that has it in its arguments, environment, working
+//! Tests run at the same time, so a check looks only at what belongs to its test. Everything that a test starts knows
+//! the test's directory, whose name is unique: a process that has it in its arguments, environment, working
 //! directory, root, open files or mounts belongs to the test, and so do its descendants; a network namespace that is
 //! left is one that such a process holds. The runtime's bridge has a name that is made of the state directory's.
 
@@ -190,7 +190,7 @@ impl Leaks {
             .collect()
     }
 
-    /// The packet rules of the test's runtimes, as far as this user is told of any.
+    /// The packet rules of the test's runtimes, as far as this user may list them.
     #[must_use]
     pub fn tables(&self) -> Vec<Leak> {
         let names = self.state_dirs.iter();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_found_by_whatever_it_has_of_the_directory() {
+    fn leaks_find_process_by_cwd_environment_and_open_files() {
         let dir = tempfile::tempdir().unwrap();
         let leaks = Leaks::below(dir.path());
         let mut in_directory = Command::new("sleep");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_itself_is_a_leak() {
+    fn leaks_include_test_directory() {
         let dir = tempfile::tempdir().unwrap();
         let leaks = Leaks::below(dir.path());
         assert_eq!(leaks.check(), [Leak::File(dir.path().to_owned())]);

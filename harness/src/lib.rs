@@ -1,7 +1,7 @@
 //! Tools for tests of a Container Runtime Interface server or client, and what the `crib` command shares with them.
 //!
-//! A test starts a runtime of its own, speaks to it through its socket, and looks from outside at what that did. Whatever
-//! the test does, also when it panics, dropping the [`Runtime`] ends everything and complains about what is left.
+//! A test starts a runtime of its own, speaks to it through its socket, and observes its effects from outside.
+//! Dropping the [`Runtime`], also in a panic, ends everything it started and panics if anything is left.
 //!
 //! ```no_run
 //! use harness::Runtime;

@@ -103,7 +103,7 @@ impl Pod {
         Ok(text(cri_log::Stream::Stdout))
     }
 
-    /// The lines of a container's log file as they are now; none where there is no file.
+    /// The current lines of a container's log file; empty if the file does not exist.
     #[must_use]
     pub fn log(&self, status: &v1::ContainerStatus) -> Vec<cri_log::Line> {
         let bytes = std::fs::read(&status.log_path).unwrap_or_default();

@@ -104,7 +104,7 @@ fn wait_for_end(pidfd: &OwnedFd, limit: Duration) {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        // An interrupted wait begins anew with what is left.
+        // After EINTR, wait for the remaining time.
         if poll(
             &mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)],
             timeout,

@@ -66,7 +66,7 @@ use fault::Faults;
 use serve::Server;
 use store::Store;
 
-/// Why there is no registry.
+/// Why the registry failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     /// The directory cannot be used.
@@ -77,7 +77,7 @@ pub enum RegistryError {
         /// Why.
         source: io::Error,
     },
-    /// The address cannot be had.
+    /// Binding to the address failed.
     #[error("failed to listen on {address}; is the port taken?")]
     Listen {
         /// The address.
@@ -85,7 +85,7 @@ pub enum RegistryError {
         /// Why.
         source: io::Error,
     },
-    /// There is no certificate.
+    /// Generating the certificate failed.
     #[error("failed to set up TLS")]
     Tls {
         /// Why.
@@ -137,7 +137,7 @@ impl Options {
         self
     }
 
-    /// Challenges below `/v2/NAME/` only: `/v2/` itself answers everybody, as some registries do.
+    /// Challenges below `/v2/NAME/` only: `/v2/` itself needs no authentication, as with some registries.
     #[must_use]
     pub fn open_base(mut self) -> Self {
         self.door.open_base = true;
@@ -168,7 +168,7 @@ impl Options {
     /// Starts it. It serves when this returns.
     ///
     /// # Errors
-    /// The address or the directory cannot be had.
+    /// When the address or the directory is not usable.
     pub async fn start(self) -> Result<Registry, RegistryError> {
         let keep = |source| RegistryError::Store {
             path: self.root.clone().unwrap_or_else(std::env::temp_dir),
@@ -229,12 +229,12 @@ pub struct Registry {
     /// Ends the task, and with it all connections.
     end: DropGuard,
     task: JoinHandle<()>,
-    /// Removes the directory when it is nobody's; after the end has been asked for.
+    /// Removes a temporary directory after shutdown.
     _temporary: Option<TempDir>,
 }
 
 impl Registry {
-    /// A registry on a free port of 127.0.0.1, for everybody, without TLS.
+    /// Starts a registry on a free port of 127.0.0.1, without authentication and TLS.
     ///
     /// # Errors
     /// See [`Options::start`].
@@ -320,7 +320,7 @@ impl Registry {
         self.server.store.put_bytes(bytes)
     }
 
-    /// Adds a manifest or an index under a name (`docker.io/library/it:1`), whatever is in it, and returns its digest.
+    /// Adds a manifest or an index under a name (`docker.io/library/it:1`) without validating it, and returns its digest.
     ///
     /// # Errors
     /// It cannot be written, or the name is bad.
@@ -431,7 +431,7 @@ async fn serve_connection(
     }
 }
 
-/// A word that nobody guesses.
+/// A random token.
 fn random_word() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

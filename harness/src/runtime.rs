@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a runtime may take to delete what a test has left: a container may have made a lot.
 const REMOVAL: Duration = Duration::from_secs(300);
 
-/// Why there is no runtime for the test.
+/// Why the runtime for the test failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Nothing to start.
@@ -182,7 +182,7 @@ impl Options {
 pub struct Runtime {
     /// The way to speak to it.
     pub client: Client,
-    /// The test's directory; none with somebody else's runtime.
+    /// The test's directory; `None` with the runtime of `CRI_ENDPOINT`.
     root: Option<PathBuf>,
     daemon: Option<Daemon>,
     options: Options,
@@ -231,8 +231,7 @@ impl Runtime {
         self.root.is_some()
     }
 
-    /// The test's directory: everything is below it. The system's directory of temporary files with somebody else's
-    /// runtime.
+    /// The test's directory, which holds everything. With the runtime of `CRI_ENDPOINT`: the system's temporary directory.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.root.clone().unwrap_or_else(std::env::temp_dir)
@@ -271,7 +270,7 @@ impl Runtime {
         fs::read_to_string(self.root().join("runtime.log")).unwrap_or_default()
     }
 
-    /// The isolation that Status tells of (`root`, `rootless (65536 ids)`, `process`); empty when it tells nothing.
+    /// The isolation in the verbose Status (`root`, `rootless (65536 ids)`, `process`); empty if Status has none.
     ///
     /// # Errors
     /// The runtime's.
@@ -352,9 +351,9 @@ impl Runtime {
         let stdout = process.take_stdout();
         self.daemon = Some(Daemon { process, stdin });
         let stdout = stdout
-            .ok_or_else(|| io("read what the runtime says")(io::ErrorKind::BrokenPipe.into()))?;
+            .ok_or_else(|| io("read the runtime's output")(io::ErrorKind::BrokenPipe.into()))?;
         let stdout = pipe::Receiver::from_owned_fd(stdout.into())
-            .map_err(io("read what the runtime says"))?;
+            .map_err(io("read the runtime's output"))?;
         let mut line = String::new();
         let read =
             tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line)).await;

@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! A URL is good once, whatever becomes of it. [`Transport::Spdy`] is what every runtime speaks; over a WebSocket, containerd
+//! A URL is valid for one request, successful or not. [`Transport::Spdy`] is what every runtime speaks; over a WebSocket, containerd
 //! and CRI-O have no way to half-close standard input.
 
 mod command;

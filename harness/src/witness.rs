@@ -30,7 +30,7 @@ pub fn processes() -> Vec<Witness> {
 }
 
 /// The processes that have `mark` (`NAME=VALUE`) in their environment or as an argument, in the order of their ids. An
-/// ordinary user reads the environment of its own processes only, and everybody's arguments.
+/// ordinary user reads the environment of its own processes only, but the arguments of all.
 #[must_use]
 pub fn marked(mark: &str) -> Vec<Witness> {
     let mut found: Vec<Witness> = processes()
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_sees_itself() {
+    fn own_process_is_observed() {
         let own = own();
         assert!(own.runs());
         assert!(processes().contains(&own));

@@ -41,7 +41,7 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
 }
 
 #[tokio::test]
-async fn pods_and_containers_are_listed_and_selected() {
+async fn pods_and_ps_list_and_filter() {
     let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
     let mut config = runtime.sandbox("web");
     config.labels.insert("app".to_owned(), "shop".to_owned());
@@ -130,7 +130,7 @@ async fn pods_and_containers_are_listed_and_selected() {
     assert_eq!(none.code, Some(1));
     assert_eq!(
         none.err,
-        "crib: there is no container, pod or image \"nothing\"\n"
+        "crib: container, pod or image \"nothing\" not found\n"
     );
     assert_eq!(json(&none.out)["status"]["id"], *pod.id);
 }
@@ -159,7 +159,7 @@ async fn images_are_listed_inspected_and_removed() {
         (none.code, none.err.as_str()),
         (
             Some(1),
-            "crib: there is no image \"nothing.example/at:all\"\n"
+            "crib: image \"nothing.example/at:all\" not found\n"
         )
     );
 }
@@ -200,7 +200,7 @@ async fn images_are_pulled_loaded_and_pruned() {
     let bad = crib_ended(&place, &runtime, &["load", archive, "/nowhere.tar"]).await;
     assert_eq!((bad.code, bad.out.as_str()), (Some(1), ""));
     assert!(
-        bad.err.contains("cannot read the image /nowhere.tar"),
+        bad.err.contains("failed to read the image /nowhere.tar"),
         "{}",
         bad.err
     );
@@ -222,7 +222,7 @@ async fn images_are_pulled_loaded_and_pruned() {
 }
 
 #[tokio::test]
-async fn logs_are_printed_followed_and_cut() {
+async fn logs_supports_follow_tail_and_limits() {
     let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("talker").await.unwrap();
     let id = pod
@@ -276,7 +276,7 @@ async fn logs_are_printed_followed_and_cut() {
         (none.code, none.err.as_str()),
         (
             Some(1),
-            "crib: there is no earlier attempt of container \"main\"\n"
+            "crib: previous attempt of container \"main\" not found\n"
         )
     );
 
@@ -311,7 +311,7 @@ async fn logs_are_printed_followed_and_cut() {
 }
 
 #[tokio::test]
-async fn a_log_that_begins_anew_is_followed() {
+async fn logs_follows_truncated_file() {
     let config = "logs: {max_size: 1048576}\n";
     let (place, runtime) = (
         Place::new(),
@@ -332,7 +332,7 @@ async fn a_log_that_begins_anew_is_followed() {
 }
 
 #[tokio::test]
-async fn a_command_in_a_container_gives_its_output_and_its_code() {
+async fn exec_sync_returns_output_and_exit_code() {
     let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("p").await.unwrap();
     pod.start(fixture::forever("main")).await.unwrap();
@@ -364,13 +364,13 @@ async fn a_command_in_a_container_gives_its_output_and_its_code() {
         ended.err
     );
     let ended = crib_ended(&place, &runtime, &["exec", "--sync", "mian", "true"]).await;
-    assert_eq!(ended.err, "crib: there is no container \"mian\"\n");
+    assert_eq!(ended.err, "crib: container \"mian\" not found\n");
     let ended = crib_ended(&place, &runtime, &["exec", "", "true"]).await;
-    assert_eq!(ended.err, "crib: there is no container \"\"\n");
+    assert_eq!(ended.err, "crib: container \"\" not found\n");
 }
 
 #[tokio::test]
-async fn events_are_lines_until_they_are_not_wanted() {
+async fn events_prints_lines_until_interrupted() {
     let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
     let socket = runtime.socket().display().to_string();
     let mut events = place.start(&["events", "--runtime-endpoint", &socket, "-o", "json"]);
@@ -402,7 +402,7 @@ async fn events_are_lines_until_they_are_not_wanted() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_not_there_is_said_in_a_sentence() {
+async fn missing_runtime_exits_3_with_message() {
     let place = Place::new();
     let nowhere = place.path("no.sock").display().to_string();
     let stale = place.path("stale.sock");
@@ -413,13 +413,9 @@ async fn a_runtime_that_is_not_there_is_said_in_a_sentence() {
         (
             nowhere.as_str(),
             3,
-            "is it started, and is this its socket?",
+            "check that it is running and that this is its socket",
         ),
-        (
-            stale.to_str().unwrap(),
-            3,
-            "it has ended and left its socket",
-        ),
+        (stale.to_str().unwrap(), 3, "the socket is stale"),
         (
             silent.to_str().unwrap(),
             124,
@@ -442,41 +438,38 @@ async fn a_runtime_that_is_not_there_is_said_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn nonsense_is_2_with_a_sentence() {
+async fn bad_arguments_exit_2_with_message() {
     let place = Place::new();
     for (args, sentence) in [
         (
             &["ps", "--state", "happy"][..],
             "possible values: created, running, exited, unknown",
         ),
-        (&["ps", "--name", "("], "is no regular expression"),
-        (&["pods", "--label", "x"], "is no label: write KEY=VALUE"),
+        (&["ps", "--name", "("], "invalid regular expression"),
+        (&["pods", "--label", "x"], "expected KEY=VALUE"),
         (&["logs"], "<CONTAINER>"),
         (&["logs", "x", "--since", "soon"], "is neither a time"),
         (&["rmi"], "required arguments"),
         (
             &["pull", "x", "--creds", "me"],
-            "credentials are USER:PASSWORD",
+            "expected credentials as USER:PASSWORD",
         ),
         (
             &["pull", "x", "--auth", "%"],
-            "is no base64 of USER:PASSWORD",
+            "is not base64 of USER:PASSWORD",
         ),
         (
             &["ps", "--runtime-endpoint", "tcp://1.2.3.4:5"],
             "give a unix socket",
         ),
-        (&["stats", "--seconds", "0"], "must be more than nothing"),
+        (&["stats", "--seconds", "0"], "must be greater than zero"),
         (&["exec", "x"], "<COMMAND>"),
         (
             &["exec", "-r", "http", "x", "y"],
             "possible values: spdy, websocket",
         ),
         (&["exec", "--sync", "-t", "x", "y"], "cannot be used with"),
-        (
-            &["port-forward", "x", "0"],
-            "is no port: write [LOCAL:]REMOTE",
-        ),
+        (&["port-forward", "x", "0"], "expected [LOCAL:]REMOTE"),
         (&["load"], "<PATH[=NAME:TAG]>"),
     ] {
         let ended = place.crib(args).await;

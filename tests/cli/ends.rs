@@ -23,7 +23,7 @@ fn keepers(root: &Path) -> Vec<Pid> {
 }
 
 #[tokio::test]
-async fn crib_run_ends_on_signals_while_a_keeper_is_stopped() {
+async fn run_ends_on_signals_while_keeper_is_stopped() {
     let place = Place::new();
     let manifest = place.file("pod.yaml", FOREVER);
     let mut running = place.start(&["run", &manifest]);
@@ -41,7 +41,7 @@ async fn crib_run_ends_on_signals_while_a_keeper_is_stopped() {
 }
 
 #[tokio::test]
-async fn crib_agent_ends_while_its_runtime_is_stopped() {
+async fn agent_ends_while_runtime_is_stopped() {
     let place = Place::new();
     let [socket, state, manifests, root] = ["s", "state", "manifests", "agent"]
         .map(|name| place.path(name).to_str().unwrap().to_owned());

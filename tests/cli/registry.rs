@@ -116,7 +116,7 @@ async fn skopeo_pushes_and_pulls() {
 }
 
 #[tokio::test]
-async fn skopeo_with_a_token_over_tls() {
+async fn skopeo_authenticates_with_token_over_tls() {
     let place = Place::new();
     let archive = archive(&place, "unnamed") + "=team/it:1";
     let certificates = place.path("certificates");
@@ -142,7 +142,7 @@ async fn skopeo_with_a_token_over_tls() {
     let certificates = certificates.to_str().unwrap();
     let image = format!("docker://{host}/team/it:1");
     skopeo!(
-        "skopeo_with_a_token_over_tls",
+        "skopeo_authenticates_with_token_over_tls",
         "inspect",
         "--cert-dir",
         certificates,
@@ -160,7 +160,7 @@ async fn skopeo_with_a_token_over_tls() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_is_said_in_a_sentence() {
+async fn registry_reports_unusable_input() {
     let place = Place::new();
     let text = place.file("text", &"no archive\n".repeat(100));
     let missing = place.path("missing");
@@ -168,10 +168,10 @@ async fn what_cannot_be_served_is_said_in_a_sentence() {
     std::fs::create_dir(&empty).unwrap();
     let archive = archive(&place, "it:1") + "=UPPER:1";
     for (args, code, sentence) in [
-        (["--load", &text], 2, "is no whole tar archive"),
+        (["--load", &text], 2, "is not a complete tar archive"),
         (["--load", missing.to_str().unwrap()], 2, "No such file"),
-        (["--load", empty.to_str().unwrap()], 2, "has no image in it"),
-        (["--load", &archive], 2, "is no name for an image"),
+        (["--load", empty.to_str().unwrap()], 2, "contains no image"),
+        (["--load", &archive], 2, "is not a valid image name"),
         (
             ["--listen", "192.0.2.1:1"],
             3,

@@ -54,7 +54,7 @@ fn assert_code(ended: &Ended, code: i32) {
 }
 
 #[tokio::test]
-async fn hello_succeeds() {
+async fn run_exits_0_when_pods_succeed() {
     let place = Place::new();
     let ended = place.crib(&["run", HELLO]).await;
     assert_code(&ended, 0);
@@ -84,7 +84,7 @@ async fn hello_succeeds() {
 }
 
 #[tokio::test]
-async fn quiet_prints_only_what_containers_print() {
+async fn run_quiet_prints_container_output_only() {
     let place = Place::new();
     let ended = place.crib(&["run", "--quiet", HELLO]).await;
     assert_code(&ended, 0);
@@ -93,7 +93,7 @@ async fn quiet_prints_only_what_containers_print() {
 }
 
 #[tokio::test]
-async fn json_is_one_object_a_line() {
+async fn run_json_prints_one_object_per_line() {
     let place = Place::new();
     let ended = place.crib(&["run", "--output", "json", HELLO]).await;
     assert_code(&ended, 0);
@@ -128,7 +128,7 @@ fn ended_text(objects: &[serde_json::Value]) -> String {
 }
 
 #[tokio::test]
-async fn a_pod_that_fails_is_1_and_says_why() {
+async fn run_exits_1_and_explains_failed_pod() {
     let place = Place::new();
     let (good, bad) = (
         place.file("good.yaml", &pod("good", "exit 0")),
@@ -153,7 +153,7 @@ async fn a_pod_that_fails_is_1_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_command_that_does_not_exist_is_named() {
+async fn run_names_missing_command() {
     let place = Place::new();
     let text = pod("p", "x").replace("bash", "/no/such/program");
     let ended = place.crib(&["run", &place.file("p.yaml", &text)]).await;
@@ -163,7 +163,7 @@ async fn a_command_that_does_not_exist_is_named() {
 }
 
 #[tokio::test]
-async fn all_lines_arrive_also_the_last_one_without_an_end() {
+async fn run_prints_last_line_without_newline() {
     let place = Place::new();
     let text = pod(
         "p",
@@ -188,7 +188,7 @@ async fn all_lines_arrive_also_the_last_one_without_an_end() {
 }
 
 #[tokio::test]
-async fn a_timeout_is_124_and_graceful() {
+async fn run_timeout_exits_124_after_graceful_stop() {
     let place = Place::new();
     let ended = place.crib(&["run", "--timeout", "2s", FOREVER]).await;
     assert_code(&ended, 124);
@@ -198,8 +198,7 @@ async fn a_timeout_is_124_and_graceful() {
         ended.out
     );
     assert!(
-        ended.err.contains("runs until --timeout or Ctrl-C")
-            && ended.err.contains("the time is over"),
+        ended.err.contains("runs until --timeout or Ctrl-C") && ended.err.contains("timed out"),
         "{}",
         ended.err
     );
@@ -207,7 +206,7 @@ async fn a_timeout_is_124_and_graceful() {
 }
 
 #[tokio::test]
-async fn a_timeout_beyond_all_clocks_is_never_over() {
+async fn run_accepts_timeout_beyond_clock_range() {
     let place = Place::new();
     let manifest = place.file("pod.yaml", &pod("p", "echo done"));
     let args = ["run", "--timeout", "5000000000000000h", &manifest];
@@ -217,7 +216,7 @@ async fn a_timeout_beyond_all_clocks_is_never_over() {
 }
 
 #[tokio::test]
-async fn each_signal_ends_gracefully_with_130() {
+async fn run_exits_130_gracefully_on_each_signal() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let place = Place::new();
         let mut running = place.start(&["run", FOREVER]);
@@ -235,7 +234,7 @@ async fn each_signal_ends_gracefully_with_130() {
 }
 
 #[tokio::test]
-async fn a_second_signal_kills_at_once() {
+async fn run_kills_pods_on_second_signal() {
     let place = Place::new();
     let mut running = place.start(&["run", "--output", "json", &stubborn(&place)]);
     running.line_with("ready").await;
@@ -255,7 +254,7 @@ async fn a_second_signal_kills_at_once() {
 }
 
 #[tokio::test]
-async fn when_nobody_reads_any_more_it_ends() {
+async fn run_ends_when_output_is_closed() {
     let place = Place::new();
     let mut running = place.start(&[
         "run",
@@ -273,12 +272,12 @@ async fn when_nobody_reads_any_more_it_ends() {
         .unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{err}");
-    assert!(err.contains("nobody reads the output"), "{err}");
+    assert!(err.contains("standard output was closed"), "{err}");
     place.assert_clean();
 }
 
 #[tokio::test]
-async fn when_it_is_killed_nothing_stays() {
+async fn run_leaves_nothing_behind_when_killed() {
     let place = Place::new();
     let mut running = place.start(&["run", &stubborn(&place)]);
     running.line_with("ready").await;
@@ -295,7 +294,7 @@ async fn when_it_is_killed_nothing_stays() {
 }
 
 #[tokio::test]
-async fn when_the_runtime_is_killed_it_is_3_and_nothing_stays() {
+async fn run_exits_3_and_cleans_up_when_runtime_is_killed() {
     let place = Place::new();
     let mut running = place.start(&["run", &stubborn(&place)]);
     running.line_with("ready").await;
@@ -328,7 +327,7 @@ async fn when_the_runtime_is_killed_it_is_3_and_nothing_stays() {
 }
 
 #[tokio::test]
-async fn when_the_runtime_is_told_to_end_it_is_3_and_nothing_is_complained_about() {
+async fn run_exits_3_without_errors_when_runtime_is_terminated() {
     let place = Place::new();
     let mut running = place.start(&["run", "--quiet", &stubborn(&place)]);
     running.line_with("ready").await;
@@ -347,7 +346,7 @@ async fn when_the_runtime_is_told_to_end_it_is_3_and_nothing_is_complained_about
 }
 
 #[tokio::test]
-async fn a_runtime_that_does_not_answer_is_killed_when_the_user_is_out_of_patience() {
+async fn run_kills_hanging_runtime_on_repeated_signals() {
     let place = Place::new();
     let mut running = place.start(&["run", &stubborn(&place)]);
     running.line_with("ready").await;
@@ -408,7 +407,7 @@ async fn run_removes_deep_volume() {
 }
 
 #[tokio::test]
-async fn kept_pods_stay_until_their_runtime_is_ended() {
+async fn run_keep_leaves_pods_until_runtime_ends() {
     let place = Place::new();
     let mut running = place.start(&["run", "--keep", &stubborn(&place)]);
     running.line_with("ready").await;
@@ -439,7 +438,7 @@ async fn kept_pods_stay_until_their_runtime_is_ended() {
 }
 
 #[tokio::test]
-async fn an_image_that_cannot_be_pulled_is_said_once() {
+async fn run_reports_pull_failure_once() {
     let place = Place::new();
     let ended = place.crib(&["run", "--timeout", "2s", CANNOT_PULL]).await;
     assert_code(&ended, 124);
@@ -458,7 +457,7 @@ async fn an_image_that_cannot_be_pulled_is_said_once() {
 }
 
 #[tokio::test]
-async fn a_crash_loop_is_restarted_with_pauses() {
+async fn run_restarts_crashing_container_with_backoff() {
     let place = Place::new();
     let ended = place.crib(&["run", "--timeout", "5s", CRASH_LOOP]).await;
     assert_code(&ended, 124);
@@ -476,7 +475,7 @@ async fn a_crash_loop_is_restarted_with_pauses() {
 }
 
 #[tokio::test]
-async fn a_directory_of_manifests_runs_together() {
+async fn run_starts_all_manifests_of_directory() {
     let place = Place::new();
     std::fs::create_dir(place.path("pods")).unwrap();
     for name in ["a", "b", "c"] {

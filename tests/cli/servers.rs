@@ -38,7 +38,7 @@ async fn runtime_at(place: &Place, socket: &str) -> Ended {
 }
 
 #[tokio::test]
-async fn a_socket_path_that_is_too_long() {
+async fn runtime_rejects_too_long_socket_path() {
     let place = Place::new();
     let socket = place.path(&"s".repeat(120));
     let ended = runtime_at(&place, socket.to_str().unwrap()).await;
@@ -46,7 +46,7 @@ async fn a_socket_path_that_is_too_long() {
 }
 
 #[tokio::test]
-async fn a_socket_path_that_is_taken() {
+async fn runtime_rejects_occupied_socket_path() {
     let place = Place::new();
     let file = place.file("file", "precious");
     assert_refused(
@@ -64,7 +64,7 @@ async fn a_socket_path_that_is_taken() {
 }
 
 #[tokio::test]
-async fn a_run_whose_socket_would_have_too_long_a_path() {
+async fn run_rejects_too_long_temporary_directory() {
     let place = Place::new();
     let manifest = place.file(
         "pod.yaml",
@@ -86,7 +86,7 @@ async fn a_run_whose_socket_would_have_too_long_a_path() {
 }
 
 #[tokio::test]
-async fn a_runtime_whose_log_cannot_be_written_serves_all_the_same() {
+async fn runtime_serves_when_log_is_not_writable() {
     let place = Place::new();
     let socket = place.path("s");
     let full = std::fs::File::options()
@@ -113,7 +113,7 @@ async fn a_runtime_whose_log_cannot_be_written_serves_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_runtime() {
+async fn agent_exits_3_when_runtime_is_missing() {
     let place = Place::new();
     let manifests = place.path("tmp");
     let agent = |socket: &str| {
@@ -146,7 +146,7 @@ async fn an_agent_without_a_runtime() {
 }
 
 #[tokio::test]
-async fn a_runtime_says_where_it_listens_and_takes_its_socket_away() {
+async fn runtime_announces_socket_and_removes_it_at_exit() {
     let place = Place::new();
     let (socket, state) = (place.path("a/crib.sock"), place.path("state"));
     let args = [
@@ -194,7 +194,7 @@ async fn a_runtime_says_where_it_listens_and_takes_its_socket_away() {
 }
 
 #[tokio::test]
-async fn an_agent_runs_what_is_in_its_directory_and_leaves_it_running() {
+async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
     let place = Place::new();
     let [socket, state, manifests, root] = ["s", "state", "manifests", "agent"]
         .map(|name| place.path(name).to_str().unwrap().to_owned());

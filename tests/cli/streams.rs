@@ -38,7 +38,7 @@ async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, V
 #[case("spdy")]
 #[case("websocket")]
 #[tokio::test]
-async fn a_command_has_its_streams_and_its_code(#[case] transport: &str) {
+async fn exec_connects_streams_and_returns_exit_code(#[case] transport: &str) {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     pod.start(fixture::forever("main")).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_command_has_its_streams_and_its_code(#[case] transport: &str) {
 #[case::no_program("/etc/passwd", 126, "permission denied")]
 #[case::a_directory("/etc", 126, "permission denied")]
 #[tokio::test]
-async fn a_command_that_cannot_be_run(
+async fn exec_exits_126_or_127_when_command_cannot_start(
     #[case] program: &str,
     #[case] exit_code: i32,
     #[case] reason: &str,
@@ -97,7 +97,7 @@ async fn a_command_that_cannot_be_run(
 }
 
 #[tokio::test]
-async fn a_command_without_a_terminal_is_left_by_ctrl_c() {
+async fn exec_without_tty_detaches_on_ctrl_c() {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("main")).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_command_without_a_terminal_is_left_by_ctrl_c() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_goes_away_is_3_with_a_sentence() {
+async fn exec_exits_3_when_runtime_goes_away() {
     let mut runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("web").await.unwrap();
     pod.start(pod.script("main", "echo begun; exec sleep 1000"))
@@ -186,7 +186,7 @@ async fn a_runtime_that_goes_away_is_3_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn a_command_at_a_terminal() {
+async fn exec_with_tty_forwards_size_and_signals() {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     pod.start(fixture::forever("main")).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_command_at_a_terminal() {
 }
 
 #[tokio::test]
-async fn a_container_is_attached_to() {
+async fn attach_connects_streams() {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::container("main", ["cat"]);
@@ -234,7 +234,7 @@ async fn a_container_is_attached_to() {
 #[case("spdy")]
 #[case("websocket")]
 #[tokio::test]
-async fn ports_lead_into_a_pod(#[case] transport: &str) {
+async fn port_forward_connects_to_pod(#[case] transport: &str) {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("web").await.unwrap();
     let server = "use IO::Socket::INET; $| = 1; $SIG{CHLD} = 'IGNORE';
@@ -305,5 +305,5 @@ async fn ports_lead_into_a_pod(#[case] transport: &str) {
     let gone = place
         .crib(&["port-forward", "--runtime-endpoint", &socket, "wbe", "80"])
         .await;
-    assert_eq!(gone.err, "crib: there is no pod \"wbe\"\n");
+    assert_eq!(gone.err, "crib: pod \"wbe\" not found\n");
 }

@@ -3,7 +3,7 @@
 use super::command::Place;
 
 #[tokio::test]
-async fn bad_usage_is_2_with_a_sentence() {
+async fn bad_flags_exit_2_with_message() {
     let place = Place::new();
     let empty = place.path("empty");
     std::fs::create_dir(&empty).unwrap();
@@ -24,18 +24,18 @@ async fn bad_usage_is_2_with_a_sentence() {
         ),
         (
             &["runtime", "--config", "/nowhere.yaml"],
-            "cannot read the configuration /nowhere.yaml: No such file",
+            "failed to read the configuration /nowhere.yaml: No such file",
         ),
         (&[], "Usage: crib"),
         (&["run"], "required arguments were not provided"),
-        (&["run", "--timeout", "soon", "x"], "is no duration"),
+        (&["run", "--timeout", "soon", "x"], "invalid duration"),
         (
             &["run", "/nowhere/pod.yaml"],
-            "cannot read the manifest /nowhere/pod.yaml: No such file or directory",
+            "failed to read the manifest /nowhere/pod.yaml: No such file or directory",
         ),
         (
             &["run", empty.to_str().unwrap()],
-            "there is no *.yaml, *.yml or *.json file",
+            "no *.yaml, *.yml or *.json file",
         ),
         (
             &["runtime", "--listen", "tcp://127.0.0.1:1"],
@@ -52,7 +52,7 @@ async fn bad_usage_is_2_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn every_problem_of_every_manifest_is_printed_and_nothing_is_started() {
+async fn run_prints_all_manifest_errors_and_starts_nothing() {
     let place = Place::new();
     let one = place.file(
         "one.yaml",
@@ -72,7 +72,7 @@ async fn every_problem_of_every_manifest_is_printed_and_nothing_is_started() {
 }
 
 #[tokio::test]
-async fn a_manifest_may_come_through_standard_input() {
+async fn run_reads_manifest_from_stdin() {
     let ended = Place::new()
         .crib_with_stdin(&["run", "-"], "kind: Nonsense\n")
         .await;
@@ -81,7 +81,7 @@ async fn a_manifest_may_come_through_standard_input() {
 }
 
 #[tokio::test]
-async fn versions_and_help_and_completions() {
+async fn version_help_and_completions_are_printed() {
     let place = Place::new();
     let plain = place.crib(&["version"]).await;
     assert_eq!(plain.code, Some(0));

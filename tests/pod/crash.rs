@@ -5,7 +5,7 @@ use harness::{Node, PATIENCE, Runtime, eventually};
 use crate::support::{FOREVER, containers, manifest, no_pods, ready};
 
 #[tokio::test]
-async fn a_new_agent_takes_over_what_the_killed_one_ran() {
+async fn new_agent_adopts_pods_of_killed_agent() {
     let mut node = Node::start().await.unwrap();
     let pod = manifest(
         "p",
@@ -71,7 +71,7 @@ async fn a_new_agent_takes_over_what_the_killed_one_ran() {
 }
 
 #[tokio::test]
-async fn an_agent_outlives_its_runtime() {
+async fn agent_survives_runtime_restart() {
     let mut node = Node::start_with(Runtime::with().durable()).await.unwrap();
     node.apply("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
         .unwrap();
@@ -89,7 +89,7 @@ async fn an_agent_outlives_its_runtime() {
 }
 
 #[tokio::test]
-async fn both_are_killed() {
+async fn pods_are_adopted_after_agent_and_runtime_are_killed() {
     let mut node = Node::start_with(Runtime::with().durable()).await.unwrap();
     for number in 0..5 {
         let name = format!("pod-{number}");

@@ -6,7 +6,7 @@ use harness::{Node, PATIENCE, eventually};
 use crate::support::{FOREVER, container_in, containers, lines, manifest, no_pods, ready};
 
 #[tokio::test]
-async fn init_containers_come_first_one_after_the_other() {
+async fn init_containers_run_in_order_before_others() {
     let node = Node::start().await.unwrap();
     let pod = manifest(
         "p",
@@ -36,7 +36,7 @@ async fn init_containers_come_first_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_goes_takes_everything_along_gracefully() {
+async fn removed_manifest_stops_pod_gracefully() {
     let node = Node::start().await.unwrap();
     // It tells a pod that stays that it was asked, because its own log goes too.
     let told = node.runtime.root().join("told");
@@ -71,7 +71,7 @@ async fn a_manifest_that_goes_takes_everything_along_gracefully() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_changes_is_run_anew() {
+async fn changed_manifest_recreates_pod() {
     let node = Node::start().await.unwrap();
     node.apply("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
         .unwrap();
@@ -100,7 +100,7 @@ async fn a_manifest_that_changes_is_run_anew() {
 }
 
 #[tokio::test]
-async fn a_bad_manifest_disturbs_no_good_one() {
+async fn invalid_manifest_does_not_affect_others() {
     let node = Node::start().await.unwrap();
     node.apply(
         "bad.yaml",
@@ -127,7 +127,7 @@ async fn a_bad_manifest_disturbs_no_good_one() {
 }
 
 #[tokio::test]
-async fn what_fails_is_restarted_and_what_is_done_is_not() {
+async fn on_failure_policy_restarts_failed_containers_only() {
     let node = Node::start().await.unwrap();
     node.apply(
         "done.yaml",
@@ -172,7 +172,7 @@ async fn what_fails_is_restarted_and_what_is_done_is_not() {
 }
 
 #[tokio::test]
-async fn an_image_that_cannot_be_pulled_starts_nothing() {
+async fn failed_pull_starts_no_container() {
     let node = Node::start().await.unwrap();
     let pod = manifest("p", "Always", &[("app", FOREVER), ("other", FOREVER)]);
     let pod = pod.replacen("crib.local/host", "crib.local/not/here:1", 1);
@@ -198,7 +198,7 @@ async fn an_image_that_cannot_be_pulled_starts_nothing() {
 }
 
 #[tokio::test]
-async fn twenty_pods_at_once() {
+async fn twenty_pods_start_concurrently() {
     let node = Node::start().await.unwrap();
     let names: Vec<String> = (0..20).map(|number| format!("pod-{number}")).collect();
     for name in &names {

@@ -73,7 +73,7 @@ impl FromStr for UnixEndpoint {
 
 /// Reads a duration: a number of seconds (`90`, `1.5`), or numbers with the units `ms`, `s`, `m`, `h` put together (`1m30s`).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || format!("{text:?} is no duration: write 90, 1.5s, 250ms, 1m30s or 2h");
+    let expected = || format!("invalid duration {text:?}: expected 90, 1.5s, 250ms, 1m30s or 2h");
     if text.is_empty() {
         return Err(expected());
     }
@@ -102,7 +102,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration =
         Duration::try_from_secs_f64(total).map_err(|_| format!("{text:?} is too long"))?;
     if duration.is_zero() {
-        return Err("must be more than nothing".to_owned());
+        return Err("must be greater than zero".to_owned());
     }
     Ok(duration)
 }
@@ -121,7 +121,7 @@ mod tests {
     #[case("1m30s", 90_000)]
     #[case("2h", 7_200_000)]
     #[case("0.5m", 30_000)]
-    fn durations(#[case] text: &str, #[case] millis: u64) {
+    fn duration_parses_seconds_and_units(#[case] text: &str, #[case] millis: u64) {
         assert_eq!(duration(text), Ok(Duration::from_millis(millis)));
     }
 
@@ -136,7 +136,7 @@ mod tests {
     #[case("s")]
     #[case("1..5s")]
     #[case("99999999999999999999999h")]
-    fn no_durations(#[case] text: &str) {
+    fn duration_rejects_malformed_text(#[case] text: &str) {
         duration(text).unwrap_err();
     }
 
@@ -147,7 +147,10 @@ mod tests {
     #[case("run/crib.sock", None)]
     #[case("tcp://127.0.0.1:1", None)]
     #[case("", None)]
-    fn endpoints(#[case] text: &str, #[case] path: Option<&str>) {
+    fn endpoint_accepts_unix_urls_and_absolute_paths(
+        #[case] text: &str,
+        #[case] path: Option<&str>,
+    ) {
         assert_eq!(
             text.parse::<UnixEndpoint>().ok().map(|endpoint| endpoint.0),
             path.map(PathBuf::from)
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_shown_as_it_is_read() {
+    fn endpoint_round_trips_through_display() {
         let endpoint: UnixEndpoint = "unix:///a/b".parse().unwrap();
         assert_eq!(
             endpoint.to_string().parse::<UnixEndpoint>().unwrap(),

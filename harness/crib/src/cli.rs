@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definitions_hold_together() {
+    fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
@@ -96,7 +96,7 @@ mod tests {
     #[case("crib registry --ca-file x")]
     #[case("crib completions cobol")]
     #[case("crib dance")]
-    fn refused(#[case] line: &str) {
+    fn parser_rejects_bad_flags_with_exit_code_2(#[case] line: &str) {
         let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
     }
@@ -121,7 +121,7 @@ mod tests {
         "crib registry --listen [::1]:5000 --root d --load a --load b=n:1 --auth bearer --tls --ca-file c"
     )]
     #[case("crib completions bash")]
-    fn accepted(#[case] line: &str) {
+    fn parser_accepts_documented_flags(#[case] line: &str) {
         Cli::try_parse_from(line.split(' ')).unwrap();
     }
 }

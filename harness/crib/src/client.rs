@@ -1,4 +1,4 @@
-//! What the commands that speak to a runtime share: where it is, how long a call may take, and how a refusal is told.
+//! The CRI client of the commands: the endpoint, timeouts of calls, and how errors are reported.
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
@@ -21,25 +21,25 @@ pub(crate) mod human;
 pub(crate) mod output;
 pub(crate) mod select;
 
-pub(crate) use error::{CallError, never_ran};
+pub(crate) use error::{CallError, start_failure_exit_code};
 
 /// Where the runtime is. The names are crictl's.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
-    /// The runtime's socket [default: the first that is there of crib's, containerd's and CRI-O's]
+    /// The runtime's CRI endpoint [default: the first socket found of crib, containerd and CRI-O]
     #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]
     runtime_endpoint: Option<UnixEndpoint>,
-    /// The socket for images [default: the runtime's]
+    /// The image service's CRI endpoint [default: the runtime's]
     #[arg(long, value_name = "unix:///PATH", env = "IMAGE_SERVICE_ENDPOINT")]
     image_endpoint: Option<UnixEndpoint>,
-    /// How long a call may take: 10, 1.5s, 2m [default: 10s; no limit for a pull]
+    /// Timeout of each call: 10, 1.5s, 2m [default: 10s; none for pulls]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 }
 
-/// How long a call may take when nobody says.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Default timeout of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a runtime, and to the service for its images.
 pub(crate) struct Cri {
@@ -113,12 +113,12 @@ impl Cri {
         call: &'static str,
         answer: impl Future<Output = Answer<T>>,
     ) -> Result<T, CallError> {
-        let patience = self.timeout.unwrap_or(PATIENCE);
-        self.wait(call, Some(patience), answer).await
+        let timeout = self.timeout.unwrap_or(CALL_TIMEOUT);
+        self.wait(call, Some(timeout), answer).await
     }
 
     /// Waits for the answer to a call that may take long: only for as long as the user says, if at all.
-    pub(crate) async fn long_call<T>(
+    pub(crate) async fn call_with_user_timeout<T>(
         &self,
         call: &'static str,
         answer: impl Future<Output = Answer<T>>,
@@ -127,7 +127,7 @@ impl Cri {
     }
 
     /// Waits for the answer to a call that ends by itself.
-    pub(crate) async fn patient_call<T>(
+    pub(crate) async fn call_without_timeout<T>(
         &self,
         call: &'static str,
         answer: impl Future<Output = Answer<T>>,
@@ -138,14 +138,14 @@ impl Cri {
     async fn wait<T>(
         &self,
         call: &'static str,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         answer: impl Future<Output = Answer<T>>,
     ) -> Result<T, CallError> {
-        let answer = match patience {
+        let answer = match timeout {
             None => answer.await,
-            Some(patience) => tokio::time::timeout(patience, answer)
+            Some(timeout) => tokio::time::timeout(timeout, answer)
                 .await
-                .map_err(|_| CallError::Late { call, patience })?,
+                .map_err(|_| CallError::NoAnswer { call, timeout })?,
         };
         answer.map_err(|status| CallError::refused(call, status))
     }
@@ -175,7 +175,7 @@ pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> 
     };
     result.unwrap_or_else(|error| {
         let exit = error.exit();
-        if !matches!(error, CallError::Output(_) | CallError::Told) {
+        if !matches!(error, CallError::Output(_) | CallError::AlreadyReported) {
             complain(&error);
         }
         exit
@@ -196,7 +196,7 @@ pub(crate) async fn until_signal(
     }
 }
 
-/// Does one thing after the other; one that fails is told and does not keep the rest from being done.
+/// Runs an operation on each item in order; reports a failed one and continues with the rest.
 pub(crate) async fn each<T>(
     all: impl IntoIterator<Item = T>,
     mut one: impl AsyncFnMut(T) -> Result<(), CallError>,
@@ -218,7 +218,7 @@ pub(crate) async fn each<T>(
         }
     }
     if failed {
-        Err(CallError::Told)
+        Err(CallError::AlreadyReported)
     } else {
         Ok(Exit::Success)
     }

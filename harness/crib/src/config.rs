@@ -46,11 +46,11 @@ pub(crate) struct File {
     security: SecuritySection,
 }
 
-/// Why there is no configuration.
+/// Why the configuration is not usable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// No file, or no text.
-    #[error("cannot read the configuration {}", .file.display())]
+    #[error("failed to read the configuration {}", .file.display())]
     Read {
         /// Which file.
         file: PathBuf,
@@ -177,15 +177,15 @@ mod tests {
     )]
     #[case::no_duration(
         "pull:\n  progress_timeout: soon\n",
-        "c.yaml:2:21: pull.progress_timeout: \"soon\" is no duration"
+        "c.yaml:2:21: pull.progress_timeout: invalid duration \"soon\""
     )]
     #[case::no_address(
         "streams:\n  address: localhost\n",
-        "c.yaml:2:12: streams.address: \"localhost\" is no address: write ADDRESS:PORT"
+        "c.yaml:2:12: streams.address: invalid address \"localhost\": expected ADDRESS:PORT"
     )]
     #[case::no_image(
         "pull:\n  pinned: [a, 'B A']\n",
-        "pull.pinned[1]: \"B A\" is no image reference"
+        "pull.pinned[1]: invalid image reference \"B A\""
     )]
     #[case::no_handler(
         "handlers:\n  Strict: {}\n",
@@ -194,7 +194,7 @@ mod tests {
     #[case::no_option("handlers:\n  strict:\n    fast: true\n", "unknown field `fast`")]
     #[case::a_log_of_nothing(
         "logs:\n  max_size: 100\n",
-        "c.yaml:2:13: logs.max_size: a log of 100 bytes is none: give at least 1048576"
+        "c.yaml:2:13: logs.max_size: 100 bytes is too small: set at least 1048576"
     )]
     #[case::a_number_that_may_be_octal(
         "pull:\n  parallel_layers: 010\n",
@@ -204,7 +204,7 @@ mod tests {
         "pull:\n  parallel_layers: 0\n",
         "pull.parallel_layers: must be at least 1"
     )]
-    fn refused(#[case] text: &str, #[case] want: &str) {
+    fn config_rejects_invalid_document(#[case] text: &str, #[case] want: &str) {
         let said = File::parse(Path::new("c.yaml"), text)
             .unwrap_err()
             .to_string();
@@ -216,16 +216,16 @@ mod tests {
     #[case::nothing("")]
     #[case::a_comment("# nothing yet\n")]
     #[case::the_example(include_str!("../../../examples/runtime.yaml"))]
-    fn accepted(#[case] text: &str) {
+    fn config_accepts_valid_document(#[case] text: &str) {
         File::parse(Path::new("c.yaml"), text).unwrap();
     }
 
     #[test]
-    fn a_file_that_is_not_there() {
+    fn config_reports_missing_file() {
         let error = File::read(Path::new("/nowhere/c.yaml")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot read the configuration /nowhere/c.yaml"
+            "failed to read the configuration /nowhere/c.yaml"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Where things are kept when nobody says: `/var/lib` for root, the XDG base directories for ordinary users.
+//! Default directories: `/var/lib` for root, the XDG base directories for ordinary users.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ mod tests {
     #[case(false, Some("/d"), Some("/h"), Some("/d/crib"))]
     #[case(false, None, Some("/h"), Some("/h/.local/share/crib"))]
     #[case(false, None, None, None)]
-    fn directories(
+    fn default_directory_depends_on_user_and_xdg(
         #[case] root: bool,
         #[case] data: Option<&str>,
         #[case] home: Option<&str>,

@@ -1,4 +1,4 @@
-//! The unix socket of `crib runtime`: where it is by default, and taking it over from a server that is gone.
+//! The unix socket of `crib runtime`: default path, and replacement of a stale one.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
@@ -41,14 +41,14 @@ pub(crate) enum EndpointError {
         /// The directory.
         directory: PathBuf,
     },
-    /// Something that is no socket has the name.
+    /// The path exists and is not a socket.
     #[error("{path} exists and is not a socket: remove it, or listen somewhere else")]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
     /// Anything else the kernel says.
-    #[error("cannot {doing} {path}; check the directory and its permissions")]
+    #[error("failed to {doing} {path}; check the directory and its permissions")]
     Io {
         /// What was being done.
         doing: &'static str,
@@ -110,7 +110,7 @@ pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, En
         }
     }
     let listener = UnixListener::bind(path).map_err(|source| {
-        // Somebody else was quicker.
+        // Another process bound it since the probe.
         if source.kind() == ErrorKind::AddrInUse {
             EndpointError::InUse {
                 path: path.to_owned(),
@@ -132,7 +132,7 @@ pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, En
     Ok(listener)
 }
 
-/// In a directory for everybody, as /tmp is, somebody else may have been quicker with the directory of the socket.
+/// In a world-writable directory such as /tmp, another user may have created the directory of the socket first.
 fn check_shared(path: &Path) -> Result<(), EndpointError> {
     let Some(directory) = path.parent() else {
         return Ok(());
@@ -145,7 +145,7 @@ fn check_shared(path: &Path) -> Result<(), EndpointError> {
         return Ok(());
     };
     let own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
-    // The directory for everybody itself may hold a socket: nobody else can take that away.
+    // A sticky directory itself may hold the socket: other users cannot remove it there.
     if !sticky || own && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0 {
         return Ok(());
     }
@@ -205,13 +205,17 @@ mod tests {
     #[case(true, Some("/run/user/0"), "/run/crib/crib.sock")]
     #[case(false, Some("/run/user/7"), "/run/user/7/crib/crib.sock")]
     #[case(false, None, "/tmp/crib-7/crib.sock")]
-    fn default_paths(#[case] root: bool, #[case] runtime_dir: Option<&str>, #[case] path: &str) {
+    fn default_socket_depends_on_user_and_xdg(
+        #[case] root: bool,
+        #[case] runtime_dir: Option<&str>,
+        #[case] path: &str,
+    ) {
         let endpoint = default_listen(root, runtime_dir.map(Path::new), Path::new("/tmp"), 7);
         assert_eq!(endpoint.path(), Path::new(path));
     }
 
     #[test]
-    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+    fn listen_replaces_stale_socket_and_rejects_live_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b.sock");
         let first = listen(&path, None).unwrap();
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_left_alone() {
+    fn listen_keeps_regular_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "mine").unwrap();
@@ -244,7 +248,7 @@ mod tests {
     #[rstest]
     #[case(107, true)]
     #[case(108, false)]
-    fn the_longest_path(#[case] length: usize, #[case] fits: bool) {
+    fn listen_accepts_107_byte_path(#[case] length: usize, #[case] fits: bool) {
         let dir = tempfile::tempdir().unwrap();
         let missing = length - dir.path().as_os_str().len() - 1;
         let path = dir.path().join("s".repeat(missing));
@@ -263,7 +267,7 @@ mod tests {
     #[case::readable_for_others(0o755, true)]
     #[case::writable_for_others(0o777, false)]
     #[case::writable_for_the_group(0o770, false)]
-    fn directories_below_one_for_everybody(#[case] mode: u32, #[case] fine: bool) {
+    fn listen_checks_parent_directory_mode(#[case] mode: u32, #[case] fine: bool) {
         let everybody = tempfile::tempdir().unwrap();
         let set = |path: &Path, mode| {
             std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();

@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     NoRuntime,
     /// `--timeout` was over.
     TimedOut,
-    /// A signal, or nobody reads the output any more.
+    /// A signal, or standard output was closed.
     Interrupted,
 }
 
@@ -28,18 +28,18 @@ pub(crate) const TABLE: &str = "Exit codes:
     0  every pod Succeeded
     1  some pod Failed
     2  bad usage or a bad manifest: nothing was started
-    3  the runtime could not start, or ended by itself
-  124  --timeout was over before every pod had finished
-  130  interrupted: SIGINT, SIGTERM, SIGHUP, or nobody reads the output any more";
+    3  the runtime failed to start, or ended by itself
+  124  --timeout expired before every pod had finished
+  130  interrupted: SIGINT, SIGTERM, SIGHUP, or standard output was closed";
 
 /// The table as `--help` of the commands that speak to a runtime shows it.
 pub(crate) const CALLS: &str = "Exit codes:
-    0  done
-    1  the runtime refused, or something could not be done
+    0  success
+    1  the runtime returned an error, or an operation failed
     2  bad usage
-    3  no runtime answers, or it went away
-  124  --timeout was over
-  130  interrupted: a signal, or nobody reads the output any more";
+    3  no runtime found, or the connection was lost
+  124  --timeout expired
+  130  interrupted: a signal, or standard output was closed";
 
 impl Exit {
     /// The number the caller gets.
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_in_the_help_lists_each_code() {
+    fn help_lists_every_exit_code() {
         for exit in [
             Exit::Success,
             Exit::PodFailed,

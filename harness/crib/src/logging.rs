@@ -1,4 +1,4 @@
-//! Where tracing goes: standard error for the servers, a file for `crib run`, whose terminal belongs to the pods.
+//! Tracing: to standard error for the servers, to a file for `crib run`, whose terminal shows the pods.
 
 use std::fs::File;
 use std::io::IsTerminal as _;
@@ -40,10 +40,10 @@ impl From<LogLevel> for LevelFilter {
 /// Options of logging that the servers share.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// How log lines on standard error look
+    /// Format of log lines on standard error
     #[arg(long, value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
-    /// The least important log lines to print
+    /// Log level
     #[arg(long, value_enum, default_value_t)]
     pub(crate) log_level: LogLevel,
 }

@@ -1,4 +1,4 @@
-//! How pods are connected, on the command line.
+//! Network flags of `crib runtime`.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,13 @@ const BIN_DIRS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
 #[derive(Debug, Args)]
 pub(crate) struct NetworkArgs {
-    /// Where pods get their addresses: a subnet of IPv4, of IPv6, or one of each with a comma between them [default: free
-    /// ones, of both families]
+    /// Pod subnets: IPv4, IPv6, or one of each separated by a comma [default: free ones of both families]
     #[arg(long, value_name = "SUBNET[,SUBNET]")]
     pod_cidr: Option<PodCidrs>,
-    /// A directory of CNI configurations: plugins connect pods, instead of the runtime's own bridge
+    /// Directory of CNI configurations, used instead of the runtime's own bridge
     #[arg(long, value_name = "DIR")]
     cni_conf_dir: Option<PathBuf>,
-    /// Where CNI plugins are; can be given several times [default: /opt/cni/bin and /usr/lib/cni]
+    /// Directory of CNI plugins; repeatable [default: /opt/cni/bin and /usr/lib/cni]
     #[arg(long, value_name = "DIR", requires = "cni_conf_dir")]
     cni_bin_dir: Vec<PathBuf>,
 }

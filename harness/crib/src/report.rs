@@ -1,4 +1,4 @@
-//! How a command says on standard error what went wrong: one line, the error and its causes.
+//! Error messages on standard error: one line with the error and its causes.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Prints `crib: …` on standard error; a closed standard error is no reason to stop.
+/// Prints `crib: …` on standard error; ignores a closed standard error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "crib: {text}");
 }
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_joined() {
+    fn error_chain_is_joined_with_colons() {
         let error = Outer {
             what: "it",
             source: std::io::Error::other("the disk is full"),

@@ -1,4 +1,4 @@
-//! The end of a server: in order at the first signal, at once at the second, and in any case within a bound.
+//! Shutdown of a server: graceful on the first signal, immediate on the second, always within a time limit.
 //!
 //! A thread of its own takes the signals. Tokio's would not, where each of its threads hangs in a file system.
 
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::exit::Exit;
 use crate::signals::ECHO;
 
-/// How long the last log line may take: whoever reads standard error may hang too.
+/// Time limit of the last log line: the reader of standard error may hang too.
 const LAST_LINE: Duration = Duration::from_millis(200);
 
 /// Cancels the token that it returns at the first SIGINT or SIGTERM. From then on the process has `bound` to end; a second
@@ -43,7 +43,7 @@ pub(crate) fn while_it_removes() {
     REMOVES.store(true, Ordering::Relaxed);
 }
 
-/// Ends the process when `bound` is over, whatever it does then, unless it removes files.
+/// Ends the process when `bound` expires, unless it is removing files.
 pub(crate) fn within(bound: Duration) {
     let spawned = std::thread::Builder::new()
         .name("bound".to_owned())

@@ -79,7 +79,7 @@ pub(crate) async fn end_of_stdin() {
         while io::Read::read(&mut stdin, &mut buffer).is_ok_and(|length| length > 0) {}
         let _ = closed.send(());
     });
-    // The thread says so, or is gone: either way nothing more comes.
+    // An error means that the thread is gone: standard input has ended in both cases.
     let _ = end.await;
 }
 
@@ -106,7 +106,11 @@ mod tests {
     #[case("SigIgn:\t0000000000001000\n", 13, true)]
     #[case("SigIgn:\t0000000000001000\n", 1, false)]
     #[case("", 1, false)]
-    fn masks(#[case] status: &str, #[case] signal: i32, #[case] ignored: bool) {
+    fn ignored_signals_are_read_from_mask(
+        #[case] status: &str,
+        #[case] signal: i32,
+        #[case] ignored: bool,
+    ) {
         assert_eq!(is_ignored(status, signal), ignored);
     }
 }

@@ -14,23 +14,23 @@ use crate::terminal::{Raw, TerminalSize};
 
 /// What streams go over. The names are crictl's.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Over {
-    /// What the streams go over
-    #[arg(short = 'r', long, value_enum, default_value_t = Named::Spdy)]
-    transport: Named,
+pub(crate) struct TransportArgs {
+    /// Streaming protocol
+    #[arg(short = 'r', long, value_enum, default_value_t = TransportName::Spdy)]
+    transport: TransportName,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Named {
+enum TransportName {
     Spdy,
     Websocket,
 }
 
-impl Over {
+impl TransportArgs {
     pub(crate) fn transport(self) -> Transport {
         match self.transport {
-            Named::Spdy => Transport::Spdy,
-            Named::Websocket => Transport::WebSocket,
+            TransportName::Spdy => Transport::Spdy,
+            TransportName::Websocket => Transport::WebSocket,
         }
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn standard(stdin: bool, tty: bool) -> Streams {
 }
 
 /// Joins this process's standard streams, and its terminal, with those behind `url` until they end. Returns the exit code,
-/// which is 0 also when there is none, as with attach.
+/// which is 0 if the stream reports none, as with attach.
 pub(crate) async fn join(
     url: &str,
     streams: Streams,
@@ -71,15 +71,15 @@ pub(crate) async fn join(
     };
     let output = async {
         // The outcome comes after all output.
-        let (printed, complained, ended) = tokio::join!(
+        let (printed, printed_errors, ended) = tokio::join!(
             print(&mut stdout, io::stdout),
             print(&mut stderr, io::stderr),
             command.ended()
         );
-        printed.and(complained).map_err(CallError::Output)?;
+        printed.and(printed_errors).map_err(CallError::Output)?;
         match ended {
             Ok(code) => Ok(Exit::Remote(u8::try_from(code).unwrap_or(255))),
-            Err(CommandError::Failed(said)) => Err(CallError::NotRun(said)),
+            Err(CommandError::Failed(message)) => Err(CallError::NotRun(message)),
             Err(CommandError::Lost) => Err(CallError::Lost),
         }
     };
@@ -99,7 +99,7 @@ async fn feed(stdin: Option<Outlet>) {
     if let Some(stdin) = stdin {
         let mut input = standard_input();
         while let Some(bytes) = input.recv().await {
-            // A process that reads no more is no reason to stop.
+            // The process has closed its stdin; its output continues.
             if stdin.send(bytes).await.is_err() {
                 break;
             }

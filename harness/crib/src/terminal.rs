@@ -1,16 +1,16 @@
-//! The caller's terminal while it belongs to a process in a container: raw, with its size told when that changes.
+//! The caller's terminal during exec and attach: raw mode and window size changes.
 
 use std::io::{self, IsTerminal as _};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Makes the terminal of standard input pass every key on; dropping it makes it as it was.
+/// Raw mode of the terminal on standard input; dropping it restores the terminal.
 #[derive(Debug)]
 pub(crate) struct Raw(Option<Termios>);
 
 impl Raw {
-    /// Nothing is changed when standard input is no terminal.
+    /// Does nothing if standard input is not a terminal.
     pub(crate) fn stdin() -> io::Result<Self> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -37,7 +37,7 @@ impl Drop for Raw {
 #[derive(Debug)]
 pub(crate) struct TerminalSize {
     changes: Signal,
-    told: bool,
+    reported: bool,
 }
 
 impl TerminalSize {
@@ -45,17 +45,17 @@ impl TerminalSize {
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             changes: signal(SignalKind::window_change())?,
-            told: false,
+            reported: false,
         })
     }
 
-    /// The next size as columns and rows. Cancel-safe. Never comes when there is no terminal.
+    /// The next size as columns and rows. Cancel-safe. Pending forever without a terminal.
     pub(crate) async fn next(&mut self) -> (u16, u16) {
         loop {
-            if self.told && self.changes.recv().await.is_none() {
+            if self.reported && self.changes.recv().await.is_none() {
                 return std::future::pending().await;
             }
-            self.told = true;
+            self.reported = true;
             if let Ok(size) = tcgetwinsize(io::stdout())
                 && size.ws_col > 0
                 && size.ws_row > 0

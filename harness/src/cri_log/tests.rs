@@ -28,7 +28,12 @@ fn joined(chunks: &[&[u8]]) -> Vec<(Stream, String)> {
 #[case("stdout F ", Stream::Stdout, false, "")]
 #[case("stdout F", Stream::Stdout, false, "")]
 #[case("stdout F  indented", Stream::Stdout, false, " indented")]
-fn entries(#[case] rest: &str, #[case] stream: Stream, #[case] partial: bool, #[case] text: &str) {
+fn parse_reads_valid_entries(
+    #[case] rest: &str,
+    #[case] stream: Stream,
+    #[case] partial: bool,
+    #[case] text: &str,
+) {
     let line = format!("{AT} {rest}");
     assert_eq!(
         parse(line.as_bytes()),
@@ -48,7 +53,7 @@ fn entries(#[case] rest: &str, #[case] stream: Stream, #[case] partial: bool, #[
 #[case("2026-01-02T03:04:05Z stdout X x")]
 #[case("yesterday stdout F x")]
 #[case("2026-01-02T03:04:05Z stdout")]
-fn no_entries(#[case] line: &str) {
+fn parse_rejects_malformed_entries(#[case] line: &str) {
     assert_eq!(parse(line.as_bytes()), None);
     let shown = if line.is_empty() {
         vec![(Stream::Stdout, String::new())]
@@ -63,7 +68,7 @@ fn no_entries(#[case] line: &str) {
 }
 
 #[test]
-fn pieces_of_two_streams_do_not_mix() {
+fn joiner_keeps_streams_apart() {
     let file =
         format!("{AT} stdout P one \n{AT} stderr P uno \n{AT} stdout F two\n{AT} stderr F due\n");
     assert_eq!(
@@ -76,7 +81,7 @@ fn pieces_of_two_streams_do_not_mix() {
 }
 
 #[test]
-fn a_line_has_the_time_of_its_first_piece() {
+fn joined_line_has_time_of_first_entry() {
     let (mut joiner, mut lines) = (Joiner::default(), Vec::new());
     joiner.push(
         b"2026-01-01T00:00:00Z stdout P a\n2026-01-01T00:00:09Z stdout F b\n",
@@ -93,7 +98,7 @@ fn a_line_has_the_time_of_its_first_piece() {
 }
 
 #[test]
-fn what_has_no_end_is_shown_at_the_end() {
+fn finish_returns_incomplete_lines() {
     let file = format!("{AT} stderr P open\n{AT} stdout F cut");
     assert_eq!(
         joined(&[file.as_bytes()]),
@@ -105,7 +110,7 @@ fn what_has_no_end_is_shown_at_the_end() {
 }
 
 #[test]
-fn an_endless_line_comes_in_bounded_pieces() {
+fn joiner_splits_lines_over_limit() {
     let piece = format!("{AT} stdout P {}\n", "x".repeat(LONGEST_LINE / 2));
     let (mut joiner, mut lines) = (Joiner::default(), Vec::new());
     for _ in 0..5 {
@@ -137,7 +142,7 @@ fn stream() -> impl Strategy<Value = Stream> {
 
 proptest! {
     #[test]
-    fn any_cut_gives_the_lines_that_were_written(
+    fn joiner_output_is_independent_of_chunking(
         lines in proptest::collection::vec((stream(), proptest::collection::vec("[^\n]{0,12}", 1..4)), 0..12),
         cuts in proptest::collection::vec(1_usize..40, 0..40),
     ) {
@@ -154,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn joiner_accepts_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let lines = joined(&[&bytes]);
         let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
         prop_assert!(lines.len() <= ends + 3);

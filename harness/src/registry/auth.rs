@@ -1,4 +1,4 @@
-//! Who may use a registry: anybody, those with a password, or those with a token of its token endpoint.
+//! Authentication of a registry: none, basic, or bearer tokens of its token endpoint.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,7 +32,7 @@ pub enum Auth {
 /// To whom the token endpoint gives tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bearer {
-    /// The name and password; anybody gets a token without.
+    /// User name and password; without them every client gets a token.
     pub user: Option<(String, String)>,
     /// An identity token (an OAuth 2 refresh token) that does as well.
     pub identity_token: Option<String>,
@@ -71,7 +71,7 @@ const LIFETIME: Duration = Duration::from_secs(300);
 /// What is unusual about a door.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DoorOptions {
-    /// `/v2/` is open to everybody.
+    /// `/v2/` needs no authentication.
     pub(super) open_base: bool,
     /// The token server's URL, when it is another one.
     pub(super) realm: Option<String>,
@@ -94,7 +94,7 @@ struct Token {
     left: Option<u32>,
 }
 
-/// What a client that may not come in is told to do: the header `WWW-Authenticate`.
+/// The challenge for an unauthorized client: the header `WWW-Authenticate`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Challenge(pub(super) String);
 
@@ -274,7 +274,7 @@ mod tests {
     #[case("bearer:me", None)]
     #[case("digest:me:secret", None)]
     #[case("", None)]
-    fn texts(#[case] text: &str, #[case] auth: Option<Auth>) {
+    fn auth_parses_flag_values(#[case] text: &str, #[case] auth: Option<Auth>) {
         assert_eq!(text.parse().ok(), auth);
     }
 
@@ -291,7 +291,11 @@ mod tests {
     #[case("repository:b:pull", "repository:a:pull", false)]
     #[case("registry:catalog:*", "registry:catalog:*", true)]
     #[case("nonsense", "repository:a:pull", false)]
-    fn scopes(#[case] has: &str, #[case] wanted: &str, #[case] enough: bool) {
+    fn token_scope_covers_requested_actions(
+        #[case] has: &str,
+        #[case] wanted: &str,
+        #[case] enough: bool,
+    ) {
         assert_eq!(covers(has, wanted), enough);
     }
 
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_what_it_was_asked_for() {
+    fn bearer_token_is_limited_to_its_scope() {
         let door = Door::new("bearer:me:secret".parse().unwrap(), DoorOptions::default());
         let manifest = Route::parse("/v2/a/manifests/x").unwrap();
         let here = "http://h:1";
@@ -330,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_token_is_as_good_as_a_password() {
+    fn identity_token_is_exchanged_like_password() {
         let door = Door::new(
             Auth::Bearer(Bearer {
                 user: Some(("me".to_owned(), "secret".to_owned())),

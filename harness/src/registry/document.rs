@@ -27,7 +27,7 @@ pub(super) struct Document {
     pub(super) manifests: Vec<Descriptor>,
     /// The manifest that it says something about.
     pub(super) subject: Option<Descriptor>,
-    /// What it is, when it is no image.
+    /// The artifact type, if it is not an image.
     pub(super) artifact_type: Option<String>,
     /// Free words.
     pub(super) annotations: BTreeMap<String, String>,
@@ -53,7 +53,7 @@ impl Document {
     /// Reads one.
     ///
     /// # Errors
-    /// It is no JSON, or something in it has the wrong type.
+    /// It is not JSON, or a field has the wrong type.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
@@ -115,7 +115,7 @@ mod tests {
     #[case(r#"{"manifests":[{}]}"#, OCI_INDEX)]
     #[case(r#"{"config":{},"layers":[]}"#, OCI_MANIFEST)]
     #[case(r#"{"mediaType":"","manifests":[{}]}"#, OCI_INDEX)]
-    fn kinds(#[case] text: &str, #[case] kind: &str) {
+    fn document_kind_is_read_from_media_type_or_fields(#[case] text: &str, #[case] kind: &str) {
         assert_eq!(Document::parse(text.as_bytes()).unwrap().kind(), kind);
     }
 
@@ -124,12 +124,12 @@ mod tests {
     #[case("[]x")]
     #[case("7")]
     #[case(r#"{"layers":7}"#)]
-    fn no_documents(#[case] text: &str) {
+    fn document_rejects_malformed_json(#[case] text: &str) {
         Document::parse(text.as_bytes()).unwrap_err();
     }
 
     #[test]
-    fn a_foreign_layer_is_elsewhere() {
+    fn foreign_layers_are_not_required() {
         let text = r#"{"config":{"digest":"c"},"layers":[{"digest":"a"},{"digest":"b","urls":["http://x"]}]}"#;
         let document = Document::parse(text.as_bytes()).unwrap();
         let blobs: Vec<&str> = document.blobs().map(|blob| blob.digest.as_str()).collect();
@@ -144,7 +144,7 @@ mod tests {
     #[case(&["text/html", "application/vnd.oci.image.index.v1+json"], true)]
     #[case(&["application/vnd.oci.image.manifest.v1+json"], false)]
     #[case(&["text/*"], false)]
-    fn accepted(#[case] headers: &[&str], #[case] taken: bool) {
+    fn accept_header_matches_media_type(#[case] headers: &[&str], #[case] taken: bool) {
         assert_eq!(accepts(headers.iter().copied(), OCI_INDEX), taken);
     }
 }

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_for_what_it_fits_and_so_many_times() {
+    fn fault_applies_to_matching_requests_until_used_up() {
         let faults = Faults::default();
         faults.add(Fault::status(500).on("/blobs/").method("GET").times(2));
         faults.add(Fault::disconnect().on("/manifests/"));

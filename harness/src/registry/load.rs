@@ -38,15 +38,15 @@ pub enum LoadError {
         /// What was to be an image.
         path: PathBuf,
     },
-    /// It is no archive, or breaks off.
-    #[error("{path} is no whole tar archive")]
+    /// It is not an archive, or is truncated.
+    #[error("{path} is not a complete tar archive")]
     NoArchive {
         /// What was to be an archive.
         path: PathBuf,
     },
-    /// A directory has no image in it.
+    /// A directory contains no image.
     #[error(
-        "the directory {path} has no image in it: give an OCI layout, or a directory with archives (*.tar, *.tar.gz, *.tgz) or layouts"
+        "the directory {path} contains no image: give an OCI layout, or a directory with archives (*.tar, *.tar.gz, *.tgz) or layouts"
     )]
     Empty {
         /// The directory.
@@ -75,7 +75,7 @@ pub enum LoadError {
         count: usize,
     },
     /// The name breaks the grammar.
-    #[error("{name:?} is no name for an image")]
+    #[error("{name:?} is not a valid image name")]
     BadName {
         /// The name.
         name: String,
@@ -103,7 +103,7 @@ pub(super) fn load(
     let names = if !metadata.is_dir() {
         let staging = tempfile::tempdir_in(store.root()).map_err(io)?;
         let members = unpack(path, staging.path()).map_err(|error| {
-            // What the kernel says has a number; the rest says that it is no archive.
+            // Errors of the kernel have an errno; the others mean that the file is not an archive.
             match error.raw_os_error() {
                 Some(_) => io(error),
                 None => LoadError::NoArchive {
@@ -295,7 +295,7 @@ impl Loader<'_> {
         let digest: Digest = entry
             .digest
             .parse()
-            .map_err(|()| self.broken(format!("{:?} is no digest", entry.digest)))?;
+            .map_err(|()| self.broken(format!("invalid digest {:?}", entry.digest)))?;
         let bytes = self
             .read(&member_of(&digest))?
             .ok_or_else(|| self.broken(format!("it has no blob {digest}")))?;
@@ -327,7 +327,7 @@ impl Loader<'_> {
             let blob = blob
                 .digest
                 .parse()
-                .map_err(|()| self.broken(format!("{:?} is no digest", blob.digest)))?;
+                .map_err(|()| self.broken(format!("invalid digest {:?}", blob.digest)))?;
             self.copy(&blob)?;
         }
         let kind = match entry.media_type.as_str() {

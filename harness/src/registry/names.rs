@@ -237,7 +237,7 @@ mod tests {
     #[case("here", None, "1", Err(Missing::Repository))]
     #[case("e2e/plain", None, "1", Ok("a"))]
     #[case("e2e/plain", Some("quay.io"), "1", Ok("b"))]
-    fn lookups(
+    fn lookup_resolves_names_hosts_and_digests(
         #[case] path: &str,
         #[case] registry: Option<&str>,
         #[case] tag: &str,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_gone() {
+    fn removed_manifest_is_not_found() {
         let mut names = names();
         let tag = |tag: &str| Reference::Tag(tag.to_owned());
         assert!(names.remove("gcr.io/e2e/busybox", &tag("1")));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn referrers_are_of_one_subject() {
+    fn referrers_are_listed_by_subject() {
         let mut names = names();
         let about = Manifest {
             subject: Some(digest("f")),

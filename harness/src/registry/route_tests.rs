@@ -31,7 +31,7 @@ fn a() -> String {
 #[case("/v2/a/blobs/uploads/", "Uploads { name: \"a\" }")]
 #[case("/v2/a/blobs/uploads", "Uploads { name: \"a\" }")]
 #[case("/v2/a/blobs/uploads/7", "Upload { name: \"a\", id: \"7\" }")]
-fn routes(#[case] path: &str, #[case] route: &str) {
+fn route_parses_distribution_paths(#[case] path: &str, #[case] route: &str) {
     assert_eq!(format!("{:?}", Route::parse(path).unwrap()), route);
 }
 
@@ -52,12 +52,12 @@ fn routes(#[case] path: &str, #[case] route: &str) {
 #[case("/v2/a/manifests/sha256:12", BadPath::Reference)]
 #[case("/v2/a/blobs/sha256:12", BadPath::Digest)]
 #[case("/v2/a/blobs/latest", BadPath::Digest)]
-fn no_routes(#[case] path: &str, #[case] why: BadPath) {
+fn route_rejects_invalid_paths(#[case] path: &str, #[case] why: BadPath) {
     assert_eq!(Route::parse(path), Err(why));
 }
 
 #[test]
-fn digests_are_routed() {
+fn route_accepts_every_sha256_digest() {
     let path = format!("/v2/a/b/blobs/{}", a());
     let Ok(Route::Blob { name, digest }) = Route::parse(&path) else {
         panic!("no blob")
@@ -76,7 +76,7 @@ fn digests_are_routed() {
 }
 
 #[test]
-fn queries_are_decoded() {
+fn query_fields_are_percent_decoded() {
     let all = fields("ns=docker.io&scope=repository%3Aa%2Fb%3Apull+x&scope=two&empty&=&%zz=%4");
     assert_eq!(field(&all, "ns"), Some("docker.io"));
     assert_eq!(field(&all, "scope"), Some("repository:a/b:pull x"));
@@ -98,12 +98,15 @@ fn queries_are_decoded() {
 #[case(Some("bytes=5-3"), Some(None))]
 #[case(Some("lines=1-2"), Some(None))]
 #[case(Some("bytes=a-b"), Some(None))]
-fn ranges(#[case] header: Option<&str>, #[case] found: Option<Option<(u64, u64)>>) {
+fn range_header_is_resolved_against_length(
+    #[case] header: Option<&str>,
+    #[case] found: Option<Option<(u64, u64)>>,
+) {
     assert_eq!(range(header, 10), found);
 }
 
 #[test]
-fn an_empty_file_has_no_range() {
+fn range_of_empty_file_is_rejected() {
     assert_eq!(range(Some("bytes=0-"), 0), None);
     assert_eq!(range(None, 0), Some(None));
 }

@@ -101,7 +101,7 @@ impl Server {
         };
         let range = ask.header(&RANGE).map(str::to_owned);
         let authorized = ask.headers.contains_key(AUTHORIZATION);
-        // Known before the client hears of it, so that a test that has its answer finds it.
+        // Recorded before the response, so that a test that has the response finds the record.
         let remember = |status| {
             tracing::debug!(method, path, query, status, "answered");
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +196,7 @@ impl Server {
             (_, _) => Ok(Answer::refusal(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "UNSUPPORTED",
-                "nothing can be done there with this method",
+                "method not allowed at this path",
             )),
         };
         answer.unwrap_or_else(|error| disk_trouble(&error))
@@ -265,11 +265,7 @@ fn with_link(answer: Answer, path: &str, next: Option<String>) -> Answer {
 
 fn refuse_path(bad: BadPath) -> Answer {
     match bad {
-        BadPath::Unknown => Answer::refusal(
-            StatusCode::NOT_FOUND,
-            "UNSUPPORTED",
-            "nothing is served at this path",
-        ),
+        BadPath::Unknown => Answer::refusal(StatusCode::NOT_FOUND, "UNSUPPORTED", "unknown path"),
         BadPath::Name => Answer::refusal(
             StatusCode::BAD_REQUEST,
             "NAME_INVALID",
@@ -291,10 +287,10 @@ fn refuse_path(bad: BadPath) -> Answer {
 /// `unknown` is the code for a repository that is not there: one that is asked for a manifest has none.
 fn refuse_missing(missing: &Missing, name: &str, unknown: &str) -> Answer {
     let (code, said) = match missing {
-        Missing::Repository => (unknown, format!("there is no repository {name}")),
+        Missing::Repository => (unknown, format!("repository {name} not found")),
         Missing::Manifest => (
             "MANIFEST_UNKNOWN",
-            format!("the repository {name} has no such manifest"),
+            format!("manifest not found in repository {name}"),
         ),
         Missing::Several(all) => (
             "MANIFEST_UNKNOWN",

@@ -139,7 +139,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Takes a file of somebody else's as a blob; it must have the digest. Whether it had.
+    /// Adds a file as a blob if it has the digest; returns whether it had.
     pub(super) fn copy_blob(&self, from: &Path, digest: &Digest) -> io::Result<bool> {
         if self.blob_size(digest).is_some() {
             return Ok(true);
@@ -236,7 +236,7 @@ impl Store {
             Err(error) => return Err(error),
         };
         let index = Document::parse(&bytes).map_err(|error| {
-            io::Error::other(format!("{} is no index: {error}", path.display()))
+            io::Error::other(format!("{} is not a valid index: {error}", path.display()))
         })?;
         for entry in index.manifests {
             self.read_entry(&entry)?;
@@ -244,7 +244,7 @@ impl Store {
         Ok(())
     }
 
-    /// An entry that nobody named or whose manifest is gone is left out: the directory may be somebody else's layout.
+    /// Skips entries without a name or manifest: the directory may be a layout of another tool.
     fn read_entry(&self, entry: &Descriptor) -> io::Result<()> {
         let named = entry.annotations.get(REF_NAME);
         let name = match entry.annotations.get(REPOSITORY) {

@@ -65,7 +65,7 @@ fn image(name: &str) -> ImageBuilder {
 }
 
 #[tokio::test]
-async fn an_image_is_found_by_tag_and_digest_and_registry() {
+async fn image_is_found_by_tag_digest_and_namespace() {
     let registry = Registry::start().await.unwrap();
     assert_eq!(get(&registry, "/v2/").await.status, 200);
     let one = registry.add(&image("gcr.io/team/it:1")).unwrap();
@@ -106,7 +106,7 @@ async fn an_image_is_found_by_tag_and_digest_and_registry() {
 }
 
 #[tokio::test]
-async fn a_listing_comes_in_pages() {
+async fn tag_listing_is_paginated() {
     let registry = Registry::start().await.unwrap();
     for tag in ["a", "b", "c"] {
         registry
@@ -130,7 +130,7 @@ async fn a_listing_comes_in_pages() {
 }
 
 #[tokio::test]
-async fn blobs_come_in_parts() {
+async fn blob_supports_range_requests() {
     let registry = Registry::start().await.unwrap();
     let digest = registry.add_blob(b"0123456789").unwrap();
     let path = format!("GET /v2/any/blobs/{digest}");
@@ -157,7 +157,7 @@ async fn blobs_come_in_parts() {
 }
 
 #[tokio::test]
-async fn blobs_are_pushed_in_chunks_at_once_and_by_mounting() {
+async fn blob_upload_supports_chunks_single_request_and_mount() {
     let registry = Registry::start().await.unwrap();
     let whole = store::digest_of(b"0123456789");
     let begun = send(&registry, "POST /v2/a/b/blobs/uploads/", "", b"").await;
@@ -203,7 +203,7 @@ async fn blobs_are_pushed_in_chunks_at_once_and_by_mounting() {
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_off_goes_on_where_it_was() {
+async fn interrupted_upload_resumes_at_offset() {
     let registry = Registry::start().await.unwrap();
     let begun = send(&registry, "POST /v2/a/blobs/uploads/", "", b"").await;
     let place = begun.header("location").to_owned();
@@ -224,7 +224,7 @@ async fn an_upload_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_manifest_needs_its_blobs_and_its_digest() {
+async fn manifest_upload_requires_blobs_and_matching_digest() {
     let registry = Registry::start().await.unwrap();
     let kind = format!("content-type: {}\r\n", document::OCI_MANIFEST);
     let put = async |path: &str, body: &str| {
@@ -278,7 +278,7 @@ async fn a_manifest_needs_its_blobs_and_its_digest() {
 }
 
 #[tokio::test]
-async fn faults_are_what_a_client_sees() {
+async fn faults_are_visible_to_clients() {
     let registry = Registry::start().await.unwrap();
     let digest = registry.add_blob(&[7; 1000]).unwrap();
     let path = format!("/v2/a/blobs/{digest}");
@@ -322,7 +322,7 @@ async fn faults_are_what_a_client_sees() {
 }
 
 #[tokio::test]
-async fn everything_is_found_again_in_its_directory() {
+async fn registry_reloads_its_directory_after_restart() {
     let dir = tempfile::tempdir().unwrap();
     let registry = Registry::with().root(dir.path()).start().await.unwrap();
     let digest = registry.add(&image("example.com/it:1")).unwrap();
@@ -338,7 +338,7 @@ async fn everything_is_found_again_in_its_directory() {
 }
 
 #[tokio::test]
-async fn archives_and_layouts_are_loaded_by_their_names() {
+async fn archives_and_layouts_are_loaded_by_annotated_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     std::fs::create_dir(path("all")).unwrap();
@@ -393,7 +393,7 @@ async fn archives_and_layouts_are_loaded_by_their_names() {
         .load(&path("unnamed"), Some("A:1"))
         .unwrap_err()
         .to_string();
-    assert!(error.contains("no name for an image"), "{error}");
+    assert!(error.contains("is not a valid image name"), "{error}");
 
     let blobs = path("unnamed/blobs/sha256");
     for entry in std::fs::read_dir(&blobs).unwrap() {
@@ -417,13 +417,13 @@ async fn archives_and_layouts_are_loaded_by_their_names() {
         .load(&path("text"), Some("b:2"))
         .unwrap_err()
         .to_string();
-    assert!(error.contains("is no whole tar archive"), "{error}");
+    assert!(error.contains("is not a complete tar archive"), "{error}");
     let error = fresh.load(&blobs, None).unwrap_err().to_string();
-    assert!(error.contains("has no image in it"), "{error}");
+    assert!(error.contains("contains no image"), "{error}");
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_in_the_form_of_the_specification() {
+async fn invalid_requests_return_specified_error_codes() {
     let registry = Registry::start().await.unwrap();
     for (line, status, code) in [
         ("GET /v1/search", 404, "UNSUPPORTED"),

@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::TlsAcceptor;
 
-/// Why there is no certificate.
+/// Why generating the certificate failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TlsError {
     /// No key or certificate could be made.

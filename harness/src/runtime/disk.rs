@@ -40,16 +40,16 @@ impl Runtime {
         Some(inside.join(self.state_dir().strip_prefix("/").ok()?))
     }
 
-    /// Why [`Options::small_disk`] cannot be had, if so.
+    /// Why [`Options::small_disk`] is not available, if it is not.
     #[must_use]
     pub fn no_small_disk() -> Option<&'static str> {
         let mut command = Command::new("unshare");
         let status = command.args(flags()).arg("true").status();
         (!status.is_ok_and(|status| status.success()))
-            .then_some("nothing can be mounted: there are no namespaces for this user")
+            .then_some("mounting needs namespaces, which this user does not have")
     }
 
-    /// Why [`Options::disk_image`] cannot be had with an ext4 file system, if so.
+    /// Why [`Options::disk_image`] with ext4 is not available, if it is not.
     #[must_use]
     pub fn no_disk_image() -> Option<&'static str> {
         if !nix::unistd::geteuid().is_root() {
@@ -91,7 +91,7 @@ pub(super) enum Disk {
 
 impl Disk {
     /// The beginning of a command line, which a program and its words are to follow: what that program finds in `directory`
-    /// is the file system, which nobody else sees.
+    /// is the file system, which no other process sees.
     pub(super) fn around(&self, directory: &Path) -> Command {
         let mut command = Command::new("unshare");
         let (mount, what) = match self {

@@ -41,7 +41,7 @@ pub struct Command {
     /// Where sizes of its terminal go.
     pub sizes: Option<Sizes>,
     error: Inlet,
-    /// Outcomes are told in JSON, and of success too.
+    /// The error stream carries a JSON status, also on success.
     json: bool,
     driving: JoinSet<()>,
 }
@@ -53,7 +53,7 @@ impl Sizes {
     /// Tells the size: how many columns and rows.
     ///
     /// # Errors
-    /// When nobody wants to know any more.
+    /// When the server has closed the stream.
     pub async fn tell(&self, width: u16, height: u16) -> Result<(), Gone> {
         let size = format!("{{\"Width\":{width},\"Height\":{height}}}\n");
         self.0.send(size.into()).await
@@ -141,7 +141,7 @@ impl Command {
     /// Writes to its standard input.
     ///
     /// # Errors
-    /// When it has none, or nobody reads it any more.
+    /// When the command has no stdin, or has closed it.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), Gone> {
         let stdin = self.stdin.as_ref().ok_or(Gone)?;
         stdin.send(Bytes::copy_from_slice(bytes)).await
@@ -157,7 +157,7 @@ impl Command {
     /// Tells the size of the terminal.
     ///
     /// # Errors
-    /// When nobody wants to know.
+    /// When the server has closed the stream.
     pub async fn resize(&self, width: u16, height: u16) -> Result<(), Gone> {
         let sizes = self.sizes.as_ref().ok_or(Gone)?;
         sizes.tell(width, height).await
@@ -206,7 +206,7 @@ fn outcome(told: &[u8], json: bool) -> Result<i32, CommandError> {
     Err(CommandError::Failed(message))
 }
 
-/// Everything that comes on a stream, as text; nothing where there is none.
+/// Reads a stream to its end, as text; empty if the command has no such stream.
 pub async fn text(inlet: &mut Option<Inlet>) -> String {
     let mut all = Vec::new();
     if let Some(inlet) = inlet {
@@ -244,7 +244,7 @@ mod tests {
     #[case::no_word("", true, Err(CommandError::Lost))]
     #[case::well_of_old("", false, Ok(0))]
     #[case::badly_of_old("exit code 3", false, failed("exit code 3"))]
-    fn outcomes(
+    fn exit_code_is_read_from_error_stream(
         #[case] told: &str,
         #[case] json: bool,
         #[case] expected: Result<i32, CommandError>,

@@ -28,12 +28,12 @@ pub enum Transport {
 /// Why a URL led nowhere.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// It is of another kind. What is told of it is not its secret.
+    /// The URL's scheme or form is not supported. The message omits the token in its path.
     #[error(
         "the stream URL that begins with {0:?} cannot be used: only http://HOST:PORT/PATH is spoken here"
     )]
     Url(String),
-    /// Nobody answers, or not to the end.
+    /// The server did not answer, or closed the connection.
     #[error("failed to speak to the stream server at {host}")]
     Io {
         /// Who was asked.
@@ -187,7 +187,7 @@ mod tests {
     #[case::no_path("http://[::1]:1?secret", "http://[::1]:1")]
     #[case::two_lines("http://127.0.0.1:1/exec/secret\r\nX-Other: x", "http://127.0.0.1:1")]
     #[case::no_url("/exec/secret", "")]
-    fn a_url_that_cannot_be_used_is_told_without_its_token(#[case] url: &str, #[case] told: &str) {
+    fn invalid_url_error_omits_token(#[case] url: &str, #[case] told: &str) {
         let error = parts(url).err().map(|error| error.to_string());
         let error = error.unwrap_or_default();
         assert!(error.contains(&format!("with {told:?} cannot")), "{error}");

@@ -119,8 +119,7 @@ async fn carry(
         std::future::pending::<()>().await;
     };
     let downward = async {
-        // A client that takes no more has gone. What still comes for it is not waited for: the streams beside it would be
-        // kept waiting too.
+        // The client has closed its side. Waiting for the remaining data would block the other streams of the connection.
         if pump_in(&mut data.inlet, &mut write).await.is_err() {
             return Vec::new();
         }

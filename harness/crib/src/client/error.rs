@@ -1,4 +1,4 @@
-//! Why a command that speaks to a runtime failed, and what it ends with then.
+//! Errors of commands that call a runtime, and their exit codes.
 
 use std::error::Error as _;
 use std::io;
@@ -13,24 +13,27 @@ use crate::exit::Exit;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// No socket is where runtimes have theirs.
+    /// No runtime socket was found.
     #[error(
-        "there is no runtime at {}: start one with `crib runtime`, or say where it is with --runtime-endpoint",
+        "no runtime found at {}: start one with `crib runtime` or set --runtime-endpoint",
         list(tried)
     )]
     NoRuntime {
         /// Where it was looked for.
         tried: Vec<PathBuf>,
     },
-    /// Nobody answers there.
-    #[error("no runtime answers at {endpoint}; {}", hint(source))]
+    /// Connecting to the socket failed.
+    #[error(
+        "failed to connect to the runtime at {endpoint}; {}",
+        connect_hint(source)
+    )]
     Unreachable {
         /// Where.
         endpoint: UnixEndpoint,
         /// Why.
         source: io::Error,
     },
-    /// The runtime said no.
+    /// The runtime returned an error.
     #[error("{call}: {} ({:?})", status.message(), status.code())]
     Refused {
         /// The call's name in the contract.
@@ -38,56 +41,56 @@ pub(crate) enum CallError {
         /// What it answered.
         status: Box<tonic::Status>,
     },
-    /// The runtime went away in the middle of it.
+    /// The connection broke during a call.
     #[error("the connection to the runtime was lost")]
     Lost,
-    /// The runtime gave a URL that leads nowhere.
+    /// Connecting to the stream URL failed.
     #[error(transparent)]
     Stream(#[from] DialError),
-    /// The runtime took a command and could not run it.
-    #[error("{}", bare(.0))]
+    /// The runtime failed to start the command.
+    #[error("{}", without_prefix(.0))]
     NotRun(String),
-    /// The runtime said nothing.
-    #[error("{call}: no answer within {} s; wait longer with --timeout", patience.as_secs_f64())]
-    Late {
+    /// The runtime did not answer in time.
+    #[error("{call}: no answer within {} s; wait longer with --timeout", timeout.as_secs_f64())]
+    NoAnswer {
         /// The call's name in the contract.
         call: &'static str,
         /// How long it was waited for.
-        patience: Duration,
+        timeout: Duration,
     },
-    /// Nothing has the id or name.
-    #[error("there is no {what} {name:?}")]
+    /// No object has the id or name.
+    #[error("{what} {name:?} not found")]
     NotFound {
         /// What was looked for.
         what: &'static str,
         /// Its id or name.
         name: String,
     },
-    /// Several things have it.
-    #[error("{name:?} means more than one {what}: give more of an id")]
+    /// Several objects match it.
+    #[error("{name:?} matches more than one {what}: use a longer id prefix")]
     Ambiguous {
         /// What was looked for.
         what: &'static str,
         /// Its id or name.
         name: String,
     },
-    /// What was typed cannot be done.
+    /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
-    /// Something on this machine failed.
-    #[error("cannot {doing}")]
+    /// A local operation failed.
+    #[error("failed to {doing}")]
     Io {
         /// What was being done, to what.
         doing: String,
         /// Why it failed.
         source: io::Error,
     },
-    /// Nobody reads the output.
-    #[error("nobody reads the output")]
+    /// Writing the output failed.
+    #[error("failed to write output")]
     Output(#[source] io::Error),
-    /// Some of several things failed, and each was told.
-    #[error("not everything could be done")]
-    Told,
+    /// Some of several operations failed, and each was reported.
+    #[error("some operations failed")]
+    AlreadyReported,
 }
 
 fn list(paths: &[PathBuf]) -> String {
@@ -98,27 +101,30 @@ fn list(paths: &[PathBuf]) -> String {
     paths.join(", ")
 }
 
-fn hint(source: &io::Error) -> &'static str {
+fn connect_hint(source: &io::Error) -> &'static str {
     let known = [
         (
             io::ErrorKind::NotFound,
-            "is it started, and is this its socket?",
+            "check that it is running and that this is its socket",
         ),
         (
             io::ErrorKind::PermissionDenied,
-            "only its owner, root and its group may speak to it",
+            "only its owner, its group and root may connect",
         ),
         (
             io::ErrorKind::ConnectionRefused,
-            "it has ended and left its socket: start it again",
+            "the socket is stale: start the runtime again",
         ),
     ];
-    let hint = known.into_iter().find(|(kind, _)| *kind == source.kind());
-    hint.map_or("is this the socket of a runtime?", |(_, hint)| hint)
+    let connect_hint = known.into_iter().find(|(kind, _)| *kind == source.kind());
+    connect_hint.map_or(
+        "check that this is the socket of a runtime",
+        |(_, connect_hint)| connect_hint,
+    )
 }
 
 impl CallError {
-    /// What came of a call in the place of an answer.
+    /// The error of a failed call.
     pub(crate) fn refused(call: &'static str, status: tonic::Status) -> Self {
         // Codes that the client made itself have the reason as their source. A runtime that was never reached is
         // told by its code, too.
@@ -131,7 +137,7 @@ impl CallError {
         }
     }
 
-    /// How the command ends with it.
+    /// The exit code for it.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::NoRuntime { .. }
@@ -141,36 +147,38 @@ impl CallError {
             Self::Refused { status, .. } if status.code() == tonic::Code::Unavailable => {
                 Exit::NoRuntime
             }
-            Self::NotRun(said) => never_ran(said).map_or(Exit::Failed, Exit::Remote),
+            Self::NotRun(message) => {
+                start_failure_exit_code(message).map_or(Exit::Failed, Exit::Remote)
+            }
             Self::Refused { .. }
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
             | Self::Ambiguous { .. }
             | Self::Io { .. }
-            | Self::Told => Exit::Failed,
-            Self::Late { .. } => Exit::TimedOut,
+            | Self::AlreadyReported => Exit::Failed,
+            Self::NoAnswer { .. } => Exit::TimedOut,
             Self::Usage(_) => Exit::BadInput,
             Self::Output(_) => Exit::Interrupted,
         }
     }
 }
 
-/// A failure without the words that Kubernetes puts before all of them.
-fn bare(said: &str) -> &str {
-    let mut said = said;
+/// Strips the prefixes that Kubernetes clients add.
+fn without_prefix(message: &str) -> &str {
+    let mut message = message;
     for idle in [
         "Internal error occurred: ",
         "error executing command in container: ",
     ] {
-        said = said.strip_prefix(idle).unwrap_or(said);
+        message = message.strip_prefix(idle).unwrap_or(message);
     }
-    said
+    message
 }
 
-/// What shells and `podman exec` end with when a program is not there, and when it cannot be executed. A runtime has only
-/// words for it: its own, or those of runc and crun.
-pub(crate) fn never_ran(said: &str) -> Option<u8> {
-    let has = |word: &&str| said.contains(word);
+/// The exit code of shells and `podman exec` for a missing (127) or not executable program (126). Runtimes report it only
+/// in the message: crib's, runc's or crun's.
+pub(crate) fn start_failure_exit_code(message: &str) -> Option<u8> {
+    let has = |word: &&str| message.contains(word);
     let missing = ["executable file not found in $PATH", "not found in $PATH: "];
     let about_a_program = ["exec: \"", "exec /", "open executable: "];
     if missing.iter().any(has) {
@@ -233,11 +241,11 @@ mod tests {
         None
     )]
     #[case::another_thing("the pod's keeper is gone", None)]
-    fn programs_that_never_ran(#[case] said: &str, #[case] code: Option<u8>) {
-        assert_eq!(never_ran(said), code);
-        let words = format!("Internal error occurred: {said}");
+    fn start_errors_of_runtimes_map_to_126_or_127(#[case] message: &str, #[case] code: Option<u8>) {
+        assert_eq!(start_failure_exit_code(message), code);
+        let words = format!("Internal error occurred: {message}");
         let error = CallError::NotRun(words);
-        assert_eq!(error.to_string(), said);
+        assert_eq!(error.to_string(), message);
         assert_eq!(error.exit(), code.map_or(Exit::Failed, Exit::Remote));
     }
 }

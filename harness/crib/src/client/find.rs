@@ -87,7 +87,10 @@ mod tests {
     #[case("ff", Ok(7))]
     #[case("none", Err(Miss::Nothing))]
     #[case("", Err(Miss::Nothing))]
-    fn chosen(#[case] text: &str, #[case] expected: Result<i64, Miss>) {
+    fn container_lookup_prefers_id_prefix_then_running_then_newest(
+        #[case] text: &str,
+        #[case] expected: Result<i64, Miss>,
+    ) {
         let all = [
             ("abc1", "web", false, 1),
             ("abc2", "web", true, 2),

@@ -85,7 +85,11 @@ mod tests {
     #[case("0123456789abcdef0", false, "0123456789abc")]
     #[case("short", false, "short")]
     #[case("sha256:0123456789abcdef0", true, "sha256:0123456789abcdef0")]
-    fn ids(#[case] text: &str, #[case] whole: bool, #[case] shown: &str) {
+    fn id_is_truncated_to_13_characters(
+        #[case] text: &str,
+        #[case] whole: bool,
+        #[case] shown: &str,
+    ) {
         assert_eq!(id(text, whole), shown);
     }
 
@@ -99,7 +103,7 @@ mod tests {
     #[case(999_700, "1MB")]
     #[case(4_860_000, "4.86MB")]
     #[case(u64::MAX, "18.4EB")]
-    fn sizes(#[case] bytes: u64, #[case] shown: &str) {
+    fn size_uses_decimal_units(#[case] bytes: u64, #[case] shown: &str) {
         assert_eq!(size(bytes), shown);
     }
 
@@ -115,7 +119,7 @@ mod tests {
     #[case(21 * 86400, "3 weeks")]
     #[case(90 * 86400, "3 months")]
     #[case(900 * 86400, "2 years")]
-    fn spans(#[case] seconds: u64, #[case] shown: &str) {
+    fn duration_is_rounded_to_its_largest_unit(#[case] seconds: u64, #[case] shown: &str) {
         assert_eq!(span(Duration::from_secs(seconds)), shown);
     }
 
@@ -123,12 +127,12 @@ mod tests {
     #[case(0, 5, "-")]
     #[case(5, 0, "Less than a second ago")]
     #[case(1, 3_000_000_001, "3 seconds ago")]
-    fn times(#[case] then: i64, #[case] now: i64, #[case] shown: &str) {
+    fn age_is_relative_to_now(#[case] then: i64, #[case] now: i64, #[case] shown: &str) {
         assert_eq!(ago(then, now), shown);
     }
 
     #[test]
-    fn timestamps_have_nanoseconds() {
+    fn timestamp_has_nanoseconds() {
         assert_eq!(timestamp(1_500_000_000), "1970-01-01T00:00:01.500000000Z");
         assert_eq!(timestamp(0), "");
     }

@@ -36,13 +36,13 @@ pub(crate) enum Document {
 /// How a list is shown.
 #[derive(Debug, Args)]
 pub(crate) struct Listing {
-    /// Only ids
+    /// Print ids only
     #[arg(short, long)]
     quiet: bool,
-    /// Do not cut ids
+    /// Show full ids
     #[arg(long)]
     pub(crate) no_trunc: bool,
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
 }
@@ -76,7 +76,7 @@ pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, C
         DescriptorPool::decode(cri::DESCRIPTORS).map_err(|error| trouble(error.to_string()))?;
     let descriptor = pool
         .get_message_by_name(&format!("runtime.v1.{name}"))
-        .ok_or_else(|| trouble("the contract has no such message".to_owned()))?;
+        .ok_or_else(|| trouble("unknown CRI message".to_owned()))?;
     let mut dynamic = DynamicMessage::new(descriptor);
     dynamic
         .transcode_from(message)
@@ -137,7 +137,7 @@ impl Columns {
 
     /// One more row. What would steer a terminal is shown instead.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells = cells.into_iter().map(|cell| harmless(&cell));
+        let cells = cells.into_iter().map(|cell| escape_control(&cell));
         self.table.add_row(cells);
     }
 
@@ -173,7 +173,7 @@ impl Columns {
     }
 }
 
-/// Begins a terminal's screen anew; elsewhere nothing needs to.
+/// Clears the screen of a terminal; does nothing elsewhere.
 pub(crate) fn clear() -> Result<(), CallError> {
     if !io::stdout().is_terminal() {
         return Ok(());
@@ -187,7 +187,7 @@ pub(crate) fn styled() -> bool {
 }
 
 /// Text with control characters written out.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn escape_control(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
             let written: Vec<char> = match c.is_control() {
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_have_the_form_that_protobuf_gives_them() {
+    fn json_follows_protobuf_mapping() {
         let message = v1::ListPodSandboxResponse {
             items: vec![v1::PodSandbox {
                 id: "x".to_owned(),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_and_show_what_steers_a_terminal() {
+    fn table_aligns_columns_and_escapes_control_characters() {
         let mut columns = Columns::new(&["ID", "NAME", "SIZE"]);
         columns.right(&[2]);
         columns.row(["1".to_owned(), "a\x1b[2Jb\nc".to_owned(), "10".to_owned()]);

@@ -8,19 +8,19 @@ use regex::Regex;
 /// Which pods or containers.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// Only those whose name fits this regular expression
+    /// Filter by name (regular expression)
     #[arg(long, value_parser = pattern, value_name = "REGEX")]
     name: Option<Regex>,
-    /// Only those whose namespace fits this regular expression
+    /// Filter by namespace (regular expression)
     #[arg(long, value_parser = pattern, value_name = "REGEX")]
     namespace: Option<Regex>,
-    /// Only those with this label; can be given several times
+    /// Filter by label; repeatable
     #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
     label: Vec<(String, String)>,
-    /// Only the newest ones, in whatever state
+    /// Show the newest ones only, in any state
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "latest")]
     last: Option<usize>,
-    /// Only the newest one, in whatever state
+    /// Show the newest one only, in any state
     #[arg(short, long)]
     latest: bool,
 }
@@ -46,7 +46,7 @@ impl Which {
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        Some(_) | None => Err(format!("{text:?} is no label: write KEY=VALUE")),
+        Some(_) | None => Err(format!("invalid label {text:?}: expected KEY=VALUE")),
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn labels(all: &[(String, String)]) -> HashMap<String, String> {
 fn pattern(text: &str) -> Result<Regex, String> {
     Regex::new(text).map_err(|error| {
         if matches!(error, regex::Error::Syntax(_)) {
-            format!("{text:?} is no regular expression")
+            format!("invalid regular expression {text:?}")
         } else {
             error.to_string()
         }
@@ -118,13 +118,13 @@ mod tests {
     #[case("a=", Some(("a", "")))]
     #[case("=b", None)]
     #[case("a", None)]
-    fn one_label(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
+    fn label_parses_key_and_value(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
         let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(label(text).ok(), expected);
     }
 
     #[test]
-    fn names_fit_patterns() {
+    fn name_filter_matches_regex() {
         assert!(fits(None, "x"));
         assert!(fits(Some(&pattern("^web-\\d+$").unwrap()), "web-12"));
         assert!(!fits(Some(&pattern("^web$").unwrap()), "web-12"));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_come_first() {
+    fn newest_sorts_and_truncates_listing() {
         let mut all = vec![3, 9, 5];
         newest(&mut all, |item| *item, Some(2));
         assert_eq!(all, [9, 5]);
@@ -147,7 +147,10 @@ mod tests {
     #[case("sha256:77", Ok(Some("sha256:7788")))]
     #[case("q", Ok(None))]
     #[case("", Ok(None))]
-    fn ids(#[case] text: &str, #[case] expected: Result<Option<&str>, ()>) {
+    fn id_prefix_selects_unique_match(
+        #[case] text: &str,
+        #[case] expected: Result<Option<&str>, ()>,
+    ) {
         let all = ["abc", "abcd", "xyz", "sha256:7788"];
         assert_eq!(
             by_id(&all, text, |item| item).map(|found| found.copied()),

@@ -20,29 +20,29 @@ use crate::shutdown;
 /// How long the agent may take to end.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
-/// Keep the pods of a directory of manifests running on a runtime
+/// Run the pods of a manifest directory on a runtime
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib agent --runtime-endpoint unix:///run/crib/crib.sock --manifests /etc/crib/manifests
   crib agent --runtime-endpoint unix:///run/containerd/containerd.sock --manifests pods/
 
-A manifest that is put into the directory is run, one that changes is run anew, one that goes away ends its pods. \
-When the agent itself ends, its pods keep running; the next one with the same directories takes them over. SIGTERM or \
+The agent runs each manifest in the directory, recreates the pod of a changed one and ends the pod of a removed one. \
+Pods keep running when the agent exits; the next agent with the same directories adopts them. SIGTERM or \
 SIGINT ends it within 10 s, a second signal at once.")]
 pub(crate) struct AgentArgs {
-    /// The runtime's socket
+    /// The runtime's CRI endpoint
     #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]
     runtime_endpoint: UnixEndpoint,
-    /// The directory of manifests: *.yaml, *.yml and *.json
+    /// Directory of manifests: *.yaml, *.yml and *.json
     #[arg(long, value_name = "DIR")]
     manifests: PathBuf,
-    /// Where volumes are kept [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for others]
+    /// Directory for volumes [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for others]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
-    /// Where the runtime writes the logs of containers [default: logs in --root-dir]
+    /// Directory for container logs [default: logs in --root-dir]
     #[arg(long, value_name = "DIR")]
     pod_logs_dir: Option<PathBuf>,
-    /// The name of this node [default: the name of the machine]
+    /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
     logging::to_stderr(args.log);
     if !args.manifests.is_dir() {
         say(&format!(
-            "{} is no directory: --manifests takes the directory to read manifests from",
+            "{} is not a directory: set --manifests to a directory of manifests",
             args.manifests.display()
         ));
         return Exit::BadInput;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
     let shutdown = match shutdown::on_signal(LONGEST_END) {
         Ok(shutdown) => shutdown,
         Err(error) => {
-            say(&format!("cannot listen for signals: {error}"));
+            say(&format!("failed to listen for signals: {error}"));
             return Exit::NoRuntime;
         }
     };
@@ -97,7 +97,7 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
     {
         Ok(tokio) => tokio,
         Err(error) => {
-            say(&format!("cannot start the event loop: {error}"));
+            say(&format!("failed to start the event loop: {error}"));
             return Exit::NoRuntime;
         }
     };

@@ -1,31 +1,31 @@
-//! `crib attach`: joins this terminal with a running container.
+//! `crib attach`: attaches to a running container.
 
 use clap::Args;
 use cri::v1;
 
 use crate::client::{Connection, find, finish, with_codes};
 use crate::exit::Exit;
-use crate::stream::{Over, join, standard};
+use crate::stream::{TransportArgs, join, standard};
 
-/// Show what a running container writes from now on, and give it input
+/// Attach to a running container
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
   crib attach web
   crib attach -it shell
 
-Ends when the container does. Input is for containers that were made with one, a terminal for those with one."))]
+Exits when the container exits. --interactive needs a container with stdin, --tty one with a terminal."))]
 pub(crate) struct AttachArgs {
-    /// The container: its id, the beginning of one, or its name
+    /// Container: id, id prefix or name
     container: String,
-    /// Give it this command's standard input
+    /// Pass standard input to it
     #[arg(short, long)]
     interactive: bool,
-    /// Its streams are a terminal
+    /// Attach to its terminal
     #[arg(short, long)]
     tty: bool,
     #[command(flatten)]
-    over: Over,
+    streaming: TransportArgs,
     #[command(flatten)]
     connection: Connection,
 }
@@ -46,6 +46,6 @@ pub(crate) fn run(args: &AttachArgs) -> Exit {
         let mut client = cri.runtime.runtime.clone();
         let answer = cri.call("Attach", client.attach(request)).await?;
         let url = answer.into_inner().url;
-        join(&url, streams, args.over.transport()).await
+        join(&url, streams, args.streaming.transport()).await
     })
 }

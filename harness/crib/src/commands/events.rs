@@ -1,23 +1,23 @@
-//! `crib events`: what happens to a runtime's containers and pods, as it happens.
+//! `crib events`: streams container and pod events.
 
 use clap::Args;
 use cri::v1;
 
-use crate::client::output::{Document, Form, harmless, json, print, print_value};
+use crate::client::output::{Document, Form, escape_control, json, print, print_value};
 use crate::client::{CallError, Connection, finish, human, until_signal, with_codes};
 use crate::exit::Exit;
 
-/// Show what happens to containers and pods, until Ctrl-C
+/// Stream container and pod events until Ctrl-C
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
   crib events
   crib events -o json | jq -r .containerEventType
 
-A line has the time, what happened, the id, and the pod. JSON is one object a line. A pod's sandbox has events as a \
-container has."))]
+Each line has the time, the event, the id and the pod. JSON is one object a line. Pod sandboxes have events of the same \
+kinds."))]
 pub(crate) struct EventsArgs {
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
@@ -73,7 +73,7 @@ fn line(event: &v1::ContainerEventResponse) -> String {
         of.name,
         exit.unwrap_or_default()
     );
-    harmless(text.trim_end())
+    escape_control(text.trim_end())
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_happened_to_what() {
+    fn event_line_names_event_container_and_pod() {
         let status = v1::ContainerStatus {
             id: "c".to_owned(),
             state: v1::ContainerState::ContainerExited.into(),

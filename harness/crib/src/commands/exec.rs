@@ -6,9 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use cri::v1;
 
-use crate::client::{CallError, Connection, Cri, find, finish, never_ran, with_codes};
+use crate::client::{
+    CallError, Connection, Cri, find, finish, start_failure_exit_code, with_codes,
+};
 use crate::exit::Exit;
-use crate::stream::{Over, join, standard};
+use crate::stream::{TransportArgs, join, standard};
 
 /// Run a command in a container
 #[derive(Debug, Args)]
@@ -19,11 +21,11 @@ Examples:
   tar -c . | crib exec -i web tar -xC /srv
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
 
-The exit code is the command's own where it ran, 127 where there is no such program, 126 where it is none. With --tty \
-the command gets Ctrl-C; without, Ctrl-C ends crib exec alone, and the command when it next reads or writes, as with \
-kubectl and crictl."))]
+Exits with the command's exit code, 127 if the program was not found, 126 if it is not executable. With --tty, Ctrl-C \
+goes to the command; without, it ends crib exec, and the command ends when it next reads or writes, as with kubectl \
+and crictl."))]
 pub(crate) struct ExecArgs {
-    /// The container: its id, the beginning of one, or its name
+    /// Container: id, id prefix or name
     container: String,
     /// The command and its arguments
     #[arg(
@@ -33,17 +35,17 @@ pub(crate) struct ExecArgs {
         value_name = "COMMAND"
     )]
     command: Vec<String>,
-    /// Give it this command's standard input
+    /// Pass standard input to it
     #[arg(short, long)]
     interactive: bool,
-    /// Give it a terminal
+    /// Allocate a terminal
     #[arg(short, long)]
     tty: bool,
-    /// Print the output when the command has ended; --timeout then ends the command too
+    /// Print the output after the command has exited; --timeout also ends the command
     #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
     sync: bool,
     #[command(flatten)]
-    over: Over,
+    streaming: TransportArgs,
     #[command(flatten)]
     connection: Connection,
 }
@@ -72,7 +74,12 @@ async fn stream(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError>
     };
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("Exec", client.exec(request)).await?;
-    join(&answer.into_inner().url, streams, args.over.transport()).await
+    join(
+        &answer.into_inner().url,
+        streams,
+        args.streaming.transport(),
+    )
+    .await
 }
 
 async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
@@ -81,10 +88,12 @@ async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
         i64::try_from(seconds).unwrap_or(i64::MAX)
     };
     let timeout = args.connection.timeout.map_or(0, whole_seconds);
-    // The runtime ends the command, and says so: that is not cut short here.
+    // The runtime enforces the timeout and reports it.
     let answer = cri.runtime.exec(id, args.command.clone(), timeout);
-    let answer = match cri.patient_call("ExecSync", answer).await {
-        Err(CallError::Refused { status, .. }) if never_ran(status.message()).is_some() => {
+    let answer = match cri.call_without_timeout("ExecSync", answer).await {
+        Err(CallError::Refused { status, .. })
+            if start_failure_exit_code(status.message()).is_some() =>
+        {
             return Err(CallError::NotRun(status.message().to_owned()));
         }
         answer => answer?,

@@ -1,4 +1,4 @@
-//! `crib images`: what a runtime has pulled.
+//! `crib images`: lists images.
 
 use clap::Args;
 use cri::v1;
@@ -15,13 +15,13 @@ Examples:
   crib images --digests registry.k8s.io/pause
   crib images -q | xargs crib rmi"))]
 pub(crate) struct ImagesArgs {
-    /// Only the image that is meant by this name or id
+    /// Show only the image with this name or id
     #[arg(value_name = "IMAGE")]
     image: Option<String>,
     /// Show digests
     #[arg(long)]
     digests: bool,
-    /// Show whether an image is kept from garbage collection
+    /// Show whether an image is pinned (exempt from garbage collection)
     #[arg(long)]
     pinned: bool,
     #[command(flatten)]
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_has_a_row_for_each_name() {
+    fn images_list_one_row_per_name() {
         let owned = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect();
         let image = v1::Image {
             repo_tags: owned(&["a.io/x:1", "localhost:5000/y:2"]),

@@ -1,4 +1,4 @@
-//! `crib inspect`: everything that a runtime tells of a container, a pod or an image.
+//! `crib inspect`: the verbose status of a container, a pod or an image.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ enum Kind {
     Image,
 }
 
-/// Show all about containers, pods or images
+/// Show details of containers, pods or images
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -27,15 +27,15 @@ Examples:
   crib inspect --kind image busybox | jq .info
   crib inspect -o yaml $(crib pods --latest -q)
 
-The times of containers and pods are shown as RFC 3339 has them."))]
+Times are in RFC 3339."))]
 pub(crate) struct InspectArgs {
-    /// Ids, their beginnings, or names
+    /// Ids, id prefixes or names
     #[arg(required = true)]
     ids: Vec<String>,
-    /// What they are of [default: a container, else a pod, else an image]
+    /// Kind of object [default: a container, else a pod, else an image]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Document,
     #[command(flatten)]
@@ -94,7 +94,7 @@ async fn look_up(cri: &Cri, id: &str, kind: Option<Kind>) -> Result<Value, CallE
     })
 }
 
-/// What was found; "there is none" is nothing.
+/// Maps "not found" to `None`.
 fn known<T>(found: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -105,12 +105,12 @@ fn known<T>(found: Result<T, CallError>) -> Result<Option<T>, CallError> {
 
 fn gone(name: &str) -> CallError {
     CallError::NotFound {
-        what: "longer any",
+        what: "container or pod",
         name: name.to_owned(),
     }
 }
 
-/// Takes "there is none", and "that is no id" while the kind is guessed, for nothing.
+/// Maps NOT_FOUND to `None`, and INVALID_ARGUMENT too while the kind is guessed.
 fn there(
     answer: Result<Option<Value>, CallError>,
     kind: Option<Kind>,
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn information_that_is_json_is_shown_as_that() {
+    fn inspect_embeds_json_info() {
         let pairs = [("a", "{\"b\":[1]}"), ("c", "plain"), ("d", "7")];
         let owned = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let expected = json!({"a": {"b": [1]}, "c": "plain", "d": "7"});
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_out_and_never_is_nothing() {
+    fn inspect_formats_timestamps_and_omits_zero() {
         let mut status = json!({"createdAt": "1500000000", "finishedAt": "0", "x": "5"});
         times(&mut status);
         let expected =

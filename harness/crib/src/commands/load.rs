@@ -1,5 +1,5 @@
-//! `crib load`: brings images from archives and layouts into a runtime, which knows no other way than to pull: they are
-//! served on this machine for as long as that takes.
+//! `crib load`: loads images from archives and layouts into a runtime. The CRI has no call for that, so a local registry
+//! serves them while the runtime pulls.
 
 use std::path::Path;
 
@@ -15,18 +15,18 @@ use crate::client::{CallError, Connection, Cri, each, finish, until_signal, with
 use crate::exit::Exit;
 use crate::report::chain;
 
-/// Bring images from archives into the runtime
+/// Load images from archives into the runtime
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
   crib load app.tar
   crib load layouts/ app.tar=registry.example.com/team/app:1
 
-A PATH is an OCI layout, an OCI or docker archive, or a directory of them. The images are served on the loopback \
-interface while the runtime pulls them. crib gives them their own names; other runtimes call them by the address that \
-they were pulled from, which is printed."))]
+A PATH is an OCI layout, an OCI or docker archive, or a directory of them. crib load serves the images on the loopback \
+interface and has the runtime pull them. crib keeps their names; other runtimes name them by the address they were pulled \
+from, which is printed."))]
 pub(crate) struct LoadArgs {
-    /// What to load
+    /// Archives or layouts to load
     #[arg(required = true, value_name = "PATH[=NAME:TAG]")]
     paths: Vec<String>,
     #[command(flatten)]
@@ -100,6 +100,6 @@ async fn pull(cri: &Cri, name: &str, from: Option<&str>) -> Result<String, CallE
         request.metadata_mut().insert(FROM, from);
     }
     let mut client = cri.images.images.clone();
-    let answer = cri.long_call("PullImage", client.pull_image(request));
+    let answer = cri.call_with_user_timeout("PullImage", client.pull_image(request));
     Ok(answer.await?.into_inner().image_ref)
 }

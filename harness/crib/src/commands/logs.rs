@@ -1,4 +1,4 @@
-//! `crib logs`: what a container wrote, from the log file that the runtime keeps for it.
+//! `crib logs`: prints the log file of a container.
 
 use clap::Args;
 use cri::v1;
@@ -8,13 +8,13 @@ use crate::args::duration;
 use crate::client::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
 use crate::exit::Exit;
 
-mod file;
+mod follower;
 mod reader;
 
-use file::Follower;
-use reader::Wanted;
+use follower::Follower;
+use reader::Filter;
 
-/// Print what a container wrote
+/// Print the logs of a container
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -23,26 +23,26 @@ Examples:
   crib logs --since 5m --timestamps web
   crib logs --previous web
 
-What was written to standard error goes to standard error."))]
+The container's standard error goes to standard error."))]
 pub(crate) struct LogsArgs {
-    /// The container: its id, the beginning of one, or its name
+    /// Container: id, id prefix or name
     container: String,
-    /// Go on until the container ends
+    /// Follow the log until the container exits
     #[arg(short, long)]
     follow: bool,
-    /// Only so many lines from the end
+    /// Print only the last lines
     #[arg(long, value_name = "LINES")]
     tail: Option<usize>,
-    /// Only what was written since this time (2026-01-02T15:04:05Z), or so long ago (5m)
+    /// Print only entries since a time (2026-01-02T15:04:05Z) or a duration ago (5m)
     #[arg(long, value_parser = since, value_name = "TIME")]
     since: Option<Timestamp>,
-    /// Only so many bytes
+    /// Print at most this many bytes
     #[arg(long, value_name = "BYTES")]
     limit_bytes: Option<u64>,
-    /// Begin each line with its time
+    /// Prefix each line with its timestamp
     #[arg(short, long)]
     timestamps: bool,
-    /// Of the container's last attempt before this one
+    /// Print the log of the previous attempt
     #[arg(short, long)]
     previous: bool,
     #[command(flatten)]
@@ -81,12 +81,12 @@ async fn show(args: &LogsArgs) -> Result<Exit, CallError> {
         );
         return Err(CallError::Usage(said));
     }
-    let wanted = Wanted {
+    let filter = Filter {
         since: args.since,
         timestamps: args.timestamps,
         limit: args.limit_bytes,
     };
-    let mut follower = Follower::open(status.log_path.as_ref(), args.tail, wanted, args.follow)?;
+    let mut follower = Follower::open(status.log_path.as_ref(), args.tail, filter, args.follow)?;
     let mut more = follower.read()?;
     while args.follow && more {
         let ended = has_ended(&cri, &container.id).await?;
@@ -141,7 +141,7 @@ async fn previous(
     });
     let last = before.max_by_key(|other| of(other).attempt);
     last.ok_or_else(|| CallError::NotFound {
-        what: "earlier attempt of container",
+        what: "previous attempt of container",
         name: said.to_owned(),
     })
 }

@@ -1,4 +1,4 @@
-//! `crib pods`: a runtime's pods.
+//! `crib pods`: lists pods.
 
 use clap::{Args, ValueEnum};
 use cri::v1;
@@ -35,10 +35,10 @@ Examples:
   crib pods --state ready --namespace '^kube-system$'
   crib pods --label app=web -o yaml"))]
 pub(crate) struct PodsArgs {
-    /// Only pods whose id begins so
+    /// Filter by pod id prefix
     #[arg(long)]
     id: Option<String>,
-    /// Only pods in this state
+    /// Filter by state
     #[arg(short, long, value_enum, ignore_case = true)]
     state: Option<State>,
     #[command(flatten)]

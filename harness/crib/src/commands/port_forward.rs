@@ -1,4 +1,4 @@
-//! `crib port-forward`: local ports that lead into a pod.
+//! `crib port-forward`: forwards local ports to a pod.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -14,27 +14,27 @@ use crate::client::output::print;
 use crate::client::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
 use crate::exit::Exit;
 use crate::report::say;
-use crate::stream::Over;
+use crate::stream::TransportArgs;
 
-/// Lead local ports to ports of a pod, until Ctrl-C
+/// Forward local ports to a pod until Ctrl-C
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
   crib port-forward web 8080:80
   crib port-forward web 5432 :80
 
-5432 is the same port on both sides; :80 takes any free local port. Each is printed when it is open."))]
+5432 uses the same port on both sides; :80 takes a free local port. Each is printed when it listens."))]
 pub(crate) struct PortForwardArgs {
-    /// The pod: its id, the beginning of one, or its name
+    /// Pod: id, id prefix or name
     pod: String,
     /// Ports
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
     ports: Vec<Pair>,
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     address: IpAddr,
     #[command(flatten)]
-    over: Over,
+    streaming: TransportArgs,
     #[command(flatten)]
     connection: Connection,
 }
@@ -53,7 +53,7 @@ impl FromStr for Pair {
         let port = |text: &str| match text.parse::<u16>() {
             Ok(port) if port > 0 => Ok(port),
             Ok(_) | Err(_) => Err(format!(
-                "{text:?} is no port: write [LOCAL:]REMOTE, 1 to 65535"
+                "invalid port {text:?}: expected [LOCAL:]REMOTE with ports from 1 to 65535"
             )),
         };
         match text.split_once(':') {
@@ -82,7 +82,7 @@ async fn forward(args: &PortForwardArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let pod = find::pod(&cri, &args.pod).await?;
     let url = url(&cri, &pod.id, args).await?;
-    let mut ports = streaming::port_forward(&url, args.over.transport()).await?;
+    let mut ports = streaming::port_forward(&url, args.streaming.transport()).await?;
     // Dropping it ends the listeners.
     let mut listeners = JoinSet::new();
     let (accepted, mut connections) = mpsc::channel(16);
@@ -104,7 +104,7 @@ async fn forward(args: &PortForwardArgs) -> Result<Exit, CallError> {
             Some((socket, port)) = connections.recv() => {
                 let carried = ports.carry(port, socket);
                 running.spawn(async move {
-                    // That all is lost is told once, below.
+                    // A lost connection is reported once, below.
                     if let Err(ForwardError::Refused(complaint)) = carried.await {
                         say(&format!("port {port}: {complaint}"));
                     }
@@ -136,7 +136,7 @@ async fn accept(listener: TcpListener, port: u16, accepted: mpsc::Sender<(TcpStr
                 }
             }
             Err(error) => {
-                say(&format!("cannot take a connection: {error}"));
+                say(&format!("failed to accept a connection: {error}"));
                 // Out of descriptors, most likely: others will be closed.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
@@ -161,7 +161,7 @@ mod tests {
     #[case("a:80", None)]
     #[case("1:2:3", None)]
     #[case("", None)]
-    fn pairs(#[case] text: &str, #[case] expected: Option<(u16, u16)>) {
+    fn port_pairs_are_parsed(#[case] text: &str, #[case] expected: Option<(u16, u16)>) {
         let found = text.parse::<Pair>().ok();
         assert_eq!(found.map(|pair| (pair.local, pair.remote)), expected);
     }

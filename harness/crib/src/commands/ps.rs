@@ -1,4 +1,4 @@
-//! `crib ps`: a runtime's containers.
+//! `crib ps`: lists containers.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ impl From<State> for v1::ContainerState {
     }
 }
 
-/// List containers: those that run, or all
+/// List containers
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -42,19 +42,19 @@ Examples:
   crib ps -a --label app=web --output json
   crib ps -q --name '^worker-' | xargs -n1 crib logs"))]
 pub(crate) struct PsArgs {
-    /// All containers, not only those that run
+    /// Include containers that are not running
     #[arg(short, long)]
     all: bool,
-    /// Only containers whose id begins so
+    /// Filter by container id prefix
     #[arg(long)]
     id: Option<String>,
-    /// Only containers of this pod, by its id
+    /// Filter by pod id
     #[arg(short, long, value_name = "POD ID")]
     pod: Option<String>,
-    /// Only containers of this image, by its name or id
+    /// Filter by image name or id
     #[arg(long)]
     image: Option<String>,
-    /// Only containers in this state
+    /// Filter by state
     #[arg(short, long, value_enum, ignore_case = true)]
     state: Option<State>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `crib pull`: lets a runtime fetch images.
+//! `crib pull`: has a runtime pull images.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,22 +10,22 @@ use crate::client::output::print;
 use crate::client::{CallError, Connection, Cri, each, finish, until_signal, with_codes};
 use crate::exit::Exit;
 
-/// Let the runtime pull images from their registries
+/// Pull images from their registries
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
   crib pull registry.k8s.io/pause:3.10 busybox
   crib pull --creds me:secret localhost:5000/team/app:1
 
-Prints the id of each image. Ctrl-C ends a pull."))]
+Prints the id of each image. Ctrl-C cancels the pull."))]
 pub(crate) struct PullArgs {
-    /// Names of images
+    /// Image references
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    /// The name and password for the registry
+    /// Credentials for the registry
     #[arg(long, value_name = "USER:PASSWORD", conflicts_with = "auth")]
     creds: Option<String>,
-    /// The same in base64, as docker's configuration file has it
+    /// Credentials in base64, as in docker's configuration file
     #[arg(long, value_name = "BASE64")]
     auth: Option<String>,
     #[command(flatten)]
@@ -69,7 +69,9 @@ pub(crate) async fn pull(
         sandbox_config: None,
     };
     let mut client = cri.images.images.clone();
-    let answer = cri.long_call("PullImage", client.pull_image(request)).await;
+    let answer = cri
+        .call_with_user_timeout("PullImage", client.pull_image(request))
+        .await;
     spinner.finish_and_clear();
     Ok(answer?.into_inner().image_ref)
 }
@@ -80,7 +82,9 @@ fn auth(args: &PullArgs) -> Result<Option<v1::AuthConfig>, CallError> {
         (None, Some(auth)) => {
             let bytes = BASE64_STANDARD.decode(auth).ok();
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-            text.ok_or_else(|| CallError::Usage("--auth is no base64 of USER:PASSWORD".to_owned()))?
+            text.ok_or_else(|| {
+                CallError::Usage("--auth is not base64 of USER:PASSWORD".to_owned())
+            })?
         }
         (None, None) => return Ok(None),
     };
@@ -88,7 +92,7 @@ fn auth(args: &PullArgs) -> Result<Option<v1::AuthConfig>, CallError> {
         .trim_end_matches(['\n', '\0'])
         .split_once(':')
         .filter(|(user, _)| !user.is_empty())
-        .ok_or_else(|| CallError::Usage("credentials are USER:PASSWORD".to_owned()))?;
+        .ok_or_else(|| CallError::Usage("expected credentials as USER:PASSWORD".to_owned()))?;
     Ok(Some(v1::AuthConfig {
         username: username.to_owned(),
         password: password.to_owned(),

@@ -1,4 +1,4 @@
-//! `crib registry`: an image registry that serves what it is given and takes what is pushed.
+//! `crib registry`: an image registry for pulls and pushes.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::logging::{self, LogArgs};
 use crate::report::{complain, say};
 use crate::signals::{Signals, end_of_stdin};
 
-/// Serve images to pull, and take what is pushed
+/// Serve an image registry
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -20,32 +20,32 @@ Examples:
   crib registry --load busybox.tar --load layouts/ --load app.tar=registry.k8s.io/app:1
   crib registry --tls --ca-file ca.pem --auth bearer:me:secret
 
-The first line on standard output is `listening on http://ADDRESS`, when it serves. An image that is loaded as \
-registry.k8s.io/app:1 is found as ADDRESS/registry.k8s.io/app:1, as ADDRESS/app:1 while no other registry has another \
-one there, and by a client that was sent here by its mirrors and says ?ns=registry.k8s.io.")]
+Prints `listening on http://ADDRESS` when it is ready. An image loaded as registry.k8s.io/app:1 is served as \
+ADDRESS/registry.k8s.io/app:1, as ADDRESS/app:1 unless another registry's image has that name, and to clients that use \
+the registry as a mirror (?ns=registry.k8s.io).")]
 pub(crate) struct RegistryArgs {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Where to keep images, as an OCI layout [default: a temporary directory]
+    /// Directory for images, an OCI layout [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// An OCI layout, an OCI or docker archive, or a directory of them; can be given several times
+    /// An OCI layout, an OCI or docker archive, or a directory of them; repeatable
     #[arg(long, value_name = "PATH[=NAME:TAG]")]
     load: Vec<String>,
-    /// Who may use it: basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD
+    /// Authentication: basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD
     #[arg(long, value_name = "KIND[:USER:PASSWORD]")]
     auth: Option<Auth>,
-    /// Speak TLS, with a certificate for this address from an authority made for it
+    /// Serve TLS with a certificate from a generated CA
     #[arg(long)]
     tls: bool,
-    /// Where to write the authority's certificate
+    /// File for the CA certificate
     #[arg(long, value_name = "FILE", requires = "tls")]
     ca_file: Option<PathBuf>,
-    /// Where to write the address when it serves
+    /// File for the address, written when the registry is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// End when standard input reaches its end
+    /// Exit when standard input is closed
     #[arg(long)]
     until_stdin_closes: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RegistryArgs) -> Exit {
     {
         Ok(tokio) => tokio,
         Err(error) => {
-            say(&format!("cannot start the event loop: {error}"));
+            say(&format!("failed to start the event loop: {error}"));
             return Exit::NoRuntime;
         }
     };
@@ -76,7 +76,7 @@ async fn serve(args: &RegistryArgs) -> Exit {
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
-            say(&format!("cannot listen for signals: {error}"));
+            say(&format!("failed to listen for signals: {error}"));
             return Exit::NoRuntime;
         }
     };
@@ -138,21 +138,21 @@ async fn serve_images(args: &RegistryArgs, registry: &Registry, signals: &mut Si
 fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
     let write = |file: &Path, text: &str| {
         std::fs::write(file, text)
-            .map_err(|error| format!("cannot write {}: {error}", file.display()))
+            .map_err(|error| format!("failed to write {}: {error}", file.display()))
     };
     if let Some((file, ca)) = args.ca_file.as_deref().zip(registry.ca()) {
         write(file, ca)?;
     }
     if let Some(file) = &args.ready_file {
-        // Renamed into place, so that nobody reads half of it.
+        // Renamed into place, so that no reader sees half of it.
         let mut unfinished = file.clone().into_os_string();
         unfinished.push(".new");
         write(Path::new(&unfinished), &format!("{}\n", registry.host()))?;
         std::fs::rename(&unfinished, file)
-            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+            .map_err(|error| format!("failed to write {}: {error}", file.display()))?;
     }
     writeln!(std::io::stdout(), "listening on {}", registry.url())
-        .map_err(|error| format!("nobody reads standard output: {error}"))
+        .map_err(|error| format!("failed to write to standard output: {error}"))
 }
 
 /// `PATH=NAME:TAG`, unless there is a file of that name.

@@ -1,4 +1,4 @@
-//! `crib rmi`: lets a runtime forget images.
+//! `crib rmi`: removes images from a runtime.
 
 use std::collections::HashSet;
 
@@ -16,15 +16,15 @@ Examples:
   crib rmi busybox
   crib rmi --prune
 
-An image goes with all its names, whichever of them is given."))]
+Removes an image with all its names."))]
 pub(crate) struct RmiArgs {
-    /// Names or ids of images
+    /// Image references or ids
     #[arg(required_unless_present_any = ["all", "prune"], value_name = "IMAGE")]
     images: Vec<String>,
-    /// All images, apart from pinned ones
+    /// Remove all images except pinned ones
     #[arg(short, long, conflicts_with_all = ["images", "prune"])]
     all: bool,
-    /// All images that no container uses, apart from pinned ones
+    /// Remove all unused images except pinned ones
     #[arg(short = 'q', long, conflicts_with = "images")]
     prune: bool,
     #[command(flatten)]

@@ -1,15 +1,15 @@
 //! `crib run`: pods from manifests to the end, in one command.
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
-//! signals, the runtime, the agent, the log files), `course` (what follows from what happened), `daemon` (the runtime as a
-//! child), `orphans` (what it leaves when it is killed), `root` (the directory that goes away), `tail` (log files to lines),
+//! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a
+//! child), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
 //! `printer` (the only writer of the two outputs) with `view`, `lines`, `notes` and `json`, which only make text.
 //!
-//! | task | owns | hears | tells |
+//! | task | owns | receives | sends |
 //! |---|---|---|---|
-//! | session | course, daemon, agent | signals, timer, agent's reports and transitions | printer, tail |
+//! | session | lifecycle, daemon, agent | signals, timer, agent's reports and transitions | printer, tail |
 //! | tail | log files, inotify | session: directories to follow | printer: lines |
-//! | printer (thread) | standard output, standard error | session, tail | session: nobody reads any more |
+//! | printer (thread) | standard output, standard error | session, tail | session: standard output was closed |
 
 use std::time::Instant;
 
@@ -19,11 +19,11 @@ use crate::report::{complain, say};
 
 pub(crate) mod args;
 mod colour;
-mod course;
 mod daemon;
 mod inputs;
 mod json;
 mod label;
+mod lifecycle;
 mod lines;
 mod notes;
 mod orphans;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
     {
         Ok(tokio) => tokio,
         Err(error) => {
-            say(&format!("cannot start the event loop: {error}"));
+            say(&format!("failed to start the event loop: {error}"));
             return Exit::NoRuntime;
         }
     };

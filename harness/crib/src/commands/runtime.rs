@@ -33,39 +33,39 @@ SIGTERM or SIGINT ends it in order; containers keep running and are found again 
 state directory, unless --ephemeral is given. It takes at most 10 s, and 30 s where pods have to be removed, whatever \
 hangs. A second signal ends it at once.")]
 pub(crate) struct RuntimeArgs {
-    /// Where to listen [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for others]
+    /// Socket to listen on [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for others]
     #[arg(long, value_name = "unix:///PATH")]
     listen: Option<UnixEndpoint>,
-    /// Where to keep state and images [default: /var/lib/crib for root, $XDG_DATA_HOME/crib for others]
+    /// Directory for state and images [default: /var/lib/crib for root, $XDG_DATA_HOME/crib for others]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// How pods are separated from the host: auto, root, rootless or process
+    /// Isolation mode: auto, root, rootless or process
     #[arg(long, default_value_t = IsolationWish::Auto)]
     isolation: IsolationWish,
-    /// An image archive (docker or OCI), an OCI layout, or a directory of them; can be given several times
+    /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
     #[arg(long, value_name = "PATH")]
     image_archive: Vec<PathBuf>,
     #[command(flatten)]
     network: NetworkArgs,
-    /// A file of settings; examples/runtime.yaml has all there are
+    /// Configuration file; see examples/runtime.yaml
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask this mirror first for the images of a registry; can be given several times, and for every registry as *=URL
+    /// Mirror to try first for a registry's images, *=URL for all registries; repeatable
     #[arg(long, value_name = "HOST=URL")]
     registry_mirror: Vec<MirrorFlag>,
-    /// End and remove every pod when standard input reaches its end
+    /// Remove all pods and exit when standard input is closed
     #[arg(long)]
     until_stdin_closes: bool,
-    /// Remove every pod when the runtime ends
+    /// Remove all pods when the runtime exits
     #[arg(long)]
     ephemeral: bool,
-    /// A group, by name or number, that may use the socket as its owner may
+    /// Group, by name or number, that may use the socket
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
-    /// Where clients of exec, attach and port-forward are sent; port 0 is any that is free [default: 127.0.0.1:0]
+    /// Address of the stream server for exec, attach and port-forward; port 0 takes a free port [default: 127.0.0.1:0]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = stream_address)]
     stream_address: Option<SocketAddr>,
-    /// Leave the caller's session, so that its terminal does not end the runtime
+    /// Start a new session, so that a hang-up of the terminal does not end the runtime
     #[arg(long, hide = true)]
     own_session: bool,
     /// A directory that is removed after everything else
@@ -83,7 +83,7 @@ pub(crate) struct RuntimeArgs {
 
 /// Serves until a signal or, if asked, the end of standard input. Called while the process has one thread.
 pub(crate) fn run(args: RuntimeArgs) -> Exit {
-    // Whatever it was started with is not for plugins, helpers and containers.
+    // Inherited descriptors must not reach plugins, helpers and containers.
     runtime_fake::keep_descriptors();
     if args.own_session {
         // It fails for the leader of a process group only, which then has what it needs.
@@ -155,7 +155,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     let shutdown = match shutdown::on_signal(bound) {
         Ok(shutdown) => shutdown,
         Err(error) => {
-            say(&format!("cannot listen for signals: {error}"));
+            say(&format!("failed to listen for signals: {error}"));
             return Exit::NoRuntime;
         }
     };
@@ -169,7 +169,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     {
         Ok(tokio) => tokio,
         Err(error) => {
-            say(&format!("cannot start the event loop: {error}"));
+            say(&format!("failed to start the event loop: {error}"));
             return Exit::NoRuntime;
         }
     };
@@ -192,11 +192,11 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     let state_dir = config.state_dir.clone();
     let exit = tokio.block_on(serve(config, listener, &endpoint, shutdown));
     tokio.shutdown_background();
-    // Others may have the path by now only if somebody removed ours by hand.
+    // Another server has the path only if the socket was removed by hand.
     let _ = std::fs::remove_file(endpoint.path());
     if args.remove_at_end.is_some() {
         shutdown::while_it_removes();
-        // Pods may have left a lot: whoever waits may wait longer. It may have gone, too.
+        // Removal may take long; the parent extends its limit. Standard output may be closed.
         let _ = writeln!(std::io::stdout(), "{REMOVING}");
     }
     if ephemeral && let Err(error) = runtime_fake::delete_trash(&state_dir) {
@@ -217,7 +217,7 @@ fn group_of(name: &str) -> Result<Gid, String> {
     match nix::unistd::Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid),
         Ok(None) => Err(format!(
-            "there is no group {name}: give a name of /etc/group, or a number"
+            "unknown group {name}: use a name from /etc/group or a number"
         )),
         Err(error) => Err(format!("failed to look up the group {name}: {error}")),
     }
@@ -239,7 +239,7 @@ fn group_here(group: Gid, isolation: Isolation) -> Result<Gid, String> {
     });
     inside.map(Gid::from_raw).ok_or_else(|| {
         format!(
-            "the socket cannot be given to group {group}: without root it can only be your own first group, or a subordinate one"
+            "cannot give the socket to group {group}: without root it must be your primary group or a subordinate one"
         )
     })
 }
@@ -253,7 +253,7 @@ async fn serve(
     let listener = match tokio::net::UnixListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            say(&format!("cannot listen on {endpoint}: {error}"));
+            say(&format!("failed to listen on {endpoint}: {error}"));
             return Exit::NoRuntime;
         }
     };
@@ -261,14 +261,14 @@ async fn serve(
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, %state_dir, %isolation, "starting");
     let serving = runtime_fake::serve(listener, config, shutdown.clone());
     tokio::pin!(serving);
-    // Whoever started this process waits for the line, so it is said when the first question was answered.
+    // The parent waits for this line, so it is printed after the first call was answered.
     let socket = endpoint.to_string();
     let ended = tokio::select! {
         ended = &mut serving => ended,
         answer = agent::cri::grpc::connect(&socket) => match answer {
             Ok(_) => {
                 if writeln!(std::io::stdout(), "listening on {endpoint}").is_err() {
-                    tracing::warn!("nobody reads standard output");
+                    tracing::warn!("failed to write to standard output");
                 }
                 serving.await
             }

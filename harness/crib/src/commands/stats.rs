@@ -1,4 +1,4 @@
-//! `crib stats`: what containers use.
+//! `crib stats`: resource usage of containers.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::client::select::{label, labels};
 use crate::client::{CallError, Connection, Cri, finish, human, until_signal, with_codes};
 use crate::exit::Exit;
 
-/// Show what containers use of the processor, memory and disk
+/// Show CPU, memory and disk usage of containers
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -20,32 +20,32 @@ Examples:
   crib stats --watch --seconds 5
   crib stats --pod 3f1c -o json
 
-The processor's share is that of one core, over the time between two measurements."))]
+CPU % is relative to one core, over the interval between two samples."))]
 pub(crate) struct StatsArgs {
-    /// The container, by the beginning of its id [default: all]
+    /// Container id or id prefix [default: all]
     container: Option<String>,
-    /// Containers that do not run too
+    /// Include containers that are not running
     #[arg(short, long)]
     all: bool,
     /// The same as the argument
     #[arg(long, conflicts_with = "container")]
     id: Option<String>,
-    /// Only containers of this pod, by its id
+    /// Filter by pod id
     #[arg(short, long, value_name = "POD ID")]
     pod: Option<String>,
-    /// Only containers with this label; can be given several times
+    /// Filter by label; repeatable
     #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
     label: Vec<(String, String)>,
-    /// Measure again and again
+    /// Refresh until Ctrl-C
     #[arg(short, long)]
     watch: bool,
-    /// The time between two measurements
+    /// Sampling interval
     #[arg(short, long, value_parser = duration, default_value = "1", value_name = "TIME")]
     seconds: Duration,
-    /// Do not cut ids
+    /// Show full ids
     #[arg(long)]
     no_trunc: bool,
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
@@ -191,7 +191,11 @@ mod tests {
     #[case((100, 10), (200, 210), Some(200.0))]
     #[case((100, 10), (100, 60), None)]
     #[case((100, 60), (200, 10), Some(0.0))]
-    fn shares(#[case] before: (i64, u64), #[case] now: (i64, u64), #[case] expected: Option<f64>) {
+    fn cpu_percentage_is_computed_from_two_samples(
+        #[case] before: (i64, u64),
+        #[case] now: (i64, u64),
+        #[case] expected: Option<f64>,
+    ) {
         let (before, now) = (stats(before.0, before.1), stats(now.0, now.1));
         assert_eq!(share(Some(&before), &now), expected);
         assert_eq!(share(None, &now), None);

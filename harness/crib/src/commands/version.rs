@@ -1,4 +1,4 @@
-//! `crib version`: what this binary is and which contract it speaks.
+//! `crib version`: versions of crib and the CRI.
 
 use std::io::Write as _;
 
@@ -7,13 +7,13 @@ use clap::Args;
 use crate::args::Output;
 use crate::exit::Exit;
 
-/// Print the versions of crib and of the interface it speaks
+/// Print the versions of crib and of the CRI
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib version
   crib version --output json")]
 pub(crate) struct VersionArgs {
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commit_is_left_out_when_it_is_not_known() {
+    fn version_omits_unknown_commit() {
         let version = Version {
             crib: "1.2.3",
             cri: "v1",

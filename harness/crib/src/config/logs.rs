@@ -25,9 +25,7 @@ impl TryFrom<u64> for Bytes {
     fn try_from(bytes: u64) -> Result<Self, String> {
         match NonZeroU64::new(bytes).filter(|_| bytes >= LEAST) {
             Some(bytes) => Ok(Self(bytes)),
-            None => Err(format!(
-                "a log of {bytes} bytes is none: give at least {LEAST}"
-            )),
+            None => Err(format!("{bytes} bytes is too small: set at least {LEAST}")),
         }
     }
 }

@@ -7,7 +7,7 @@ use image::Reference;
 use image::{Credentials, EVERY_HOST, Host, Mirror, Registries, Rewrite, Secret, is_host};
 use serde::Deserialize;
 
-use super::values::{AbsolutePath, Patience};
+use super::values::{AbsolutePath, Timeout};
 
 /// `registries:`, by host.
 #[derive(Debug, Default, Deserialize)]
@@ -140,7 +140,7 @@ impl RegistriesSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Pull {
-    progress_timeout: Option<Patience>,
+    progress_timeout: Option<Timeout>,
     parallel_layers: Option<Layers>,
     docker_config: Option<AbsolutePath>,
     pinned: Vec<ImageName>,
@@ -157,7 +157,7 @@ impl TryFrom<String> for ImageName {
     fn try_from(text: String) -> Result<Self, String> {
         let reference: Reference = text
             .parse()
-            .map_err(|error| format!("{text:?} is no image reference: {error}"))?;
+            .map_err(|error| format!("invalid image reference {text:?}: {error}"))?;
         Ok(Self(reference.to_string()))
     }
 }
@@ -179,7 +179,7 @@ impl TryFrom<u8> for Layers {
 
 impl Pull {
     pub(crate) fn apply(self, to: &mut Registries) {
-        if let Some(Patience(timeout)) = self.progress_timeout {
+        if let Some(Timeout(timeout)) = self.progress_timeout {
             to.progress_timeout = timeout;
         }
         if let Some(Layers(n)) = self.parallel_layers {
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_file_says_is_what_the_runtime_is_told() {
+    fn registries_section_and_mirror_flags_are_merged() {
         let text = "
 docker.io:
   mirrors: [https://a.example.com/docker, http://127.0.0.1:5000]
@@ -294,7 +294,7 @@ localhost:5000:
     #[case("docker.io", "write HOST=URL")]
     #[case("=http://a", "is not a registry's host")]
     #[case("docker.io=a", "is not the URL of a mirror")]
-    fn no_flags(#[case] text: &str, #[case] want: &str) {
+    fn mirror_flag_rejects_malformed_text(#[case] text: &str, #[case] want: &str) {
         let said = text.parse::<MirrorFlag>().unwrap_err();
         assert!(said.contains(want), "{said}");
     }

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use runtime_fake::Streams;
 use serde::Deserialize;
 
-use super::values::Patience;
+use super::values::Timeout;
 
 /// `streams:`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StreamsSection {
     address: Option<Address>,
-    idle_timeout: Option<Patience>,
-    creation_timeout: Option<Patience>,
+    idle_timeout: Option<Timeout>,
+    creation_timeout: Option<Timeout>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -30,7 +30,7 @@ impl TryFrom<String> for Address {
 
 /// Where streams are served.
 pub(crate) fn stream_address(text: &str) -> Result<SocketAddr, String> {
-    let problem = |_| format!("{text:?} is no address: write ADDRESS:PORT, as in 127.0.0.1:0");
+    let problem = |_| format!("invalid address {text:?}: expected ADDRESS:PORT, as in 127.0.0.1:0");
     text.parse().map_err(problem)
 }
 
@@ -39,10 +39,10 @@ impl StreamsSection {
         if let Some(Address(address)) = self.address {
             to.address = address;
         }
-        if let Some(Patience(idle)) = self.idle_timeout {
+        if let Some(Timeout(idle)) = self.idle_timeout {
             to.idle = idle;
         }
-        if let Some(Patience(creation)) = self.creation_timeout {
+        if let Some(Timeout(creation)) = self.creation_timeout {
             to.creation = creation;
         }
     }

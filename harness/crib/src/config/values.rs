@@ -10,9 +10,9 @@ use crate::args;
 /// How long something may take, as on the command line.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Patience(pub(super) Duration);
+pub(super) struct Timeout(pub(super) Duration);
 
-impl TryFrom<String> for Patience {
+impl TryFrom<String> for Timeout {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -20,7 +20,7 @@ impl TryFrom<String> for Patience {
     }
 }
 
-/// The daemon's working directory means nothing to whoever writes the file.
+/// Paths are absolute: the author of the file does not know the daemon's working directory.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "PathBuf")]
 pub(super) struct AbsolutePath(pub(super) PathBuf);

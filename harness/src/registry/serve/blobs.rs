@@ -10,7 +10,7 @@ use super::super::route::{Digest, range};
 use super::{Ask, CONTENT_DIGEST, Server};
 
 impl Server {
-    /// Any repository gives out any blob: there are no secrets between them.
+    /// Serves any blob from any repository: the registry isolates none of them.
     pub(super) async fn blob(&self, ask: &Ask, digest: &Digest) -> io::Result<Answer> {
         let file = match tokio::fs::File::open(self.store.blob_path(digest)).await {
             Ok(file) => file,
@@ -49,6 +49,6 @@ impl Server {
 }
 
 fn unknown(digest: &Digest) -> Answer {
-    let said = format!("there is no blob {digest}");
+    let said = format!("blob {digest} not found");
     Answer::refusal(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", &said)
 }

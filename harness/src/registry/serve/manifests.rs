@@ -71,7 +71,7 @@ impl Server {
         };
         let document = match Document::parse(&bytes) {
             Ok(document) => document,
-            Err(error) => return bad("MANIFEST_INVALID", &format!("it is no manifest: {error}")),
+            Err(error) => return bad("MANIFEST_INVALID", &format!("invalid manifest: {error}")),
         };
         let kind = said.unwrap_or_else(|| document.kind().to_owned());
         let missing = document.blobs().find(|blob| {

@@ -20,7 +20,7 @@ const UPLOAD: HeaderName = HeaderName::from_static("docker-upload-uuid");
 
 impl Server {
     pub(super) async fn start_upload(&self, ask: Ask, name: &str) -> io::Result<Answer> {
-        // Any repository's blob is everybody's: `from` need not be looked at.
+        // Blobs are shared by all repositories, so `from` is not checked.
         if let Some(digest) = field(&ask.fields, "mount").and_then(|text| text.parse().ok())
             && self.store.blob_size(&digest).is_some()
         {
@@ -172,7 +172,7 @@ fn created(name: &str, digest: &Digest) -> Answer {
         .with(CONTENT_DIGEST, digest.as_str())
 }
 
-/// Where an upload goes on. The range names the last byte, also when there is none yet, as other registries do.
+/// The range an upload has received. It names the last byte, also of an empty upload, as with other registries.
 fn progress(status: StatusCode, name: &str, id: &str, size: u64) -> Answer {
     Answer::empty(status)
         .with(LOCATION, &format!("/v2/{name}/blobs/uploads/{id}"))
@@ -181,7 +181,7 @@ fn progress(status: StatusCode, name: &str, id: &str, size: u64) -> Answer {
 }
 
 fn unknown(id: &str) -> Answer {
-    let said = format!("there is no upload {id}, or another request has it");
+    let said = format!("upload {id} not found, or in use by another request");
     Answer::refusal(StatusCode::NOT_FOUND, "BLOB_UPLOAD_UNKNOWN", &said)
 }
 

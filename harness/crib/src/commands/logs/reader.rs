@@ -3,9 +3,9 @@
 use harness::cri_log::{Stream, parse};
 use jiff::Timestamp;
 
-/// Which entries are wanted, and how.
+/// Selects and formats entries.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct Filter {
     /// Nothing older.
     pub(crate) since: Option<Timestamp>,
     /// With the time before each line.
@@ -24,7 +24,7 @@ pub(crate) struct Piece {
 /// Reads a log, however its bytes are cut.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    wanted: Wanted,
+    filter: Filter,
     unread: Vec<u8>,
     /// Whether the last entry of standard output and of standard error was the piece of a line.
     open: [bool; 2],
@@ -32,12 +32,12 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(wanted: Wanted) -> Self {
+    pub(crate) fn new(filter: Filter) -> Self {
         Self {
-            wanted,
+            filter,
             unread: Vec::new(),
             open: [false; 2],
-            left: wanted.limit.unwrap_or(u64::MAX),
+            left: filter.limit.unwrap_or(u64::MAX),
         }
     }
 
@@ -88,7 +88,7 @@ impl Reader {
             Stream::Stderr => stderr,
         };
         let goes_on = std::mem::replace(open, entry.partial);
-        if let Some(since) = self.wanted.since
+        if let Some(since) = self.filter.since
             && entry
                 .time
                 .parse::<Timestamp>()
@@ -97,7 +97,7 @@ impl Reader {
             return None;
         }
         let mut bytes = Vec::with_capacity(entry.text.len() + 1);
-        if self.wanted.timestamps && !goes_on {
+        if self.filter.timestamps && !goes_on {
             bytes.extend_from_slice(entry.time.as_bytes());
             bytes.push(b' ');
         }
@@ -197,8 +197,8 @@ mod tests {
         2026-01-01T00:00:05Z stdout P thr\n\
         2026-01-01T00:00:06Z stdout F ee\n";
 
-    fn read(wanted: Wanted, from: u64) -> (String, String) {
-        let mut reader = Reader::new(wanted);
+    fn read(filter: Filter, from: u64) -> (String, String) {
+        let mut reader = Reader::new(filter);
         let (mut out, mut err) = (String::new(), String::new());
         for piece in reader.push(&LOG.as_bytes()[usize::try_from(from).unwrap()..]) {
             let text = String::from_utf8(piece.bytes).unwrap();
@@ -211,25 +211,25 @@ mod tests {
     }
 
     #[test]
-    fn entries_become_lines() {
+    fn log_reader_prints_entries_as_lines() {
         let expected = (
             "one\ntwo\nnonsense\nthree\n".to_owned(),
             "error\n".to_owned(),
         );
-        assert_eq!(read(Wanted::default(), 0), expected);
-        let wanted = Wanted {
+        assert_eq!(read(Filter::default(), 0), expected);
+        let filter = Filter {
             timestamps: true,
             since: Some("2026-01-01T00:00:03Z".parse().unwrap()),
             limit: None,
         };
-        let (out, err) = read(wanted, 0);
+        let (out, err) = read(filter, 0);
         let expected = "2026-01-01T00:00:03Z two\nnonsense\n2026-01-01T00:00:05Z three\n";
         assert_eq!((out.as_str(), err.as_str()), (expected, "ror\n"));
     }
 
     #[test]
-    fn an_entry_that_was_not_finished_is_shown_at_the_end() {
-        let mut reader = Reader::new(Wanted::default());
+    fn log_reader_flushes_partial_entry_at_end() {
+        let mut reader = Reader::new(Filter::default());
         assert_eq!(reader.push(b"2026-01-01T00:00:01Z stderr F ab"), []);
         let bytes = b"ab\n".to_vec();
         let stream = Stream::Stderr;
@@ -242,13 +242,13 @@ mod tests {
     #[case(2, "on")]
     #[case(5, "one\nt")]
     #[case(999, "one\ntwo\nnonsense\nthree\n")]
-    fn limits(#[case] limit: u64, #[case] out: &str) {
+    fn log_reader_stops_at_byte_limit(#[case] limit: u64, #[case] out: &str) {
         let limit = Some(limit + u64::from(limit > 4) * 2);
-        let wanted = Wanted {
+        let filter = Filter {
             limit,
-            ..Wanted::default()
+            ..Filter::default()
         };
-        assert_eq!(read(wanted, 0).0, out);
+        assert_eq!(read(filter, 0).0, out);
     }
 
     #[rstest]
@@ -257,19 +257,19 @@ mod tests {
     #[case(2, "nonsense\nthree\n")]
     #[case(3, "two\nnonsense\nthree\n")]
     #[case(99, "one\ntwo\nnonsense\nthree\n")]
-    fn tails(#[case] lines: usize, #[case] out: &str) {
+    fn log_tail_starts_at_last_lines(#[case] lines: usize, #[case] out: &str) {
         let mut tail = Tail::new(lines);
         tail.push(LOG.as_bytes());
-        assert_eq!(read(Wanted::default(), tail.start()).0, out);
+        assert_eq!(read(Filter::default(), tail.start()).0, out);
     }
 
     proptest! {
         #[test]
-        fn however_it_is_cut(cuts in proptest::collection::vec(0..LOG.len(), 0..8)) {
+        fn log_reader_output_is_independent_of_chunking(cuts in proptest::collection::vec(0..LOG.len(), 0..8)) {
             let mut cuts = cuts;
             cuts.extend([0, LOG.len()]);
             cuts.sort_unstable();
-            let mut reader = Reader::new(Wanted::default());
+            let mut reader = Reader::new(Filter::default());
             let mut out = Vec::new();
             for pair in cuts.windows(2) {
                 for piece in reader.push(&LOG.as_bytes()[pair[0]..pair[1]]) {

@@ -43,7 +43,7 @@ pub(crate) struct Launch {
 #[derive(Debug, Error)]
 pub(crate) enum DaemonError {
     /// The program could not be executed.
-    #[error("cannot start the runtime")]
+    #[error("failed to start the runtime")]
     Spawn(#[source] io::Error),
     /// It ended before it served. What it said follows.
     #[error("the runtime could not start ({status}){}", said(.log))]
@@ -54,7 +54,7 @@ pub(crate) enum DaemonError {
         log: Vec<String>,
     },
     /// It ended when it was told to, but not well.
-    #[error("the runtime did not end in order ({status}){}", said(.log))]
+    #[error("the runtime did not shut down cleanly ({status}){}", said(.log))]
     Unclean {
         /// How it ended.
         status: ExitStatus,
@@ -75,9 +75,9 @@ pub(crate) enum DaemonError {
     },
     /// It was not waited for any longer.
     #[error("the runtime was killed before it had ended the pods")]
-    Impatient,
+    GivenUp,
     /// It could not be waited for.
-    #[error("cannot wait for the runtime")]
+    #[error("failed to wait for the runtime")]
     Wait(#[source] io::Error),
 }
 
@@ -118,7 +118,7 @@ impl Daemon {
         let mut child = command.spawn().map_err(DaemonError::Spawn)?;
         let Some(stdout) = child.stdout.take() else {
             return Err(DaemonError::Spawn(io::Error::other(
-                "its standard output is no pipe",
+                "its standard output is not a pipe",
             )));
         };
         Ok(Self {
@@ -189,7 +189,7 @@ impl Daemon {
     /// Has it remove every pod and end; kills it when it does not, and as soon as `out_of_patience` returns.
     pub(crate) async fn stop(
         mut self,
-        out_of_patience: impl Future<Output = ()>,
+        give_up: impl Future<Output = ()>,
     ) -> Result<(), DaemonError> {
         if let Some(stdin) = self.stdin.take() {
             drop(stdin);
@@ -200,9 +200,9 @@ impl Daemon {
         }
         let ended = tokio::select! {
             ended = self.end() => ended,
-            () = out_of_patience => {
+            () = give_up => {
                 self.child.kill().await.map_err(DaemonError::Wait)?;
-                return Err(DaemonError::Impatient);
+                return Err(DaemonError::GivenUp);
             }
         };
         match ended {

@@ -1,4 +1,4 @@
-//! Manifests named on the command line → pods, or every problem with all of them at once.
+//! Loads the manifests of the command line: pods, or all errors at once.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -25,7 +25,7 @@ pub(crate) fn load(paths: &[PathBuf], lenient: bool) -> Result<Inputs, Vec<Strin
     };
     let (mut texts, mut problems) = (Vec::new(), Vec::new());
     for path in paths {
-        if let Err(problem) = texts_of(path, &mut texts) {
+        if let Err(problem) = read_manifests(path, &mut texts) {
             problems.push(problem);
         }
     }
@@ -42,24 +42,27 @@ pub(crate) fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
         .iter()
         .map(|path| {
             path.canonicalize().map_err(|error| {
-                format!("cannot find the image archive {}: {error}", path.display())
+                format!(
+                    "failed to find the image archive {}: {error}",
+                    path.display()
+                )
             })
         })
         .collect()
 }
 
 /// Appends the name and the text of each manifest that `path` stands for.
-fn texts_of(path: &Path, texts: &mut Vec<(String, String)>) -> Result<(), String> {
+fn read_manifests(path: &Path, texts: &mut Vec<(String, String)>) -> Result<(), String> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
         std::io::stdin()
             .read_to_end(&mut bytes)
-            .map_err(|error| format!("cannot read standard input: {error}"))?;
+            .map_err(|error| format!("failed to read standard input: {error}"))?;
         texts.push(("<stdin>".to_owned(), decode("<stdin>", bytes)?));
         return Ok(());
     }
     let said =
-        |error: std::io::Error| format!("cannot read the manifest {}: {error}", path.display());
+        |error: std::io::Error| format!("failed to read the manifest {}: {error}", path.display());
     if !path.metadata().map_err(said)?.is_dir() {
         texts.push(text_of(path)?);
         return Ok(());
@@ -73,7 +76,7 @@ fn texts_of(path: &Path, texts: &mut Vec<(String, String)>) -> Result<(), String
     }
     if files.is_empty() {
         return Err(format!(
-            "{}: there is no *.yaml, *.yml or *.json file in this directory",
+            "{}: no *.yaml, *.yml or *.json file in this directory",
             path.display()
         ));
     }
@@ -86,8 +89,8 @@ fn texts_of(path: &Path, texts: &mut Vec<(String, String)>) -> Result<(), String
 
 fn text_of(path: &Path) -> Result<(String, String), String> {
     let name = path.display().to_string();
-    let bytes =
-        std::fs::read(path).map_err(|error| format!("cannot read the manifest {name}: {error}"))?;
+    let bytes = std::fs::read(path)
+        .map_err(|error| format!("failed to read the manifest {name}: {error}"))?;
     let text = decode(&name, bytes)?;
     Ok((name, text))
 }
@@ -109,7 +112,7 @@ fn is_manifest(path: &Path) -> bool {
     known && !hidden
 }
 
-/// Puts the pods of all files together; two of one name are a problem, and so is none at all.
+/// Merges the pods of all files; rejects duplicate names and an empty set.
 fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inputs, Vec<String>> {
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
     let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
@@ -135,7 +138,7 @@ fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inpu
         }
     }
     if pods.is_empty() && problems.is_empty() {
-        problems.push("there is no pod in the manifests: nothing to run".to_owned());
+        problems.push("no pod in the manifests: nothing to run".to_owned());
     }
     if problems.is_empty() {
         Ok(Inputs { pods, warnings })
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_keep_their_order() {
+    fn pods_keep_manifest_order() {
         let inputs = merge(
             vec![
                 file("x", vec![pod("b", "1"), pod("a", "2")]),
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_twice_is_a_problem_of_both_files() {
+    fn duplicate_pod_name_names_both_files() {
         let problems = merge(
             vec![
                 file("x", vec![pod("a", "1")]),
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_twice_in_one_file_is_a_problem() {
+    fn duplicate_pod_name_in_one_file_is_rejected() {
         let twice = file("x", vec![pod("a", "1"), pod("a", "2")]);
         assert_eq!(
             merge(vec![twice], vec![]).unwrap_err(),
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn one_uid_twice_is_a_problem() {
+    fn duplicate_pod_uid_is_rejected() {
         let problems =
             merge(vec![file("x", vec![pod("a", "1"), pod("b", "1")])], vec![]).unwrap_err();
         assert_eq!(
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_said() {
+    fn all_manifest_errors_are_reported() {
         let missing = load(
             &[
                 PathBuf::from("/nowhere/a.yaml"),
@@ -238,16 +241,16 @@ mod tests {
         assert!(
             missing
                 .iter()
-                .all(|problem| problem.starts_with("cannot read the manifest /nowhere/")),
+                .all(|problem| problem.starts_with("failed to read the manifest /nowhere/")),
             "{missing:?}"
         );
     }
 
     #[test]
-    fn nothing_to_run_is_a_problem() {
+    fn empty_input_is_rejected() {
         assert_eq!(
             merge(vec![], vec![]).unwrap_err(),
-            ["there is no pod in the manifests: nothing to run"]
+            ["no pod in the manifests: nothing to run"]
         );
     }
 
@@ -259,35 +262,35 @@ mod tests {
     #[case("a.yaml~", false)]
     #[case("README.md", false)]
     #[case("yaml", false)]
-    fn files_of_a_directory(#[case] name: &str, #[case] taken: bool) {
+    fn directory_selects_manifest_extensions(#[case] name: &str, #[case] taken: bool) {
         assert_eq!(is_manifest(Path::new(name)), taken);
     }
 
     #[test]
-    fn a_directory_is_read_in_order_of_names_and_not_below() {
+    fn directory_is_read_in_name_order_without_recursion() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("c.yaml")).unwrap();
         for name in ["b.yml", "a.json", ".hidden.yaml", "notes.txt"] {
             std::fs::write(dir.path().join(name), name).unwrap();
         }
         let mut texts = Vec::new();
-        texts_of(dir.path(), &mut texts).unwrap();
+        read_manifests(dir.path(), &mut texts).unwrap();
         let read: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(read, ["a.json", "b.yml"]);
     }
 
     #[test]
-    fn a_directory_without_manifests_and_a_file_that_is_no_text_are_problems() {
+    fn empty_directory_and_non_utf8_file_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let mut texts = Vec::new();
         assert!(
-            texts_of(dir.path(), &mut texts)
+            read_manifests(dir.path(), &mut texts)
                 .unwrap_err()
-                .contains("there is no *.yaml")
+                .contains("no *.yaml")
         );
         std::fs::write(dir.path().join("x.yaml"), b"ok\xff").unwrap();
         assert!(
-            texts_of(dir.path(), &mut texts)
+            read_manifests(dir.path(), &mut texts)
                 .unwrap_err()
                 .ends_with("byte 2 is not UTF-8: a manifest is YAML or JSON text")
         );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::pod::{Pod, PodUid, RestartPolicy};
 use agent::{ContainerPhase, PodReport};
 
-use super::reports::{Reports, is_trouble};
+use super::reports::{Reports, is_failure_reason};
 
 /// What was said already.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl Notes {
         let mut lines = Vec::new();
         for pod in reports.values().filter(|pod| !pod.finished) {
             for container in &pod.containers {
-                let waits =
-                    container.state == ContainerPhase::Waiting && is_trouble(&container.reason);
+                let waits = container.state == ContainerPhase::Waiting
+                    && is_failure_reason(&container.reason);
                 // An image that could not be pulled is told when the pull fails, not again when the next one has to wait.
                 let reason = if container.reason == "ImagePullBackOff" {
                     "ErrImagePull"

@@ -1,5 +1,5 @@
-//! What a runtime leaves when it is killed: its keepers, which notice it and end their pods. This process takes them over and
-//! waits for them, so that nothing is removed under their hands and nothing outlives the command.
+//! Keepers of a killed runtime: they notice it and end their pods. This process reaps them as a child subreaper and waits
+//! for them, so that no file is removed while they use it and no process outlives the command.
 
 use std::time::Duration;
 
@@ -17,9 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Makes this process the parent of what its children leave (prctl(2), PR_SET_CHILD_SUBREAPER).
 pub(crate) fn adopt() {
     if let Err(errno) = set_child_subreaper(true) {
-        say(&format!(
-            "cannot take over what a killed runtime would leave: {errno}"
-        ));
+        say(&format!("failed to become a child subreaper: {errno}"));
     }
 }
 
@@ -47,7 +45,7 @@ pub(crate) async fn end() {
     }
 }
 
-/// Waits for children until there is none; false when that takes too long.
+/// Waits until no child is left; false on timeout.
 async fn gone_in_time() -> bool {
     let all = tokio::task::spawn_blocking(|| {
         loop {
@@ -91,7 +89,7 @@ mod tests {
     #[case("12 (sh) S 7 12 12 0", Some("7"))]
     #[case("12 (a) S 1 (b) x) R 7 12", Some("7"))]
     #[case("", None)]
-    fn parents(#[case] stat: &str, #[case] parent_id: Option<&str>) {
+    fn parent_pid_is_read_from_stat(#[case] stat: &str, #[case] parent_id: Option<&str>) {
         assert_eq!(parent(stat), parent_id);
     }
 }

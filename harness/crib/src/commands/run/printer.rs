@@ -86,7 +86,7 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    /// Starts the printer for containers with these labels. `closed` hears when nobody reads standard output any more.
+    /// Starts the printer for containers with these labels. `closed` is notified when the reader of standard output goes away.
     pub(crate) fn start(
         style: Style,
         labels: &[Label],
@@ -139,7 +139,7 @@ impl Printer {
     }
 }
 
-/// Tells when the other end of standard output goes away, also when nothing is written to it.
+/// Notifies `closed` when the reader of standard output goes away, without a write.
 fn wait_for_reader_to_leave(closed: &tokio_mpsc::UnboundedSender<()>) {
     let stdout = io::stdout();
     loop {
@@ -315,12 +315,14 @@ impl Thread {
                 let _ = closed.send(());
             }
             if error.kind() != ErrorKind::BrokenPipe {
-                self.err(&format!("crib: cannot write to standard output: {error}"));
+                self.err(&format!(
+                    "crib: failed to write to standard output: {error}"
+                ));
             }
         }
     }
 
-    /// Prints a line on standard error; when that is closed there is nobody to tell.
+    /// Prints a line on standard error; ignores a closed one.
     fn err(&self, line: &str) {
         // Messages have words of containers and images in them.
         let line = lines::tame(line);
@@ -337,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn styles() {
+    fn style_follows_flags_terminal_and_no_color() {
         use Output::{Json, Text};
         // What is asked for, what the box is, what follows from it.
         let table = [

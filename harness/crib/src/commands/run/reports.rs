@@ -10,6 +10,6 @@ pub(crate) type Reports = BTreeMap<PodUid, PodReport>;
 
 /// Waiting for anything but these means that a step failed and is tried again: `FailedMount`, `ErrImagePull`,
 /// `CrashLoopBackOff` (reasons of the kubelet of Kubernetes 1.36).
-pub(crate) fn is_trouble(reason: &str) -> bool {
+pub(crate) fn is_failure_reason(reason: &str) -> bool {
     !matches!(reason, "" | "ContainerCreating" | "PodInitializing")
 }

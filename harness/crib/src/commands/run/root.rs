@@ -1,4 +1,4 @@
-//! The directory of one `crib run`: socket, logs, volumes and state in it, and it goes away with the command.
+//! The temporary directory of one `crib run`, with socket, logs, volumes and state.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -14,7 +14,7 @@ use crate::args::LONGEST_SOCKET_PATH;
 pub(crate) enum RootError {
     /// It could not be made.
     #[error(
-        "cannot make a directory for this run in {parent}; set TMPDIR to a directory that can be written to"
+        "failed to create a directory for this run in {parent}; set TMPDIR to a writable directory"
     )]
     Make {
         /// Where it should have been.
@@ -32,7 +32,7 @@ pub(crate) enum RootError {
         socket: PathBuf,
     },
     /// A file in it could not be made.
-    #[error("cannot make {path}")]
+    #[error("failed to create {path}")]
     MakeFile {
         /// The file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) enum RootError {
         root: PathBuf,
     },
     /// It could not be removed.
-    #[error("cannot remove {path}; remove it by hand")]
+    #[error("failed to remove {path}; remove it by hand")]
     Remove {
         /// The directory.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub(crate) enum RootError {
     },
 }
 
-/// The paths below one directory. Dropping it removes nothing: whoever ends the run does, see [`remove`].
+/// The paths below one directory. Dropping it removes nothing; [`remove`] does.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
     path: PathBuf,
@@ -148,7 +148,7 @@ pub(crate) fn last_lines(mut file: &File, count: usize) -> Vec<String> {
     lines
 }
 
-/// Removes a directory and what is in it; one that is gone is no error. Nothing is removed while something is mounted below
+/// Removes a directory tree; a missing one is not an error. Nothing is removed while something is mounted below
 /// it, because that could be a directory of the host.
 pub(crate) fn remove(root: &Path) -> Result<(), RootError> {
     let mounts =
@@ -219,7 +219,7 @@ mod tests {
     #[case("/tmp/run/a b", None)]
     #[case("/tmp/other", None)]
     #[case("/tmp", Some("/tmp/run"))]
-    fn mounts(#[case] root: &str, #[case] found: Option<&str>) {
+    fn mount_below_finds_mounts_inside_directory(#[case] root: &str, #[case] found: Option<&str>) {
         assert_eq!(
             mount_below(MOUNTS, Path::new(root)),
             found.map(PathBuf::from)
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_is_full_when_it_says_so() {
+    fn file_system_below_64_kib_counts_as_full() {
         assert!(is_full(15, 0, 4096));
         assert!(is_full(1000, 15, 4096));
         assert!(!is_full(1000, 16, 4096));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_goes_also_what_nobody_may_write() {
+    fn root_removal_includes_read_only_directories() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         std::fs::create_dir_all(root.join("a/b")).unwrap();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_points_to_stays() {
+    fn root_removal_keeps_symlink_targets() {
         let dir = tempfile::tempdir().unwrap();
         let (root, other) = (dir.path().join("root"), dir.path().join("other"));
         std::fs::create_dir_all(&root).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_log_is_read_after_its_name_is_gone() {
+    fn last_log_lines_are_read_after_unlink() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root {
             path: dir.path().to_owned(),

@@ -1,4 +1,4 @@
-//! The one loop of `crib run`: hears signals, the timer, the runtime and the agent; asks the course; does what it says.
+//! The event loop of `crib run`: signals, timer, runtime and agent are its events, [`Lifecycle`] decides, the loop executes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant as Alarm;
 
 use super::args::RunArgs;
-use super::course::{Course, Event, Step, tally};
 use super::daemon::{Daemon, Launch};
 use super::label::Label;
+use super::lifecycle::{Event, Lifecycle, Step, count_pods};
 use super::notes::Notes;
 use super::orphans;
 use super::printer::{Print, Printer, Style};
@@ -29,7 +29,7 @@ use crate::report::{chain, complain, say};
 use crate::signals::Signals;
 
 /// How long the agent and the runtime may take beyond the longest grace period of the pods.
-const BEYOND_GRACE: Duration = Duration::from_secs(15);
+const EXTRA_GRACE: Duration = Duration::from_secs(15);
 
 /// How long the agent may take to stop its tasks; pods are not waited for.
 const STOP_AGENT: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub(crate) async fn session(
     let mut signals = match Signals::listen().and_then(Signals::and_hang_up) {
         Ok(signals) => signals,
         Err(error) => {
-            say(&format!("cannot listen for signals: {error}"));
+            say(&format!("failed to listen for signals: {error}"));
             return Exit::NoRuntime;
         }
     };
@@ -124,7 +124,7 @@ async fn with_root(
         ));
     }
     if args.keep && exit != Exit::NoRuntime {
-        for line in how_to_look(&launch.root, daemon.pid()) {
+        for line in keep_instructions(&launch.root, daemon.pid()) {
             say(&line);
         }
         return (exit, true);
@@ -147,7 +147,7 @@ async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
     // A runtime that ended by itself, but in order, has removed everything.
     orderly |= !launch.root.path().exists();
     if !orderly && let Err(problem) = clear(launch).await {
-        say(&format!("cannot clear what the runtime left: {problem}"));
+        say(&format!("failed to clean up after the runtime: {problem}"));
     }
 }
 
@@ -167,8 +167,8 @@ async fn clear(launch: &Launch) -> Result<(), String> {
     Ok(())
 }
 
-/// What `--keep` says in the end.
-fn how_to_look(root: &Root, pid: Option<u32>) -> Vec<String> {
+/// The closing message of `--keep`.
+fn keep_instructions(root: &Root, pid: Option<u32>) -> Vec<String> {
     let (path, socket) = (root.path().display(), root.socket());
     let mut lines = vec![
         format!(
@@ -201,7 +201,7 @@ struct Loop {
     pods: PodsSender,
     wanted: BTreeSet<PodUid>,
     longest_grace: Duration,
-    course: Course,
+    lifecycle: Lifecycle,
     notes: Notes,
     printer: Printer,
     output_closed: mpsc::UnboundedReceiver<()>,
@@ -247,7 +247,7 @@ impl Loop {
         let style = Style::choose(args.output, args.quiet);
         let printer = Printer::start(style, &labels, started, closed);
         let tail = Tail::start(printer.clone())
-            .map_err(|error| format!("cannot watch log files: {error}"))?;
+            .map_err(|error| format!("failed to watch log files: {error}"))?;
         let notes = Notes::new(args.timeout, &pods);
         if !args.quiet {
             notes
@@ -268,7 +268,7 @@ impl Loop {
             pods: sender,
             wanted,
             longest_grace: Duration::from_secs(longest_grace.unwrap_or_default()),
-            course: Course::new(args.keep),
+            lifecycle: Lifecycle::new(args.keep),
             notes,
             printer,
             output_closed,
@@ -281,7 +281,7 @@ impl Loop {
         })
     }
 
-    /// Until the course is over; then the last lines are printed and the agent is stopped. The pods are left as they are.
+    /// Runs until the lifecycle ends, then prints the last lines and stops the agent. Does not touch the pods.
     async fn run(mut self, daemon: &mut Daemon, signals: &mut Signals) -> Exit {
         let exit = loop {
             let event = self.next(daemon, signals).await;
@@ -306,7 +306,7 @@ impl Loop {
             printer.print(Print::Result(exit, reports));
             printer.flush().await;
         };
-        // A reader that does not read must not keep the pods from being removed when the user is out of patience.
+        // A blocked reader must not delay the removal of the pods after another signal.
         tokio::select! {
             () = last_words => {}
             _ = signals.next() => {}
@@ -314,7 +314,7 @@ impl Loop {
         exit
     }
 
-    /// Waits for the next thing that the course has to know.
+    /// Waits for the next event of the lifecycle.
     async fn next(&mut self, daemon: &mut Daemon, signals: &mut Signals) -> Event {
         loop {
             // Every arm is cancel-safe: channels and signals keep what is not taken, and alarms and a child can be waited
@@ -338,13 +338,13 @@ impl Loop {
                 Ok(()) = self.reports.changed() => {
                     let reports = self.reports.borrow_and_update().clone();
                     self.hear(&reports);
-                    return Event::Reported(tally(&self.wanted, &reports));
+                    return Event::Reported(count_pods(&self.wanted, &reports));
                 }
             }
         }
     }
 
-    /// Passes reports on: to the view, to the notes, and the places of logs to the tail.
+    /// Passes reports to the view and the notes, and log directories to the tail.
     fn hear(&mut self, reports: &Arc<Reports>) {
         for pod in reports.values() {
             for container in &pod.containers {
@@ -360,28 +360,28 @@ impl Loop {
         self.printer.print(Print::Reports(reports.clone()));
     }
 
-    /// Does what follows from an event; `Some` when the run is over.
+    /// Executes the step for an event; `Some` when the run is over.
     fn follow(&mut self, event: Event) -> Option<Exit> {
-        let patience = match self.course.on(event) {
+        let limit = match self.lifecycle.on(event) {
             Step::Wait => return None,
             Step::Finish(exit) => return Some(exit),
             Step::End => {
                 self.printer.note(ending(event, self.longest_grace));
                 self.pods.set(Vec::new());
-                self.longest_grace + BEYOND_GRACE
+                self.longest_grace + EXTRA_GRACE
             }
             Step::Kill => {
                 self.printer.note("killing the pods");
                 self.agent.kill_now();
-                BEYOND_GRACE
+                EXTRA_GRACE
             }
         };
-        self.overdue = Some(Alarm::now() + patience);
+        self.overdue = Some(Alarm::now() + limit);
         // When nothing runs there will be no report to wait for.
         let reports = self.reports.borrow().clone();
         match self
-            .course
-            .on(Event::Reported(tally(&self.wanted, &reports)))
+            .lifecycle
+            .on(Event::Reported(count_pods(&self.wanted, &reports)))
         {
             Step::Finish(exit) => Some(exit),
             Step::Wait | Step::End | Step::Kill => None,
@@ -389,7 +389,7 @@ impl Loop {
     }
 }
 
-/// Returns at `at`; never when there is none.
+/// Returns at `at`; never if `None`.
 async fn alarm(at: Option<Alarm>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -404,11 +404,11 @@ fn label(pod: &str, container: &str) -> Label {
     }
 }
 
-/// What is said when pods begin to end.
+/// The message when pods begin to end.
 fn ending(event: Event, grace: Duration) -> String {
     let why = match event {
-        Event::TimedOut => "the time is over: ",
-        Event::OutputClosed => "nobody reads the output any more: ",
+        Event::TimedOut => "timed out: ",
+        Event::OutputClosed => "standard output was closed: ",
         Event::Signal | Event::Reported(_) | Event::Overdue | Event::RuntimeEnded => "",
     };
     format!(

@@ -1,7 +1,7 @@
 //! Follows the log files of containers: one task owns the inotify queue and every open file, and gives whole lines.
 //!
 //! A directory belongs to one container and holds one file for each attempt: `0.log`, `1.log`, … Files are read in that
-//! order, each to its end before the next, so that a restart that nobody noticed loses no line.
+//! order, each to its end before the next, so that an unnoticed restart loses no line.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use tokio_stream::StreamExt as _;
 use super::label::Label;
 use super::printer::{Print, Printer};
 
-/// What the task is told.
+/// Commands to the task.
 enum Order {
     Follow(Arc<Label>, PathBuf),
     Finish(oneshot::Sender<()>),
@@ -125,7 +125,7 @@ impl Task {
                             log.read(&self.lines, appeared).await;
                         }
                     }
-                    Some(Err(error)) => tracing::warn!(%error, "cannot read what changed in the log directories"),
+                    Some(Err(error)) => tracing::warn!(%error, "failed to read inotify events"),
                     None => return,
                 },
             }
@@ -152,7 +152,7 @@ impl Task {
                     self.waiting.push((label, dir))
                 }
                 Err(error) => {
-                    tracing::warn!(%error, dir = %dir.display(), "cannot follow the logs")
+                    tracing::warn!(%error, dir = %dir.display(), "failed to watch log directory")
                 }
             }
         }
@@ -210,7 +210,7 @@ impl Log {
             match File::open(&path) {
                 Ok(file) => self.current = Some((number, file)),
                 Err(error) => {
-                    tracing::warn!(%error, path = %path.display(), "cannot open the log");
+                    tracing::warn!(%error, path = %path.display(), "failed to open log");
                     return;
                 }
             }
@@ -234,7 +234,7 @@ impl Log {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!(%error, dir = %self.dir.display(), "cannot read the log");
+                    tracing::warn!(%error, dir = %self.dir.display(), "failed to read log");
                     return;
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent::{ContainerKind, ContainerPhase, ContainerReport, PodReport};
 
 use super::colour::{Colour, paint};
-use super::reports::{Reports, is_trouble};
+use super::reports::{Reports, is_failure_reason};
 
 /// How many lines the view has at most; beyond that containers are left out, then pods.
 const LINES: usize = 24;
@@ -37,7 +37,7 @@ struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Waiting,
-    Trouble,
+    Failing,
     Running,
     Good,
     Bad,
@@ -115,7 +115,7 @@ fn pod_row(pod: &PodReport, frame: Frame) -> Row {
 
 fn container_row(container: &ContainerReport) -> Row {
     let mark = match (container.state, container.exit_code) {
-        (ContainerPhase::Waiting, _) if is_trouble(&container.reason) => Mark::Trouble,
+        (ContainerPhase::Waiting, _) if is_failure_reason(&container.reason) => Mark::Failing,
         (ContainerPhase::Waiting, _) => Mark::Waiting,
         (ContainerPhase::Running, _) => Mark::Running,
         (ContainerPhase::Terminated, Some(0)) => Mark::Good,
@@ -147,7 +147,7 @@ fn container_row(container: &ContainerReport) -> Row {
     ] {
         notes.extend(took.map(|took| format!("{name} {}", duration(took))));
     }
-    if mark == Mark::Trouble && !container.message.is_empty() {
+    if mark == Mark::Failing && !container.message.is_empty() {
         notes.push(container.message.replace('\n', " "));
     }
     Row {
@@ -185,7 +185,7 @@ impl Mark {
     fn text(self, tick: usize) -> &'static str {
         match self {
             Self::Waiting => SPINNER.get(tick % SPINNER.len()).copied().unwrap_or("-"),
-            Self::Trouble => "!",
+            Self::Failing => "!",
             Self::Running => "●",
             Self::Good => "✓",
             Self::Bad => "✗",
@@ -195,7 +195,7 @@ impl Mark {
     fn colour(self) -> Colour {
         match self {
             Self::Waiting => Colour::CYAN,
-            Self::Trouble => Colour::YELLOW,
+            Self::Failing => Colour::YELLOW,
             Self::Running | Self::Good => Colour::GREEN,
             Self::Bad => Colour::RED,
         }

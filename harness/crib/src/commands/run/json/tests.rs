@@ -19,7 +19,7 @@ fn check(line: &str, wanted: serde_json::Value) {
 }
 
 #[test]
-fn a_transition() {
+fn transition_is_one_json_object() {
     let change = Transition {
         at: "2026-01-02T03:04:05.5Z".parse().unwrap(),
         pod: "default/p".to_owned(),
@@ -50,7 +50,7 @@ fn a_transition() {
 }
 
 #[test]
-fn a_line_of_a_container() {
+fn log_line_is_one_json_object() {
     let label = Label {
         pod: "default/p".to_owned(),
         container: "c".to_owned(),
@@ -70,7 +70,7 @@ fn a_line_of_a_container() {
 }
 
 #[test]
-fn the_result() {
+fn result_is_one_json_object() {
     let mut pod = a_pod("p", "Failed");
     pod.containers = vec![ContainerReport {
         exit_code: Some(1),

@@ -25,7 +25,7 @@ fn line(text: &str) -> Line {
 }
 
 #[test]
-fn prefixes_have_one_width_and_no_needless_namespace() {
+fn prefixes_are_aligned_and_omit_single_namespace() {
     let (a, b) = (label("default/p", "main"), label("default/p", "sidecar"));
     let prefixes = Prefixes::new(&[a.clone(), b.clone()], false, false);
     assert_eq!(prefixes.line(&a, &line("x")), "p/main    | x\n");
@@ -34,7 +34,7 @@ fn prefixes_have_one_width_and_no_needless_namespace() {
 }
 
 #[test]
-fn namespaces_are_shown_when_there_are_several() {
+fn prefixes_show_namespace_when_pods_have_several() {
     let (a, b) = (label("default/p", "main"), label("other/p", "main"));
     let prefixes = Prefixes::new(&[a.clone(), b.clone()], false, false);
     assert_eq!(prefixes.line(&a, &line("x")), "default/p/main | x\n");
@@ -42,7 +42,7 @@ fn namespaces_are_shown_when_there_are_several() {
 }
 
 #[test]
-fn containers_have_different_colours_and_cannot_colour_what_follows() {
+fn prefix_colours_differ_and_are_reset() {
     let (a, b) = (label("default/p", "a"), label("default/p", "b"));
     let prefixes = Prefixes::new(&[a.clone(), b.clone()], true, false);
     assert_eq!(
@@ -66,7 +66,7 @@ fn containers_have_different_colours_and_cannot_colour_what_follows() {
 )]
 #[case(Some("c"), "", "Waiting", "", None, "default/p c: Waiting")]
 #[case(None, "Pending", "Running", "", None, "default/p: Pending → Running")]
-fn transitions(
+fn transition_line_names_pod_container_and_state(
     #[case] container: Option<&str>,
     #[case] from: &str,
     #[case] to: &str,
@@ -88,7 +88,7 @@ fn transitions(
 }
 
 #[test]
-fn failed_pods_say_why_and_others_nothing() {
+fn summary_explains_failed_pods_only() {
     let mut bad = pod("bad", "Failed");
     bad.containers = vec![
         ContainerReport {
@@ -142,14 +142,14 @@ fn failed_pods_say_why_and_others_nothing() {
 #[case::returns("10 %\r20 %\r", "10 %\u{240d}20 %")]
 #[case::others("\x7f\u{9b}2J", "\u{2421}\u{fffd}2J")]
 #[case::not_ours("日本語 🦀", "日本語 🦀")]
-fn a_terminal_gets_colours_and_nothing_that_steers_it(#[case] text: &str, #[case] tamed: &str) {
+fn terminal_output_keeps_colours_and_drops_other_escapes(#[case] text: &str, #[case] tamed: &str) {
     assert_eq!(tame(text), tamed);
 }
 
 #[rstest]
 #[case(true, "p/c | \u{241b}[2J\n")]
 #[case(false, "p/c | \x1b[2J\n")]
-fn only_a_terminal_gets_tame_lines(#[case] terminal: bool, #[case] text: &str) {
+fn escapes_are_filtered_on_terminals_only(#[case] terminal: bool, #[case] text: &str) {
     let label = label("default/p", "c");
     let prefixes = Prefixes::new(std::slice::from_ref(&label), false, terminal);
     assert_eq!(prefixes.line(&label, &line("\x1b[2J")), text);

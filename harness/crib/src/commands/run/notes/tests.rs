@@ -24,7 +24,7 @@ fn manifest(name: &str, policy: &str) -> Pod {
 }
 
 #[test]
-fn endless_pods_are_announced() {
+fn note_announces_pods_that_never_end() {
     let notes = Notes::new(None, &[]);
     assert_eq!(
         notes.at_start(&[manifest("a", "Never"), manifest("b", "OnFailure")]),
@@ -46,7 +46,7 @@ fn endless_pods_are_announced() {
 }
 
 #[test]
-fn each_trouble_is_told_once() {
+fn note_reports_each_failure_once() {
     let with = |reason: &str, message: &str| {
         let one = container("main", ContainerKind::App, ContainerPhase::Waiting, reason);
         let mut pod = pod("p", "Pending");
@@ -95,7 +95,7 @@ fn each_trouble_is_told_once() {
     "CreateContainerError",
     "; as in Kubernetes, it is tried again until Ctrl-C"
 )]
-fn what_comes_next_depends_on_the_restart_policy(
+fn note_names_next_step_by_restart_policy(
     #[case] policy: &str,
     #[case] reason: &str,
     #[case] next: &str,
@@ -116,7 +116,7 @@ fn what_comes_next_depends_on_the_restart_policy(
 }
 
 #[test]
-fn a_pod_that_is_over_is_not_tried_again() {
+fn note_omits_retry_for_finished_pod() {
     let mut over = pod("p", "Failed");
     over.containers = vec![container(
         "main",
@@ -143,6 +143,6 @@ fn a_pod_that_is_over_is_not_tried_again() {
 #[case("PodInitializing", false)]
 #[case("ContainerCreating", false)]
 #[case("", false)]
-fn troubles(#[case] reason: &str, #[case] trouble: bool) {
-    assert_eq!(is_trouble(reason), trouble);
+fn trouble_is_recognised_by_waiting_reason(#[case] reason: &str, #[case] trouble: bool) {
+    assert_eq!(is_failure_reason(reason), trouble);
 }

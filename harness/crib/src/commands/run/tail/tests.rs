@@ -74,7 +74,7 @@ impl Rig {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_come_as_they_are_written_and_pieces_are_joined() {
+async fn tail_prints_lines_as_written_and_joins_partial_entries() {
     let rig = rig();
     let log = rig.dir.path().join("0.log");
     append(&log, &entry("F", "before"));
@@ -89,7 +89,7 @@ async fn lines_come_as_they_are_written_and_pieces_are_joined() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn following_twice_gives_lines_once() {
+async fn tail_prints_lines_once_when_followed_twice() {
     let rig = rig();
     let log = rig.dir.path().join("0.log");
     append(&log, &entry("F", "one"));
@@ -102,7 +102,7 @@ async fn following_twice_gives_lines_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attempts_are_read_in_order_of_their_numbers() {
+async fn tail_reads_attempts_in_numeric_order() {
     let rig = rig();
     for number in [9, 10, 11] {
         append(
@@ -117,7 +117,7 @@ async fn attempts_are_read_in_order_of_their_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_words_before_a_restart_are_not_lost() {
+async fn tail_reads_old_attempt_to_its_end_after_restart() {
     let rig = rig();
     let log = rig.dir.path().join("0.log");
     append(&log, &entry("F", "one"));
@@ -129,7 +129,7 @@ async fn the_last_words_before_a_restart_are_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_may_come_late() {
+async fn tail_follows_directory_created_later() {
     let rig = rig();
     let (early, late) = (rig.dir.path().join("early"), rig.dir.path().join("late"));
     rig.tail.follow(label("late"), late.clone());
@@ -144,7 +144,7 @@ async fn a_directory_may_come_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_gives_everything_also_what_was_never_followed() {
+async fn tail_reads_everything_when_finished() {
     let rig = rig();
     let late = rig.dir.path().join("late");
     rig.tail.follow(label("a"), rig.dir.path().to_owned());
@@ -160,7 +160,7 @@ async fn the_end_gives_everything_also_what_was_never_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_printer_makes_reading_wait_and_loses_nothing() {
+async fn tail_waits_for_slow_printer_without_loss() {
     let rig = rig();
     let count = 20 * BATCHES * CHUNK / 1024;
     let text: String = (0..count)
@@ -185,6 +185,6 @@ async fn a_slow_printer_makes_reading_wait_and_loses_nothing() {
 #[case("0.log.20260102", None)]
 #[case("x.log", None)]
 #[case(".log", None)]
-fn names_of_log_files(#[case] name: &str, #[case] number: Option<u32>) {
+fn tail_selects_log_files_by_attempt_number(#[case] name: &str, #[case] number: Option<u32>) {
     assert_eq!(attempt(name), number);
 }

@@ -68,12 +68,12 @@ fn check(reports: &Reports, picture: &[&str]) {
 }
 
 #[test]
-fn before_the_first_report() {
+fn view_shows_pending_pod_before_first_report() {
     check(&Reports::new(), &["⠋ starting  1.2s"]);
 }
 
 #[test]
-fn a_pod_on_its_way() {
+fn view_shows_starting_pod() {
     let mut pod = pod("hello", "Pending");
     pod.containers = vec![
         ContainerReport {
@@ -108,7 +108,7 @@ fn a_pod_on_its_way() {
 }
 
 #[test]
-fn trouble_is_explained() {
+fn view_explains_waiting_reason() {
     let mut crashing = pod("crash", "Running");
     crashing.containers = vec![ContainerReport {
         message: "back-off 10s\nrestarting".to_owned(),
@@ -142,7 +142,7 @@ fn trouble_is_explained() {
 }
 
 #[test]
-fn many_pods_lose_their_containers_then_the_finished_ones_their_line() {
+fn view_shrinks_to_terminal_height() {
     let many = |count: usize, finished: usize| {
         let one = |number: usize| PodReport {
             containers: vec![container(
@@ -175,7 +175,7 @@ fn many_pods_lose_their_containers_then_the_finished_ones_their_line() {
 }
 
 #[test]
-fn marks_have_colours_when_wanted() {
+fn view_colours_marks_when_enabled() {
     let frame = Frame {
         colour: true,
         ..FRAME
@@ -189,7 +189,11 @@ fn marks_have_colours_when_wanted() {
 #[case("Failed", true, "Failed")]
 #[case("Running", true, "Removed")]
 #[case("Running", false, "Running")]
-fn what_a_removed_pod_is_called(#[case] phase: &str, #[case] removed: bool, #[case] state: &str) {
+fn view_names_state_of_finished_and_removed_pods(
+    #[case] phase: &str,
+    #[case] removed: bool,
+    #[case] state: &str,
+) {
     let row = pod_row(
         &PodReport {
             removed,
@@ -208,6 +212,6 @@ fn what_a_removed_pod_is_called(#[case] phase: &str, #[case] removed: bool, #[ca
 #[case(Duration::from_secs(59), "59.0s")]
 #[case(Duration::from_secs(184), "3m04s")]
 #[case(Duration::from_secs(7_500), "2h05m")]
-fn durations(#[case] value: Duration, #[case] text: &str) {
+fn view_formats_durations(#[case] value: Duration, #[case] text: &str) {
     assert_eq!(duration(value), text);
 }

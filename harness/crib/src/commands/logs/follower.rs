@@ -1,4 +1,4 @@
-//! Reads a log file and goes on as it grows, also when it is renamed and begun anew, as a kubelet rotates logs, or cut.
+//! Follows a growing log file through rotation by a kubelet (rename and recreate) and truncation.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,7 +11,7 @@ use harness::cri_log::Stream;
 use inotify::{EventStream, Inotify, WatchMask};
 use tokio_stream::StreamExt as _;
 
-use super::reader::{Piece, Reader, Tail, Wanted};
+use super::reader::{Filter, Piece, Reader, Tail};
 use crate::client::CallError;
 
 /// How long a change is waited for before the container is looked at: its end changes no file.
@@ -33,40 +33,41 @@ impl Follower {
     pub(crate) fn open(
         path: &Path,
         tail: Option<usize>,
-        wanted: Wanted,
-        come: bool,
+        filter: Filter,
+        may_be_missing: bool,
     ) -> Result<Self, CallError> {
-        let trouble = trouble(path);
+        let io_error = io_error(path);
         let changes = Inotify::init()
             .and_then(|inotify| {
                 let directory = path.parent().unwrap_or(Path::new("/"));
                 let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MODIFY;
-                // A directory that is not there has no log to come either: opening the file says so.
+                // If the directory does not exist, opening the file reports it.
                 let _ = inotify.watches().add(directory, mask);
                 inotify.into_event_stream(vec![0; 16 * 1024])
             })
-            .map_err(&trouble)?;
+            .map_err(&io_error)?;
         let mut file = match File::open(path) {
             Ok(file) => Some(file),
-            Err(error) if come && error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(trouble(error)),
+            Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io_error(error)),
         };
         if let Some((lines, file)) = tail.zip(file.as_mut()) {
             let mut tail = Tail::new(lines);
             let mut chunk = vec![0; CHUNK];
             loop {
-                match file.read(&mut chunk).map_err(&trouble)? {
+                match file.read(&mut chunk).map_err(&io_error)? {
                     0 => break,
                     length => tail.push(chunk.get(..length).unwrap_or_default()),
                 }
             }
-            file.seek(SeekFrom::Start(tail.start())).map_err(&trouble)?;
+            file.seek(SeekFrom::Start(tail.start()))
+                .map_err(&io_error)?;
         }
         Ok(Self {
             path: path.to_owned(),
             name: path.file_name().unwrap_or_default().to_owned(),
             file,
-            reader: Reader::new(wanted),
+            reader: Reader::new(filter),
             changes,
         })
     }
@@ -100,12 +101,12 @@ impl Follower {
         };
         let mut chunk = vec![0; CHUNK];
         while !self.reader.is_done() {
-            let length = file.read(&mut chunk).map_err(trouble(&self.path))?;
+            let length = file.read(&mut chunk).map_err(io_error(&self.path))?;
             if length == 0 {
-                if !begun_anew(file).map_err(trouble(&self.path))? {
+                if !was_truncated(file).map_err(io_error(&self.path))? {
                     break;
                 }
-                file.rewind().map_err(trouble(&self.path))?;
+                file.rewind().map_err(io_error(&self.path))?;
             }
             for piece in self.reader.push(chunk.get(..length).unwrap_or_default()) {
                 write(&piece).map_err(CallError::Output)?;
@@ -120,15 +121,15 @@ impl Follower {
             Ok(next) => next,
             // Between the renaming and the new file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(trouble(&self.path)(error)),
+            Err(error) => return Err(io_error(&self.path)(error)),
         };
         let Some(file) = &self.file else {
             return Ok(Some(next));
         };
         let (old, new) = (file.metadata(), next.metadata());
         let (old, new) = (
-            old.map_err(trouble(&self.path))?,
-            new.map_err(trouble(&self.path))?,
+            old.map_err(io_error(&self.path))?,
+            new.map_err(io_error(&self.path))?,
         );
         let same = old.ino() == new.ino() && old.dev() == new.dev();
         Ok((!same).then_some(next))
@@ -145,7 +146,7 @@ impl Follower {
                         return Ok(());
                     }
                     Ok(_) => {}
-                    Err(error) => return Err(trouble(&self.path)(error)),
+                    Err(error) => return Err(io_error(&self.path)(error)),
                 }
             }
             Ok(())
@@ -154,12 +155,12 @@ impl Follower {
     }
 }
 
-/// Whether the file has become shorter than what was read of it: the runtime let it begin anew.
-fn begun_anew(file: &mut File) -> io::Result<bool> {
+/// Whether the runtime has truncated the file: it is shorter than what was read of it.
+fn was_truncated(file: &mut File) -> io::Result<bool> {
     Ok(file.metadata()?.len() < file.stream_position()?)
 }
 
-fn trouble(path: &Path) -> impl Fn(io::Error) -> CallError {
+fn io_error(path: &Path) -> impl Fn(io::Error) -> CallError {
     let doing = format!(
         "read the log {}: is it on this machine, and may you read it?",
         path.display()

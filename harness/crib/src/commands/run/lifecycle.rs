@@ -1,4 +1,4 @@
-//! ◆ The course of `crib run` as a pure machine: what follows from what happened.
+//! ◆ The lifecycle of `crib run` as a pure state machine: event to next step.
 //!
 //! ```text
 //!  Running ──all finished──────────────────────────▶ Over(0 or 1)
@@ -23,20 +23,20 @@ use crate::exit::Exit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The agent reported; this is the sum of it.
-    Reported(Tally),
+    Reported(PodCounts),
     /// SIGINT, SIGTERM, SIGHUP.
     Signal,
-    /// Nobody reads standard output any more.
+    /// The reader of standard output has gone.
     OutputClosed,
     /// `--timeout` is over.
     TimedOut,
-    /// The pods should have ended long ago.
+    /// The pods have exceeded their grace periods.
     Overdue,
     /// The runtime's process has ended.
     RuntimeEnded,
 }
 
-/// What is to be done about it.
+/// The next step.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -52,7 +52,7 @@ pub(crate) enum Step {
 
 /// How far the pods are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct PodCounts {
     /// Pods that are to be run.
     pub(crate) pods: usize,
     /// Of these, the ones the agent has reported.
@@ -64,24 +64,27 @@ pub(crate) struct Tally {
 }
 
 /// Sums up what the agent reported about the wanted pods.
-pub(crate) fn tally(wanted: &BTreeSet<PodUid>, reports: &BTreeMap<PodUid, PodReport>) -> Tally {
-    let mut tally = Tally {
+pub(crate) fn count_pods(
+    wanted: &BTreeSet<PodUid>,
+    reports: &BTreeMap<PodUid, PodReport>,
+) -> PodCounts {
+    let mut counts = PodCounts {
         pods: wanted.len(),
-        ..Tally::default()
+        ..PodCounts::default()
     };
     for report in wanted.iter().filter_map(|uid| reports.get(uid)) {
-        tally.seen += 1;
+        counts.seen += 1;
         if report.finished {
-            tally.finished += 1;
+            counts.finished += 1;
             if report.status.phase.as_deref() != Some("Succeeded") {
-                tally.failed += 1;
+                counts.failed += 1;
             }
         }
     }
-    tally
+    counts
 }
 
-/// See the drawing above.
+/// See the diagram above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
@@ -92,13 +95,13 @@ enum State {
 
 /// The machine.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct Lifecycle {
     state: State,
     keep: bool,
 }
 
-impl Course {
-    /// A course at its beginning. With `keep` pods are never ended.
+impl Lifecycle {
+    /// The initial state. With `keep`, pods are never ended.
     pub(crate) fn new(keep: bool) -> Self {
         Self {
             state: State::Running,
@@ -173,25 +176,25 @@ mod tests {
 
     use super::*;
 
-    const NONE: Event = Reported(Tally {
+    const NONE: Event = Reported(PodCounts {
         pods: 2,
         seen: 0,
         finished: 0,
         failed: 0,
     });
-    const SOME: Event = Reported(Tally {
+    const SOME: Event = Reported(PodCounts {
         pods: 2,
         seen: 2,
         finished: 1,
         failed: 1,
     });
-    const GOOD: Event = Reported(Tally {
+    const GOOD: Event = Reported(PodCounts {
         pods: 2,
         seen: 2,
         finished: 2,
         failed: 0,
     });
-    const BAD: Event = Reported(Tally {
+    const BAD: Event = Reported(PodCounts {
         pods: 2,
         seen: 2,
         finished: 2,
@@ -213,9 +216,13 @@ mod tests {
     #[case::kept(true, &[SOME, GOOD], &[Step::Wait, Step::Finish(Exit::Success)])]
     #[case::left(true, &[SOME, Signal], &[Step::Wait, Step::Finish(Exit::Interrupted)])]
     #[case::left_by_time(true, &[TimedOut], &[Step::Finish(Exit::TimedOut)])]
-    fn courses(#[case] keep: bool, #[case] events: &[Event], #[case] steps: &[Step]) {
-        let mut course = Course::new(keep);
-        let taken: Vec<Step> = events.iter().map(|event| course.on(*event)).collect();
+    fn run_steps_follow_events(
+        #[case] keep: bool,
+        #[case] events: &[Event],
+        #[case] steps: &[Step],
+    ) {
+        let mut lifecycle = Lifecycle::new(keep);
+        let taken: Vec<Step> = events.iter().map(|event| lifecycle.on(*event)).collect();
         assert_eq!(taken, steps);
     }
 
@@ -224,7 +231,7 @@ mod tests {
             |(pods, seen, finished, failed)| {
                 let seen = seen.min(pods);
                 let finished = finished.min(seen);
-                Reported(Tally {
+                Reported(PodCounts {
                     pods,
                     seen,
                     finished,
@@ -244,10 +251,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn three_signals_always_end_it_and_nothing_follows(keep: bool, events in proptest::collection::vec(event(), 0..20)) {
-            let mut course = Course::new(keep);
-            let mut steps: Vec<Step> = events.into_iter().map(|event| course.on(event)).collect();
-            steps.extend([Signal, Signal, Signal].map(|event| course.on(event)));
+        fn third_signal_ends_run_in_every_state(keep: bool, events in proptest::collection::vec(event(), 0..20)) {
+            let mut lifecycle = Lifecycle::new(keep);
+            let mut steps: Vec<Step> = events.into_iter().map(|event| lifecycle.on(event)).collect();
+            steps.extend([Signal, Signal, Signal].map(|event| lifecycle.on(event)));
             let end = steps.iter().position(|step| matches!(step, Step::Finish(_)));
             prop_assert!(end.is_some());
             prop_assert!(steps.iter().skip(end.unwrap_or(0) + 1).all(|step| *step == Step::Wait));
