@@ -19,7 +19,7 @@ type Known = HashMap<PathBuf, (Fingerprint, Arc<Vec<Offer>>)>;
 
 /// The archives named by the options.
 #[derive(Debug)]
-pub(crate) struct Catalogue {
+pub(crate) struct ArchiveList {
     /// Archives, layouts, and directories of these.
     paths: Vec<PathBuf>,
     /// What was read before.
@@ -32,7 +32,7 @@ pub(crate) struct Scan {
     pub(crate) opened: Option<Archive>,
 }
 
-impl Catalogue {
+impl ArchiveList {
     /// # Errors
     /// A path that does not exist: most likely a slip of whoever started the daemon.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Result<Self, ImageError> {

@@ -9,7 +9,7 @@ use super::archive_index::{LayerSource, Resolved};
 use super::digest::Digest;
 use super::error::ImageError;
 use super::import::{self, Failure, Importer, Source, lock};
-use super::metadata::{Shelf, store};
+use super::metadata::{Metadata, store};
 use super::record::{Content, ImageConfig, ImageId, ImageRecord};
 use super::reference::Reference;
 use super::{ImageStore, Limits};
@@ -67,24 +67,24 @@ impl ImageStore {
     /// # Errors
     /// [`ImageError::Store`].
     pub(crate) fn known(&self, named: &Named) -> Result<Option<ImageId>, ImageError> {
-        let mut shelf = lock(&self.shelf);
-        let Some(record) = shelf.by_target(&named.target).cloned() else {
+        let mut metadata = lock(&self.metadata);
+        let Some(record) = metadata.by_target(&named.target).cloned() else {
             return Ok(None);
         };
         let mut changed = record.clone();
         named.give(&mut changed);
         if changed != record {
-            shelf.put(changed)?;
+            metadata.put(changed)?;
         }
         Ok(Some(record.id))
     }
 
     /// The layers of an image that are not here, from the bottom up.
     pub(crate) fn missing(&self, image: &Resolved) -> Vec<LayerSource> {
-        let shelf = lock(&self.shelf);
+        let metadata = lock(&self.metadata);
         let chains = import::chains(&image.layers);
         let both = image.layers.iter().zip(chains);
-        both.filter(|(_, chain)| shelf.layer(chain).is_none())
+        both.filter(|(_, chain)| metadata.layer(chain).is_none())
             .map(|(layer, _)| layer.clone())
             .collect()
     }
@@ -99,7 +99,7 @@ impl ImageStore {
         named: &Named,
         source: &dyn Source,
     ) -> Result<ImageId, Failure> {
-        let _seat = self.images.board(named.target);
+        let _guard = self.images.acquire(named.target);
         match self.known(named)? {
             Some(id) => Ok(id),
             None => self.add(image, named, source),
@@ -121,10 +121,10 @@ impl ImageStore {
             .chain([image.id])
             .collect();
         let leased: Vec<Digest> = chains.iter().chain(&blobs).copied().collect();
-        let _lease = Lease::take(&self.shelf, leased);
+        let _lease = Lease::take(&self.metadata, leased);
         let importer = Importer {
             places: &self.places,
-            shelf: &self.shelf,
+            metadata: &self.metadata,
             flights: &self.layers,
             style: &self.style,
             limits: &self.limits,
@@ -134,21 +134,21 @@ impl ImageStore {
         let disk = File::open(root).map_err(store("open", root))?;
         importer.layers(source, image, &chains)?;
         self.force(&disk, &chains)?;
-        let mut shelf = lock(&self.shelf);
-        shelf.put_blob(image.id, &image.config_bytes)?;
+        let mut metadata = lock(&self.metadata);
+        metadata.put_blob(image.id, &image.config_bytes)?;
         if let Some((digest, bytes)) = manifest {
-            shelf.put_blob(*digest, bytes)?;
+            metadata.put_blob(*digest, bytes)?;
         }
         let files: u64 = chains
             .iter()
-            .filter_map(|chain| shelf.layer(chain))
+            .filter_map(|chain| metadata.layer(chain))
             .map(|l| l.file_bytes)
             .sum();
         let documents = image.config_bytes.len() + manifest.map_or(0, |(_, bytes)| bytes.len());
         let mut targets = BTreeSet::from([image.id, named.target]);
         targets.extend(manifest.map(|(digest, _)| *digest));
         // The same image may be here under other names, from somewhere else.
-        let known = shelf
+        let known = metadata
             .records()
             .find(|record| record.id.0 == image.id)
             .cloned();
@@ -167,7 +167,7 @@ impl ImageStore {
         record.targets.extend(targets);
         record.blobs.extend(blobs);
         named.give(&mut record);
-        shelf.put(record)?;
+        metadata.put(record)?;
         Ok(ImageId(image.id))
     }
 }
@@ -176,39 +176,39 @@ impl ImageStore {
     /// Forces layers to the disk, before a record names them: what a record names is whole, also after a power cut. One
     /// call for all that was written to the file system takes less time than one for each file.
     fn force(&self, disk: &File, chains: &[Digest]) -> Result<(), ImageError> {
-        if lock(&self.shelf).are_durable(chains) {
+        if lock(&self.metadata).are_durable(chains) {
             return Ok(());
         }
         let root = &self.places.root;
         rustix::fs::syncfs(disk)
             .map_err(|error| store("force layers to the disk in", root)(error.into()))?;
-        lock(&self.shelf).set_durable(chains);
+        lock(&self.metadata).set_durable(chains);
         Ok(())
     }
 }
 
 /// Keeps what a pull brings from being collected until its record names it.
 struct Lease<'a> {
-    shelf: &'a Mutex<Shelf>,
+    metadata: &'a Mutex<Metadata>,
     digests: Vec<Digest>,
 }
 
 impl<'a> Lease<'a> {
-    fn take(shelf: &'a Mutex<Shelf>, digests: Vec<Digest>) -> Self {
-        lock(shelf).lease(&digests);
-        Self { shelf, digests }
+    fn take(metadata: &'a Mutex<Metadata>, digests: Vec<Digest>) -> Self {
+        lock(metadata).lease(&digests);
+        Self { metadata, digests }
     }
 }
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        let mut shelf = lock(self.shelf);
-        shelf.release_lease(&self.digests);
+        let mut metadata = lock(self.metadata);
+        metadata.release_lease(&self.digests);
         // After a success there is nothing to collect; after a failure, the layers that did fit.
-        let collected = shelf.collect();
-        drop(shelf);
+        let collected = metadata.collect();
+        drop(metadata);
         if let Err(error) = collected {
-            tracing::warn!(%error, "could not remove the layers of a failed pull, the next start does");
+            tracing::warn!(%error, "failed to remove the layers of a failed pull; the next start removes them");
         }
     }
 }

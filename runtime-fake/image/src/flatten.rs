@@ -262,7 +262,7 @@ fn attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
         let mut value = vec![0u8; 64 << 10];
         let length = rustix::fs::fgetxattr(from, name, &mut value)?;
         if let Err(errno) = rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty()) {
-            tracing::debug!(attribute = %lossy(name), %errno, "left out an attribute of a copy");
+            tracing::debug!(attribute = %lossy(name), %errno, "skipped an extended attribute of a copy");
         }
     }
     Ok(())

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_record_says_what_the_document_says() {
+    fn host_record_matches_document() {
         let document = document();
         let config: oci_spec::image::ImageConfiguration =
             serde_json::from_slice(&document).unwrap();

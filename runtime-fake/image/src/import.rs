@@ -11,10 +11,10 @@ use super::digest::Digest;
 use super::error::{ImageError, Problem};
 use super::layer::{self, whiteout::Style};
 use super::limits::Limits;
-use super::metadata::{Places, Shelf};
+use super::metadata::{Metadata, Places};
 use super::readahead;
 use super::record::LayerRecord;
-use super::single_flight::Flights;
+use super::single_flight::SingleFlight;
 use super::stream::{Budget, Counting, Decoder, Hashing, Metered};
 use super::tar_stream::{Sequential, TarReader};
 
@@ -51,8 +51,8 @@ impl Source for Archive {
 /// What an import works with.
 pub(crate) struct Importer<'a> {
     pub(crate) places: &'a Places,
-    pub(crate) shelf: &'a Mutex<Shelf>,
-    pub(crate) flights: &'a Flights<Digest>,
+    pub(crate) metadata: &'a Mutex<Metadata>,
+    pub(crate) flights: &'a SingleFlight<Digest>,
     pub(crate) style: &'a Style,
     pub(crate) limits: &'a Limits,
 }
@@ -75,10 +75,10 @@ impl From<ImageError> for Failure {
     }
 }
 
-/// The shelf is consistent at every instant between its own statements, and its statements do not
+/// The metadata is consistent at every instant between its own statements, and its statements do not
 /// panic: a poisoned lock means a bug elsewhere and no reason to stop serving.
-pub(crate) fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
-    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock(metadata: &Mutex<Metadata>) -> MutexGuard<'_, Metadata> {
+    metadata.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The chain ids of layers, from the bottom up.
@@ -104,8 +104,8 @@ impl Importer<'_> {
         let budget = Budget::new(self.limits);
         let mut lowers: Vec<PathBuf> = Vec::new();
         for (layer, chain) in image.layers.iter().zip(chains) {
-            let _seat = self.flights.board(*chain);
-            let present = lock(self.shelf).layer(chain).is_some();
+            let _guard = self.flights.acquire(*chain);
+            let present = lock(self.metadata).layer(chain).is_some();
             if !present {
                 self.layer(source, layer, chain, &lowers, &budget)?;
             }
@@ -137,7 +137,7 @@ impl Importer<'_> {
             source: e.into(),
         })?;
         fs::write(&path, bytes).map_err(Problem::io(format!("write {}", path.display())))?;
-        lock(self.shelf).put_layer(*chain, record, &scratch.0)?;
+        lock(self.metadata).put_layer(*chain, record, &scratch.0)?;
         Ok(())
     }
 
@@ -168,28 +168,28 @@ impl Importer<'_> {
         }
         let (counted, counter) = Counting::new(reader);
         // What is verified on its way here is hashed once less.
-        let (packed, packed_tally): (Box<dyn Read + Send + '_>, _) = if verified {
+        let (packed, packed_digester): (Box<dyn Read + Send + '_>, _) = if verified {
             (Box::new(counted), None)
         } else {
-            let (hashing, tally) = Hashing::new(counted);
-            (Box::new(hashing), Some(tally))
+            let (hashing, digester) = Hashing::new(counted);
+            (Box::new(hashing), Some(digester))
         };
         let decoder = Decoder::new(packed, &what)?;
         let plain = decoder.is_plain();
         let compressed = (!plain).then(|| counter.clone());
         // What is not compressed is hashed once: blob and stream are the same bytes.
-        let (usage, tally) = readahead::reading(decoder, abandon, |unpacked| {
+        let (usage, digester) = readahead::reading(decoder, abandon, |unpacked| {
             let metered = Metered::new(unpacked, budget, compressed, &what);
-            let (unpacked, tally): (Box<dyn Read + '_>, _) = match &packed_tally {
-                Some(tally) if plain => (Box::new(metered), tally.clone()),
+            let (unpacked, digester): (Box<dyn Read + '_>, _) = match &packed_digester {
+                Some(digester) if plain => (Box::new(metered), digester.clone()),
                 Some(_) | None => {
-                    let (hashing, tally) = Hashing::new(metered);
-                    (Box::new(hashing), tally)
+                    let (hashing, digester) = Hashing::new(metered);
+                    (Box::new(hashing), digester)
                 }
             };
             let tar = TarReader::new(Sequential(unpacked), &what, self.limits.extension_bytes);
             let usage = layer::unpack(tar, into, lowers, self.style, budget);
-            (usage, tally)
+            (usage, digester)
         })
         .map_err(Problem::io("start a thread that decompresses"))?;
         let usage = match (usage, layer.digest) {
@@ -207,8 +207,8 @@ impl Importer<'_> {
             }
             (usage, _) => usage?,
         };
-        if let (Some(expected), Some(tally)) = (layer.digest, &packed_tally) {
-            let actual = tally.digest();
+        if let (Some(expected), Some(digester)) = (layer.digest, &packed_digester) {
+            let actual = digester.digest();
             if actual != expected || counter.bytes() != size {
                 return Err(Problem::DigestDiffers {
                     what,
@@ -217,7 +217,7 @@ impl Importer<'_> {
                 });
             }
         }
-        let actual = tally.digest();
+        let actual = digester.digest();
         if actual != layer.diff_id {
             return Err(Problem::DigestDiffers {
                 what: format!("{what}, decompressed,"),
@@ -236,14 +236,14 @@ impl Importer<'_> {
         what: &str,
         expected: Digest,
     ) -> Result<(), Problem> {
-        let (mut hashing, tally) = Hashing::new(source.open(layer)?.reader);
+        let (mut hashing, digester) = Hashing::new(source.open(layer)?.reader);
         let mut buffer = vec![0; 64 << 10];
         while hashing
             .read(&mut buffer)
             .map_err(Problem::io(format!("read {what}")))?
             > 0
         {}
-        match tally.digest() {
+        match digester.digest() {
             actual if actual == expected => Ok(()),
             actual => Err(Problem::DigestDiffers {
                 what: what.to_owned(),
@@ -283,7 +283,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = file_tree::remove(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "could not remove an unfinished layer, the next start does");
+            tracing::warn!(path = %self.0.display(), %error, "failed to remove an unfinished layer; the next start removes it");
         }
     }
 }

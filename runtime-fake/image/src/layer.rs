@@ -375,7 +375,7 @@ impl Unpacker<'_> {
             if let Err(errno) =
                 rustix::fs::fsetxattr(&file, name.as_str(), value, XattrFlags::empty())
             {
-                tracing::debug!(path = %lossy(&member.path), attribute = %name, %errno, "left out an attribute");
+                tracing::debug!(path = %lossy(&member.path), attribute = %name, %errno, "skipped an extended attribute");
             }
         }
         Ok(())
@@ -395,7 +395,7 @@ impl Unpacker<'_> {
     fn finish(mut self) -> Result<Usage, Problem> {
         if let Some(first) = self.skipped.first() {
             let (first, count) = (lossy(&first.join(&b'/')), self.skipped.len());
-            tracing::info!(first, count, "left out the device nodes of a layer");
+            tracing::info!(first, count, "skipped the device nodes of a layer");
         }
         for (parts, directory) in std::mem::take(&mut self.directories).into_iter().rev() {
             let failed = || {

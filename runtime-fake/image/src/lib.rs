@@ -59,15 +59,15 @@ pub use self::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
 
 use self::archive::Archive;
 pub(crate) use self::archive_index::{LayerSource, Resolved};
-use self::archives::Catalogue;
+use self::archives::ArchiveList;
 pub(crate) use self::commit::Named;
 pub(crate) use self::import::{Failure, Opened, Source};
-use self::single_flight::Flights;
+use self::single_flight::SingleFlight;
 
 use self::archive_index::Offer;
 use self::import::lock;
 use self::layer::whiteout::Style;
-use self::metadata::{Places, Shelf, store};
+use self::metadata::{Metadata, Places, store};
 use self::platform::Platform;
 use self::record::Content;
 
@@ -132,11 +132,11 @@ pub struct ImageStore {
     places: Places,
     style: Style,
     limits: Limits,
-    catalogue: Catalogue,
-    shelf: Mutex<Shelf>,
+    archive_list: ArchiveList,
+    metadata: Mutex<Metadata>,
     trash: Arc<Trash>,
-    images: Flights<Digest>,
-    layers: Flights<Digest>,
+    images: SingleFlight<Digest>,
+    layers: SingleFlight<Digest>,
 }
 
 impl ImageStore {
@@ -151,30 +151,30 @@ impl ImageStore {
         let probe = File::open(&tmp).map_err(store("open", &tmp))?;
         let mut style = Style::probe(&probe, options.in_user_namespace, options.single_id);
         style.nodes &= options.device_nodes;
-        let catalogue = Catalogue::new(options.archives)?;
-        let shelf = Shelf::load(places.clone(), trash.clone(), &import::style_name(&style))?;
+        let archive_list = ArchiveList::new(options.archives)?;
+        let metadata = Metadata::load(places.clone(), trash.clone(), &import::style_name(&style))?;
         Ok(Self {
             places,
             style,
             limits: options.limits,
-            catalogue,
-            shelf: Mutex::new(shelf),
+            archive_list,
+            metadata: Mutex::new(metadata),
             trash,
-            images: Flights::default(),
-            layers: Flights::default(),
+            images: SingleFlight::default(),
+            layers: SingleFlight::default(),
         })
     }
 
     /// Every image, by id.
     pub fn list(&self) -> Vec<ImageRecord> {
-        lock(&self.shelf).records().cloned().collect()
+        lock(&self.metadata).records().cloned().collect()
     }
 
     /// The image that `name` means: a tag (`nginx`, `nginx:1`), a digest (`nginx@sha256:…`), an id
     /// or an unambiguous beginning of one (at least 12 digits, or any number after `sha256:`).
     pub fn status(&self, name: &str) -> Option<ImageRecord> {
-        let shelf = lock(&self.shelf);
-        let records: Vec<&ImageRecord> = shelf.records().collect();
+        let metadata = lock(&self.metadata);
+        let records: Vec<&ImageRecord> = metadata.records().collect();
         lookup::find(records.into_iter(), name).cloned()
     }
 
@@ -197,14 +197,17 @@ impl ImageStore {
         if host::is_meant(&wanted) {
             return self.pull_host();
         }
-        let archives = self.catalogue.archives()?;
+        let archives = self.archive_list.archives()?;
         let mut refused = Vec::new();
         for path in &archives {
             let refuse = |source| ImageError::Archive {
                 path: path.clone(),
                 source,
             };
-            let scan = match self.catalogue.scan(path, &self.places.tmp(), &self.limits) {
+            let scan = match self
+                .archive_list
+                .scan(path, &self.places.tmp(), &self.limits)
+            {
                 Ok(scan) => scan,
                 Err(problem) => {
                     refused.push(refuse(problem));
@@ -239,10 +242,10 @@ impl ImageStore {
         let document = host::document();
         let record = host::record(&document);
         let id = record.id;
-        let mut shelf = lock(&self.shelf);
-        if shelf.by_target(&id.0).is_none() {
-            shelf.put_blob(id.0, &document)?;
-            shelf.put(record)?;
+        let mut metadata = lock(&self.metadata);
+        if metadata.by_target(&id.0).is_none() {
+            metadata.put_blob(id.0, &document)?;
+            metadata.put(record)?;
         }
         Ok(id)
     }
@@ -254,7 +257,7 @@ impl ImageStore {
         offer: &Offer,
         wanted: &Reference,
     ) -> Result<ImageId, Failure> {
-        let _seat = self.images.board(offer.target);
+        let _guard = self.images.acquire(offer.target);
         let named = Named {
             target: offer.target,
             by_digest: offer.by_digest,
@@ -278,17 +281,17 @@ impl ImageStore {
     /// [`ImageError::Store`].
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
         let record = self.status(name);
-        let mut shelf = lock(&self.shelf);
+        let mut metadata = lock(&self.metadata);
         match record {
-            Some(record) => shelf.remove(record.id),
-            None if shelf.remove_damaged(name)? => shelf.collect(),
+            Some(record) => metadata.remove(record.id),
+            None if metadata.remove_damaged(name)? => metadata.collect(),
             None => Ok(()),
         }
     }
 
     /// What the store takes.
     pub fn fs_info(&self) -> FsInfo {
-        let (used_bytes, inodes_used) = lock(&self.shelf).usage();
+        let (used_bytes, inodes_used) = lock(&self.metadata).usage();
         FsInfo {
             mountpoint: self.places.root.clone(),
             used_bytes,
@@ -337,13 +340,13 @@ impl ImageStore {
                 std::io::ErrorKind::InvalidInput.into(),
             ));
         }
-        let mut shelf = lock(&self.shelf);
-        let records: Vec<&ImageRecord> = shelf.records().collect();
+        let mut metadata = lock(&self.metadata);
+        let records: Vec<&ImageRecord> = metadata.records().collect();
         let record = lookup::find(records.into_iter(), name).cloned();
         let record = record.ok_or_else(|| ImageError::Absent {
             name: name.to_owned(),
         })?;
-        shelf.hold(holder, record.chains().iter().copied().collect())?;
+        metadata.hold(holder, record.chains().iter().copied().collect())?;
         Ok(self.rootfs_of(&record))
     }
 
@@ -387,7 +390,7 @@ impl ImageStore {
     /// # Errors
     /// [`ImageError::Store`].
     pub fn release_all_but(&self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
-        lock(&self.shelf).release(stays)
+        lock(&self.metadata).release(stays)
     }
 
     /// Ends the deletion of what was removed, which the next [`ImageStore::open`] takes up.

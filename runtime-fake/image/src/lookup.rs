@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ambiguous_beginning_means_nothing() {
+    fn lookup_rejects_ambiguous_prefix() {
         let all: Vec<ImageRecord> = (0..64).map(|i| record(&format!("{i}"), &[], &[])).collect();
         let first = all[0].id.0.hex();
         let name = format!("sha256:{}", &first[..1]);

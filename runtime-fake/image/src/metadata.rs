@@ -109,7 +109,7 @@ pub(crate) fn store<'a>(
 
 /// Everything the store knows. The caller guards it with one mutex; disk and memory change together.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct Metadata {
     places: Places,
     trash: Arc<Trash>,
     records: BTreeMap<ImageId, ImageRecord>,
@@ -129,7 +129,7 @@ pub(crate) struct Shelf {
     durable: BTreeSet<Digest>,
 }
 
-impl Shelf {
+impl Metadata {
     /// Whether `chains` need not be forced to the disk any more.
     pub(crate) fn are_durable(&self, chains: &[Digest]) -> bool {
         chains.iter().all(|chain| self.durable.contains(chain))

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The keys somebody is busy with.
+/// The keys that are being worked on.
 #[derive(Debug)]
-pub(crate) struct Flights<K> {
+pub(crate) struct SingleFlight<K> {
     busy: Mutex<HashSet<K>>,
     changed: Condvar,
 }
@@ -14,12 +14,12 @@ pub(crate) struct Flights<K> {
 /// Holds a key until it is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Seat<'a, K: Eq + Hash + Copy> {
-    flights: &'a Flights<K>,
+pub(crate) struct KeyGuard<'a, K: Eq + Hash + Copy> {
+    flights: &'a SingleFlight<K>,
     key: K,
 }
 
-impl<K> Default for Flights<K> {
+impl<K> Default for SingleFlight<K> {
     fn default() -> Self {
         Self {
             busy: Mutex::default(),
@@ -28,10 +28,9 @@ impl<K> Default for Flights<K> {
     }
 }
 
-impl<K: Eq + Hash + Copy> Flights<K> {
-    /// Waits until nobody holds `key`, then holds it. Whoever waited looks again whether the work
-    /// is still to be done.
-    pub(crate) fn board(&self, key: K) -> Seat<'_, K> {
+impl<K: Eq + Hash + Copy> SingleFlight<K> {
+    /// Waits until `key` is free, and holds it. A caller that waited has to check whether the work is still to be done.
+    pub(crate) fn acquire(&self, key: K) -> KeyGuard<'_, K> {
         let mut busy = self.lock();
         while !busy.insert(key) {
             busy = self
@@ -39,7 +38,7 @@ impl<K: Eq + Hash + Copy> Flights<K> {
                 .wait(busy)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        Seat { flights: self, key }
+        KeyGuard { flights: self, key }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<K>> {
@@ -48,7 +47,7 @@ impl<K: Eq + Hash + Copy> Flights<K> {
     }
 }
 
-impl<K: Eq + Hash + Copy> Drop for Seat<'_, K> {
+impl<K: Eq + Hash + Copy> Drop for KeyGuard<'_, K> {
     fn drop(&mut self) {
         self.flights.lock().remove(&self.key);
         self.flights.changed.notify_all();
@@ -63,7 +62,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time_for_each_key() {
-        let flights = Flights::default();
+        let flights = SingleFlight::default();
         let inside = [AtomicUsize::new(0), AtomicUsize::new(0)];
         let worst = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -71,7 +70,7 @@ mod tests {
                 let (flights, inside, worst) = (&flights, &inside, &worst);
                 scope.spawn(move || {
                     for _ in 0..200 {
-                        let _seat = flights.board(i % 2);
+                        let _guard = flights.acquire(i % 2);
                         let now = inside[i % 2].fetch_add(1, Ordering::SeqCst) + 1;
                         worst.fetch_max(now, Ordering::SeqCst);
                         std::thread::yield_now();

@@ -65,9 +65,9 @@ impl Budget {
 
 /// The digest of everything that passed a [`Hashing`] reader so far.
 #[derive(Clone, Default)]
-pub(crate) struct Tally(Arc<Mutex<sha2::Sha256>>);
+pub(crate) struct Digester(Arc<Mutex<sha2::Sha256>>);
 
-impl Tally {
+impl Digester {
     pub(crate) fn digest(&self) -> Digest {
         self.with(|hash| Digest::finish(hash.clone()))
     }
@@ -119,18 +119,18 @@ impl<R: Read> Read for Counting<R> {
 /// Hashes what is read through it.
 pub(crate) struct Hashing<R> {
     inner: R,
-    tally: Tally,
+    digester: Digester,
 }
 
 impl<R: Read> Hashing<R> {
-    pub(crate) fn new(inner: R) -> (Self, Tally) {
-        let tally = Tally::default();
+    pub(crate) fn new(inner: R) -> (Self, Digester) {
+        let digester = Digester::default();
         (
             Self {
                 inner,
-                tally: tally.clone(),
+                digester: digester.clone(),
             },
-            tally,
+            digester,
         )
     }
 }
@@ -138,7 +138,7 @@ impl<R: Read> Hashing<R> {
 impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
-        self.tally.with(|hash| hash.update(&buffer[..n]));
+        self.digester.with(|hash| hash.update(&buffer[..n]));
         Ok(n)
     }
 }

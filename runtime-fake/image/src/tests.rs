@@ -152,7 +152,7 @@ fn pull_status_list_remove(#[case] file: &str, #[case] archive: Vec<u8>) {
 }
 
 #[test]
-fn both_descriptions_of_one_docker_save() {
+fn docker_archive_index_and_manifest_give_same_image() {
     let mut members = oci("1", &layers(), gzip);
     let mut manifest: serde_json::Value = serde_json::from_slice(&members.0["index.json"]).unwrap();
     manifest["manifests"][0]["annotations"]["io.containerd.image.name"] =
@@ -199,7 +199,7 @@ fn names_in_a_layout_directory(#[case] name: Option<&str>, #[case] full: &str) {
 }
 
 #[test]
-fn pull_by_digest_gives_no_tag() {
+fn pull_by_digest_adds_no_tag() {
     let bench = Bench::new();
     let mut members = Members::default();
     let manifest = oci_image(&mut members, &layers(), gzip);
@@ -223,7 +223,7 @@ fn pull_by_digest_gives_no_tag() {
 }
 
 #[test]
-fn the_index_entry_for_this_machine_is_taken() {
+fn pull_chooses_index_entry_of_own_platform() {
     let bench = Bench::new();
     let mut members = Members::default();
     let other = oci_image(&mut members, &[Tar::new().file("other", "").bytes()], gzip);
@@ -300,7 +300,7 @@ fn the_host_is_always_there_to_pull(
 }
 
 #[test]
-fn a_tag_moves_to_the_image_that_has_it_now() {
+fn pull_moves_tag_to_newer_image() {
     let bench = Bench::new();
     let path = bench.offer("a.tar", oci("example.com/app:1", &layers(), gzip).tar());
     let store = bench.open();
@@ -348,7 +348,7 @@ fn a_tag_moves_to_the_image_that_has_it_now() {
 }
 
 #[test]
-fn a_restart_finds_everything_and_removes_garbage() {
+fn open_restores_images_and_removes_garbage() {
     let bench = Bench::new();
     bench.offer("a.tar", oci("example.com/app:1", &layers(), gzip).tar());
     let before = {
@@ -384,7 +384,7 @@ fn a_restart_finds_everything_and_removes_garbage() {
 }
 
 #[test]
-fn a_held_image_leaves_its_layers_to_the_holder() {
+fn remove_keeps_layers_of_held_image() {
     let bench = Bench::new();
     bench.offer("a.tar", oci("example.com/app:1", &layers(), gzip).tar());
     let store = bench.open();
@@ -406,7 +406,7 @@ fn a_held_image_leaves_its_layers_to_the_holder() {
 }
 
 #[test]
-fn an_image_without_layers_has_an_empty_root() {
+fn rootfs_of_image_without_layers_is_empty() {
     let bench = Bench::new();
     bench.offer("a.tar", docker(&["scratch:1"], &[]).tar());
     let store = bench.open();
@@ -422,7 +422,7 @@ fn an_image_without_layers_has_an_empty_root() {
 }
 
 #[test]
-fn what_is_no_archive_is_said_to_be_none() {
+fn open_reports_files_that_are_no_archive() {
     let bench = Bench::new();
     bench.offer("README.md", "not looked at");
     let store = bench.open();

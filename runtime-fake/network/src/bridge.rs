@@ -14,7 +14,7 @@ use super::names::{further_bridge, host_interface, uplink};
 use super::netlink::Netlink;
 use super::requests::{self, Link};
 use super::segments::Segment;
-use super::subnet_lock::Claim;
+use super::subnet_lock::SubnetLock;
 use super::{
     Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, Subnet, Subnet6, namespace,
 };
@@ -43,7 +43,7 @@ pub struct Bridge {
     /// Sockets of the bridge's namespace that nobody uses now. Every call takes one, so none waits for another's.
     idle: Mutex<Vec<Netlink>>,
     deletions: Deletions,
-    _claims: Vec<Claim>,
+    _claims: Vec<SubnetLock>,
 }
 
 impl Bridge {
@@ -76,7 +76,7 @@ impl Bridge {
         for (sandbox, address) in addresses {
             // A pod of another subnet has lost its network and can not get in the way of a new one.
             if let Err(error) = ipam.restore(sandbox, address) {
-                tracing::warn!(sandbox, %error, "a pod is not connected to the bridge");
+                tracing::warn!(sandbox, %error, "failed to restore the address of a pod");
             }
         }
         let (netlink, index) = (&mut opened.netlink, opened.index);

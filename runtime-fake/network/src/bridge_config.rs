@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
 use super::segments::PORTS;
-use super::subnet_lock::Claims;
+use super::subnet_lock::SubnetLocks;
 use super::{PodCidrs, Pool, Subnet, Subnet6};
 
 /// What a bridge is made from.
@@ -17,7 +17,7 @@ pub struct BridgeConfig {
     /// The network namespace the bridge lives in; the current one when none is given.
     pub namespace: Option<OwnedFd>,
     /// Where the subnets are claimed; nowhere in a namespace that no other daemon has a bridge in.
-    pub claims: Option<Claims>,
+    pub claims: Option<SubnetLocks>,
     /// How many pods are ports of one bridge, before another one is connected with it.
     pub ports: usize,
     /// Pods have IPv4 addresses. Without, `pools` are of no use.

@@ -8,7 +8,7 @@ use super::link_query::{self, LinkFacts};
 use super::names::seed;
 use super::netlink::Netlink;
 use super::requests::{self, Link};
-use super::subnet_lock::{Claim, Claims};
+use super::subnet_lock::{SubnetLock, SubnetLocks};
 use super::{Mac, NetError, Subnet, Subnet6, subnet};
 
 /// The bridge's own address of its link.
@@ -17,7 +17,7 @@ const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// What opening a bridge yields, all of it belonging to the bridge's namespace.
 pub(super) struct Opened {
     pub(super) netlink: Netlink,
-    pub(super) claims: Vec<Claim>,
+    pub(super) claims: Vec<SubnetLock>,
     pub(super) subnet: Subnet,
     pub(super) ipv6: Option<Subnet6>,
     pub(super) index: u32,
@@ -93,15 +93,18 @@ pub(super) fn open_here(
     })
 }
 
-/// Claims a subnet; `None` when another daemon holds it. In a namespace of the daemon's own there is nobody to claim it
+/// SubnetLocks a subnet; `None` when another daemon holds it. In a namespace of the daemon's own there is nobody to claim it
 /// from.
-fn claim(claims: Option<&Claims>, subnet: impl Display) -> Result<Option<Option<Claim>>, NetError> {
+fn claim(
+    claims: Option<&SubnetLocks>,
+    subnet: impl Display,
+) -> Result<Option<Option<SubnetLock>>, NetError> {
     let Some(claims) = claims else {
         return Ok(Some(None));
     };
     match claims.take(&subnet) {
         Ok(claim) => Ok(claim.map(Some)),
-        Err(source) => Err(NetError::Claim {
+        Err(source) => Err(NetError::SubnetLock {
             subnet: subnet.to_string(),
             source,
         }),
@@ -111,9 +114,9 @@ fn claim(claims: Option<&Claims>, subnet: impl Display) -> Result<Option<Option<
 /// [`claim`], for a subnet that it has to be.
 fn claim_this(
     name: &str,
-    claims: Option<&Claims>,
+    claims: Option<&SubnetLocks>,
     subnet: impl Display,
-) -> Result<Option<Claim>, NetError> {
+) -> Result<Option<SubnetLock>, NetError> {
     claim(claims, &subnet)?.ok_or_else(|| NetError::SubnetClaimed {
         name: name.to_owned(),
         subnet: subnet.to_string(),
@@ -125,7 +128,7 @@ fn claim_this(
 fn settle_ipv6(
     name: &str,
     config: &BridgeConfig,
-) -> Result<Option<(Subnet6, Option<Claim>)>, NetError> {
+) -> Result<Option<(Subnet6, Option<SubnetLock>)>, NetError> {
     let subnet = match config.ipv6 {
         Ipv6::Never => return Ok(None),
         Ipv6::IfPossible if !kernel_has_ipv6() => return Ok(None),
@@ -151,7 +154,7 @@ fn settle_subnet(
     bridge: Option<&LinkFacts>,
     config: &BridgeConfig,
     existing: &[(String, IpAddr)],
-) -> Result<(Subnet, Option<Claim>), NetError> {
+) -> Result<(Subnet, Option<SubnetLock>), NetError> {
     let claims = config.claims.as_ref();
     let ours = bridge.map(|bridge| bridge.index);
     let mut in_use = link_query::subnets(netlink)?;

@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 pub use answer::{CniResult, Dns};
 use attached::{Attached, KnownNetns};
 use conf::{NetworkList, Plugin, Version};
-use exec::Ask;
+use exec::PluginCall;
 pub use exec::PluginError;
 pub use pod::{CniPod, CniRequest, annotations_fit};
 
@@ -353,7 +353,7 @@ impl Cni {
         variables: Vec<(&'static str, String)>,
         input: &Value,
     ) -> Result<Value, CniError> {
-        let ask = Ask {
+        let ask = PluginCall {
             command,
             plugin: &plugin.kind,
             network: &list.name,

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn dialogues_with_a_pod_are_forgotten_and_no_others() {
+    fn conntrack_deletion_matches_entries_of_pod_only() {
         let pods: Vec<IpAddr> = ["10.0.0.2", "fd00::2"].map(|ip| ip.parse().unwrap()).into();
         let told = forget(NEW, &dialogue(UDP, &[10, 0, 0, 2]), &pods).unwrap();
         assert!(told.ends_with(&nested(ORIGINAL, &[1, 2, 3, 4])));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_rise_from_the_gateway_and_a_freed_one_is_not_reused_at_once() {
+    fn allocate_ascends_and_reuses_freed_addresses_last() {
         let mut ipam = ipam("10.0.0.0/29");
         assert_eq!(ipam.allocate("a").unwrap(), ip("10.0.0.2"));
         assert_eq!(ipam.allocate("b").unwrap(), ip("10.0.0.3"));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_holds_one_address() {
+    fn allocate_gives_sandbox_one_address() {
         let mut ipam = ipam("10.0.0.0/24");
         ipam.allocate("a").unwrap();
         assert!(matches!(
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_addresses_continue_above_those_restored() {
+    fn allocate_continues_above_restored_addresses() {
         let mut ipam = ipam("10.0.0.0/24");
         ipam.restore("a", ip("10.0.0.9")).unwrap();
         assert_eq!(ipam.allocate("b").unwrap(), ip("10.0.0.10"));
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_two_pods_one_address(steps in prop::collection::vec(step(), 0..200)) {
+        fn allocate_never_repeats_held_addresses(steps in prop::collection::vec(step(), 0..200)) {
             let mut ipam = ipam("10.0.0.0/28");
             let mut model: BTreeMap<String, Ipv4Addr> = BTreeMap::new();
             let mut just_freed = None;

@@ -51,7 +51,7 @@ pub use netlink::NetlinkError;
 pub use nft::PortRule;
 pub use pod_netns::{PodNetns, has_ended};
 pub use subnet::{Pool, Subnet, SubnetError};
-pub use subnet_lock::{ClaimError, Claims};
+pub use subnet_lock::{SubnetLockError, SubnetLocks};
 pub use subnet6::{CidrError, PodCidrs, Subnet6};
 
 use std::fmt;
@@ -137,15 +137,15 @@ pub enum NetError {
     },
     /// No claim could be made.
     #[error("failed to claim the subnet {subnet}")]
-    Claim {
+    SubnetLock {
         /// The subnet.
         subnet: String,
         /// Why it failed.
-        source: ClaimError,
+        source: SubnetLockError,
     },
     /// There is no place for claims.
     #[error("failed to claim subnets")]
-    Claims(#[from] ClaimError),
+    SubnetLocks(#[from] SubnetLockError),
     /// Every address is held.
     #[error(
         "all {capacity} addresses of {subnets} are held by pods; remove a pod, or configure a larger subnet (--pod-cidr)"

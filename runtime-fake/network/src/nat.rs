@@ -85,7 +85,7 @@ impl Nat {
     /// Takes the table away.
     pub fn close(self) {
         if let Err(error) = transact(&nft::remove(&self.bridge)) {
-            tracing::debug!(%error, "no packet rules to be removed");
+            tracing::debug!(%error, "failed to remove packet rules");
         }
     }
 
@@ -105,7 +105,7 @@ impl Nat {
             // Host ports work all the same, by their forwarder.
             Err(error) if wanted.is_some() && !state.complained => {
                 state.complained = true;
-                tracing::warn!(%error, "the kernel takes no packet rules: pods reach nothing beyond this host");
+                tracing::warn!(%error, "failed to set packet rules; pods cannot reach other hosts");
             }
             Err(_) => {}
         }

@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_whole_and_aligned() {
+    fn nft_messages_are_complete_and_aligned() {
         let rules = Rules {
             bridge: "crib12345678".to_owned(),
             subnets: vec![PodSubnet {
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_known_by_its_name() {
+    fn tables_are_recognised_by_name() {
         let payload = [&[INET, 0, 0, 0][..], &number(2, 0), &text(1, "filter")].concat();
         assert_eq!(table_name(NEW_TABLE, &payload), Some("filter".to_owned()));
         assert_eq!(table_name(NEW_CHAIN, &payload), None);

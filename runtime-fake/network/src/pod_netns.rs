@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn own_namespace_is_no_pods() {
+    fn open_rejects_own_namespace() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let (pid, keeper) = open(&child);
         let opened = PodNetns::open(pid, keeper);
@@ -133,7 +133,7 @@ mod tests {
 
     /// The id may be another process's by then: here it is this one's, which lives.
     #[test]
-    fn namespace_of_a_reused_id_is_not_taken() {
+    fn open_rejects_namespace_of_reused_pid() {
         let mut child = Command::new("true").spawn().unwrap();
         let (_, keeper) = open(&child);
         child.wait().unwrap();

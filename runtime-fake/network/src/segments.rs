@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_bridge_with_room_is_taken() {
+    fn placement_takes_first_bridge_with_room() {
         let mut segments = Segments::new(2);
         let placed: Vec<_> = ["a", "b", "c", "d", "e"]
             .iter()
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn all_bridges_can_be_full() {
+    fn placement_fails_when_all_bridges_are_full() {
         let mut segments = Segments::new(PORTS + 50);
         assert_eq!(segments.capacity(), 24_000);
         for number in 0..segments.capacity() {
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bridge_has_more_pods_than_room(steps in prop::collection::vec((0u8..40, any::<bool>()), 0..200)) {
+        fn placement_never_exceeds_bridge_capacity(steps in prop::collection::vec((0u8..40, any::<bool>()), 0..200)) {
             let mut segments = Segments::new(3);
             let mut known = std::collections::BTreeSet::new();
             for (sandbox, comes) in steps {

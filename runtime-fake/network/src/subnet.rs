@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_tile_the_pool() {
+    fn pieces_cover_the_pool() {
         let pieces: Vec<_> = net("10.200.0.0/14").pieces(24).collect();
         assert_eq!(pieces.len(), 1024);
         assert_eq!(pieces[0], net("10.200.0.0/24"));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_starts_at_the_seed_skips_what_is_taken_and_goes_round() {
+    fn candidates_start_at_seed_skip_taken_and_wrap() {
         let pools = [pool("10.0.0.0/22", 24), pool("192.168.0.0/23", 25)];
         let taken = [net("10.0.3.128/25")];
         assert_eq!(
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subnet_of_living_pods_comes_first_unless_it_is_taken() {
+    fn candidates_prefer_subnet_of_running_pods() {
         let pools = [pool("10.0.0.0/22", 24)];
         let pods = [Ipv4Addr::new(10, 0, 3, 9), Ipv4Addr::new(172, 16, 0, 1)];
         assert_eq!(
@@ -287,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_candidate_is_of_a_pool_and_overlaps_nothing_taken(
+        fn candidates_are_in_a_pool_and_overlap_nothing_taken(
             taken in prop::collection::vec((any::<u32>(), 8u8..=32), 0..8),
             seed in any::<u32>(),
         ) {

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bridges_own_subnet_is_unique_and_local() {
+    fn ipv6_subnet_is_unique_local() {
         let (one, two) = (Subnet6::of("crib1"), Subnet6::of("crib2"));
         assert_eq!(one, Subnet6::of("crib1"));
         assert_ne!(one, two);

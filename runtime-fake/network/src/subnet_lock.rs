@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
 /// Why there is no place for claims.
 #[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
+pub enum SubnetLockError {
     /// Somebody else could have made what is there.
     #[error(
         "{path} belongs to user {owner} with mode {mode:03o}: it has to be a directory that only user {own} can write to; remove it"
@@ -41,24 +41,24 @@ pub enum ClaimError {
 
 /// Where subnets are claimed.
 #[derive(Debug, Clone)]
-pub struct Claims {
+pub struct SubnetLocks {
     directory: PathBuf,
 }
 
 /// Holds the subnet until dropped.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct SubnetLock {
     path: PathBuf,
     _locked: File,
 }
 
-impl Claims {
-    /// Claims are files in `directory`, which is made, with the one that it is in, if need be.
+impl SubnetLocks {
+    /// SubnetLocks are files in `directory`, which is made, with the one that it is in, if need be.
     ///
     /// # Errors
     /// When it cannot be made, or another user could write to it.
-    pub fn open(directory: &Path) -> Result<Claims, ClaimError> {
-        let claims = Claims {
+    pub fn open(directory: &Path) -> Result<SubnetLocks, SubnetLockError> {
+        let claims = SubnetLocks {
             directory: directory.to_owned(),
         };
         let failed = |source| claims.failed(source);
@@ -72,7 +72,7 @@ impl Claims {
             let own = nix::unistd::geteuid().as_raw();
             let meta = fs::symlink_metadata(path).map_err(failed)?;
             if !meta.is_dir() || meta.uid() != own || meta.mode() & 0o022 != 0 {
-                return Err(ClaimError::NotOwn {
+                return Err(SubnetLockError::NotOwn {
                     path: path.to_owned(),
                     owner: meta.uid(),
                     mode: meta.mode() & 0o7777,
@@ -85,8 +85,8 @@ impl Claims {
         Ok(claims)
     }
 
-    /// Claims the subnet in the calling thread's network namespace; `None` when another daemon holds it.
-    pub(super) fn take(&self, subnet: impl Display) -> Result<Option<Claim>, ClaimError> {
+    /// SubnetLocks the subnet in the calling thread's network namespace; `None` when another daemon holds it.
+    pub(super) fn take(&self, subnet: impl Display) -> Result<Option<SubnetLock>, SubnetLockError> {
         let take = || {
             let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
             let name = format!("{namespace}-{subnet}").replace('/', "_");
@@ -107,8 +107,8 @@ impl Claims {
         }
     }
 
-    fn failed(&self, source: io::Error) -> ClaimError {
-        ClaimError::Io {
+    fn failed(&self, source: io::Error) -> SubnetLockError {
+        SubnetLockError::Io {
             directory: self.directory.clone(),
             source,
         }
@@ -116,7 +116,7 @@ impl Claims {
 }
 
 /// Locks the file; `None` when somebody else has it.
-fn lock(path: &Path, create: OFlags) -> io::Result<Option<Claim>> {
+fn lock(path: &Path, create: OFlags) -> io::Result<Option<SubnetLock>> {
     loop {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | create;
         let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
@@ -131,7 +131,7 @@ fn lock(path: &Path, create: OFlags) -> io::Result<Option<Claim>> {
             Err(error) => return Err(error),
         };
         if linked {
-            return Ok(Some(Claim {
+            return Ok(Some(SubnetLock {
                 path: path.to_owned(),
                 _locked: file,
             }));
@@ -139,7 +139,7 @@ fn lock(path: &Path, create: OFlags) -> io::Result<Option<Claim>> {
     }
 }
 
-impl Drop for Claim {
+impl Drop for SubnetLock {
     fn drop(&mut self) {
         // While it is still locked: nobody else can have made it again.
         let _ = fs::remove_file(&self.path);
@@ -151,18 +151,18 @@ impl Drop for Claim {
 mod tests {
     use super::*;
 
-    fn claims() -> (tempfile::TempDir, Claims) {
+    fn claims() -> (tempfile::TempDir, SubnetLocks) {
         let root = tempfile::tempdir().unwrap();
-        let claims = Claims::open(&root.path().join("crib/subnets")).unwrap();
+        let claims = SubnetLocks::open(&root.path().join("crib/subnets")).unwrap();
         (root, claims)
     }
 
     #[test]
-    fn a_subnet_is_claimed_once() {
+    fn subnet_lock_is_exclusive() {
         let (root, claims) = claims();
         let directory = root.path().join("crib/subnets");
         let claim = claims.take("10.0.0.0/24").unwrap().unwrap();
-        let again = Claims::open(&directory).unwrap();
+        let again = SubnetLocks::open(&directory).unwrap();
         assert!(again.take("10.0.0.0/24").unwrap().is_none());
         assert!(again.take("10.0.1.0/24").unwrap().is_some());
         drop(claim);
@@ -171,35 +171,35 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_are_removed_and_held_claims_stay() {
+    fn open_removes_stale_locks_and_keeps_held_ones() {
         let (root, claims) = claims();
         let directory = root.path().join("crib/subnets");
         let _held = claims.take("10.0.0.0/24").unwrap().unwrap();
         fs::write(directory.join("1-10.0.1.0_24"), "").unwrap();
-        let again = Claims::open(&directory).unwrap();
+        let again = SubnetLocks::open(&directory).unwrap();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         assert!(again.take("10.0.0.0/24").unwrap().is_none());
     }
 
     #[test]
-    fn a_directory_that_others_can_write_to_is_refused() {
+    fn open_rejects_directory_writable_by_others() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("crib/subnets");
         fs::create_dir_all(&directory).unwrap();
         for open in [directory.parent().unwrap(), &directory] {
             fs::set_permissions(open, Permissions::from_mode(0o777)).unwrap();
-            let error = Claims::open(&directory).unwrap_err().to_string();
+            let error = SubnetLocks::open(&directory).unwrap_err().to_string();
             let expected = format!("{} belongs to user ", open.display());
             assert!(error.starts_with(&expected), "{error}");
             fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
         }
         fs::remove_dir(&directory).unwrap();
         std::os::unix::fs::symlink("/tmp", &directory).unwrap();
-        assert!(Claims::open(&directory).is_err());
+        assert!(SubnetLocks::open(&directory).is_err());
     }
 
     #[test]
-    fn claimants_at_once_agree_on_one() {
+    fn concurrent_locks_have_one_holder() {
         let (_root, claims) = claims();
         for _ in 0..50 {
             let won = std::thread::scope(|scope| {

@@ -15,7 +15,8 @@ use std::time::Duration;
 use super::link_query::LinkFacts;
 use super::netlink::{Netlink, Request};
 use super::{
-    Attachment, Bridge, BridgeConfig, Claims, NetError, Pool, link_query, namespace, private_netns,
+    Attachment, Bridge, BridgeConfig, NetError, Pool, SubnetLocks, link_query, namespace,
+    private_netns,
 };
 
 const IN_USER_NAMESPACE: &str = "CRIB_TEST_IN_USER_NAMESPACE";

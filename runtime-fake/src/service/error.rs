@@ -78,8 +78,8 @@ fn net(error: &NetError) -> Code {
         | NetError::BridgeName { .. }
         | NetError::NotABridge { .. }
         | NetError::SubnetClaimed { .. }
-        | NetError::Claim { .. }
-        | NetError::Claims(_)
+        | NetError::SubnetLock { .. }
+        | NetError::SubnetLocks(_)
         | NetError::NoSubnet { .. }
         | NetError::Address(_)
         | NetError::Vanished { .. }

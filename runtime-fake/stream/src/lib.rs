@@ -27,7 +27,7 @@ mod tunnel;
 pub use channels::{Channels, Codec};
 pub use headers::Headers;
 pub use pipe::{Gone, Inlet, Outlet, pump_in, pump_out};
-pub use spdy::{Broken, Connection, Driver, Role, Stream, connect};
+pub use spdy::{Connection, ConnectionError, Driver, Role, Stream, connect};
 pub use tunnel::Tunnel;
 
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;

@@ -48,7 +48,7 @@ pub enum Role {
 
 /// Why a connection ended before its time.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
+pub enum ConnectionError {
     /// The transport failed.
     #[error("the connection failed")]
     Io(#[from] io::Error),
@@ -57,13 +57,13 @@ pub enum Broken {
     Protocol(String),
 }
 
-impl From<Malformed> for Broken {
+impl From<Malformed> for ConnectionError {
     fn from(problem: Malformed) -> Self {
         Self::Protocol(problem.to_string())
     }
 }
 
-impl From<BadHeaders> for Broken {
+impl From<BadHeaders> for ConnectionError {
     fn from(problem: BadHeaders) -> Self {
         Self::Protocol(problem.to_string())
     }
@@ -138,14 +138,14 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
     ///
     /// # Errors
     /// When the transport fails or the peer breaks the protocol. The peer was told, if it could be.
-    pub async fn run(self) -> Result<(), Broken> {
+    pub async fn run(self) -> Result<(), ConnectionError> {
         let reading = reading::run(self.read, &self.shared, self.more_pieces, self.opened);
         let writing = writing::run(self.write, &self.shared, self.pieces);
         tokio::pin!(writing);
         // Not cancel-safe, nor need be: when reading has ended, there is nobody to write to but for a last word.
         tokio::select! {
             read = reading => {
-                if let Err(Broken::Protocol(_)) = &read {
+                if let Err(ConnectionError::Protocol(_)) = &read {
                     self.shared.control(Control::GoAway { protocol_error: true });
                     // The last word is short: it fits into the socket's buffer, or the peer does not read.
                     let patience = std::time::Duration::from_millis(100);

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_to_a_directory_is_not_entered() {
+    fn usage_does_not_follow_directory_links() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("real")).unwrap();
         std::os::unix::fs::symlink("real", dir.path().join("link")).unwrap();

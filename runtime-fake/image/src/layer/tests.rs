@@ -93,7 +93,7 @@ fn unpack_one(tar: Tar) -> Result<(Pile, PathBuf), Problem> {
 }
 
 #[test]
-fn every_kind_of_file_with_its_attributes() {
+fn unpack_keeps_every_file_type_and_attribute() {
     let long = format!("d/{}", "n".repeat(200));
     let tar = Tar::new()
         .directory("./")
@@ -148,7 +148,7 @@ fn every_kind_of_file_with_its_attributes() {
 }
 
 #[test]
-fn owners_are_kept_by_root_and_dropped_by_others() {
+fn unpack_keeps_owners_as_root_only() {
     let tar = Tar::new()
         .member(EntryType::Directory, "d", "", b"", |h| h.set_uid(33))
         .member(EntryType::Regular, "d/f", "", b"", |h| {
@@ -181,7 +181,7 @@ fn owners_are_kept_by_root_and_dropped_by_others() {
 }
 
 #[test]
-fn a_read_only_directory_is_filled() {
+fn unpack_fills_read_only_directory() {
     let tar = Tar::new()
         .member(EntryType::Directory, "d", "", b"", |h| h.set_mode(0o555))
         .member(EntryType::Directory, "d/e", "", b"", |h| h.set_mode(0o000))
@@ -193,7 +193,7 @@ fn a_read_only_directory_is_filled() {
 }
 
 #[test]
-fn whiteouts_hide_what_is_below_and_only_that() {
+fn whiteouts_hide_lower_layers_only() {
     let mut pile = Pile::new();
     pile.push(
         Tar::new()
@@ -224,14 +224,14 @@ fn whiteouts_hide_what_is_below_and_only_that() {
 }
 
 #[test]
-fn whiteouts_mean_nothing_in_the_bottom_layer() {
+fn whiteouts_in_bottom_layer_are_ignored() {
     let (pile, root) = unpack_one(Tar::new().file(".wh.a", "").file("b/.wh..wh..opq", "")).unwrap();
     assert!(!root.join("a").exists() && !root.join(".wh.a").exists());
     assert!(!pile.is_opaque("b"));
 }
 
 #[test]
-fn directories_that_a_layer_only_passes_through_look_as_below() {
+fn implied_directories_keep_lower_attributes() {
     let mut pile = Pile::new();
     let base = Tar::new()
         .member(EntryType::Directory, "./", "", b"", |h| h.set_mode(0o711))
@@ -250,7 +250,7 @@ fn directories_that_a_layer_only_passes_through_look_as_below() {
 }
 
 #[test]
-fn links_between_directories_are_followed_inside() {
+fn unpack_follows_directory_links_inside_root() {
     let mut pile = Pile::new();
     let base = Tar::new()
         .directory("usr/bin")
@@ -272,7 +272,7 @@ fn links_between_directories_are_followed_inside() {
 }
 
 #[test]
-fn a_file_named_twice_has_its_last_content() {
+fn unpack_keeps_last_of_repeated_members() {
     let (_pile, root) = unpack_one(
         Tar::new()
             .file("a", "old")
@@ -307,7 +307,7 @@ fn hard_links_that_lead_out_are_refused(#[case] tar: Tar) {
 }
 
 #[test]
-fn a_loop_of_links_is_refused() {
+fn unpack_rejects_link_loops() {
     let tar = Tar::new()
         .symlink("a", "b")
         .symlink("b", "a")
@@ -338,7 +338,7 @@ fn links_that_climb_end_at_the_layers_root(#[case] target: &str) {
 }
 
 #[test]
-fn absolute_links_begin_at_the_layers_root() {
+fn absolute_links_resolve_in_layer_root() {
     let mut pile = Pile::new();
     let outside = pile.dir.path().join("evil");
     fs::create_dir(&outside).unwrap();
@@ -368,7 +368,7 @@ fn hard_links_without_a_file_are_refused(#[case] tar: Tar) {
 }
 
 #[test]
-fn a_hard_link_to_a_file_of_a_layer_below_is_refused() {
+fn unpack_rejects_hard_link_to_lower_layer() {
     let mut pile = Pile::new();
     pile.push(Tar::new().file("a", "")).unwrap();
     let error = pile.push(Tar::new().hard_link("b", "a")).unwrap_err();
@@ -387,7 +387,7 @@ fn device_numbers_that_linux_has_not_are_refused(#[case] major: u32, #[case] min
 }
 
 #[test]
-fn a_file_below_a_file_is_refused() {
+fn unpack_rejects_member_below_file() {
     assert_refused(Tar::new().file("a", "").file("a/b", ""), |p| {
         matches!(p, Problem::NotADirectory { .. })
     });
@@ -404,7 +404,7 @@ fn attributes_of_the_overlay_are_refused(#[case] name: &str) {
 }
 
 #[test]
-fn limits_hold() {
+fn unpack_enforces_limits() {
     let refused = |limits: Limits, tar: Tar| {
         let mut pile = Pile::limited(limits);
         let error = pile.push(tar).unwrap_err();
@@ -450,7 +450,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn holes_draw_on_the_budget() {
+fn sparse_holes_count_against_budget() {
     let sparse = Tar::new()
         .pax(&[
             ("GNU.sparse.map", b"0,1"),

@@ -1,4 +1,4 @@
-//! The shelf as it is found when the store is opened, and what of it cannot be read.
+//! Reads the metadata when the store is opened, and sets aside what cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use file_tree::{Trash, is_transient};
 use serde::de::DeserializeOwned;
 
-use super::{Places, Shelf, store};
+use super::{Metadata, Places, store};
 use crate::digest::Digest;
 use crate::error::ImageError;
 use crate::record::{ImageId, ImageRecord, LayerRecord};
 
-impl Shelf {
+impl Metadata {
     /// Reads what is on disk. Whatever is incomplete or of another `style` is dropped: it can be pulled again. What cannot
     /// be read is kept and not told of.
     pub(crate) fn load(places: Places, trash: Arc<Trash>, style: &str) -> Result<Self, ImageError> {
-        let mut shelf = Self {
+        let mut metadata = Self {
             places,
             trash,
             records: BTreeMap::new(),
@@ -32,7 +32,7 @@ impl Shelf {
             unreadable: BTreeSet::new(),
             durable: BTreeSet::new(),
         };
-        let names = |directory: &str| list(&shelf.places.root.join(directory));
+        let names = |directory: &str| list(&metadata.places.root.join(directory));
         let (images, layers, blobs, holds) = (
             names("images")?,
             names("layers")?,
@@ -46,20 +46,20 @@ impl Shelf {
                 read::<LayerRecord>(&path.join("layer.json")),
             ) {
                 (Some(chain), Ok(layer)) if layer.style == style => {
-                    shelf.layers.insert(chain, layer);
+                    metadata.layers.insert(chain, layer);
                 }
                 (Some(chain), Err(error)) if error.kind() != io::ErrorKind::NotFound => {
                     passing(&error, "read", &path)?;
-                    tracing::error!(path = %path.display(), %error, "a layer's record cannot be read: it is left as it is");
-                    shelf.unreadable.insert(chain);
+                    tracing::error!(path = %path.display(), %error, "failed to read a layer record; leaving it as it is");
+                    metadata.unreadable.insert(chain);
                 }
                 (Some(_) | None, Ok(_) | Err(_)) => garbage.push(path),
             }
         }
         for path in blobs {
             match (digest_of(&path), fs::metadata(&path)) {
-                (Some(digest), Ok(metadata)) => {
-                    shelf.blob_bytes.insert(digest, metadata.len());
+                (Some(digest), Ok(file)) => {
+                    metadata.blob_bytes.insert(digest, file.len());
                 }
                 (Some(_), Err(error)) => passing(&error, "look at", &path)?,
                 (None, Ok(_) | Err(_)) => garbage.push(path),
@@ -68,24 +68,28 @@ impl Shelf {
         for path in images {
             match read::<ImageRecord>(&path) {
                 Ok(record)
-                    if shelf.places.image(&record.id) == path && shelf.is_complete(&record) =>
+                    if metadata.places.image(&record.id) == path
+                        && metadata.is_complete(&record) =>
                 {
-                    shelf.serial = shelf.serial.max(record.serial);
-                    shelf.records.insert(record.id, record);
+                    metadata.serial = metadata.serial.max(record.serial);
+                    metadata.records.insert(record.id, record);
                 }
                 Ok(record)
-                    if shelf.places.image(&record.id) == path
-                        && !record.chains().iter().any(|c| shelf.unreadable.contains(c)) =>
+                    if metadata.places.image(&record.id) == path
+                        && !record
+                            .chains()
+                            .iter()
+                            .any(|c| metadata.unreadable.contains(c)) =>
                 {
                     garbage.push(path);
                 }
-                Ok(_) => shelf.keep_damaged(
+                Ok(_) => metadata.keep_damaged(
                     path,
                     "its file has another image's name, or its layers cannot be read",
                 ),
                 Err(error) => {
                     passing(&error, "read", &path)?;
-                    shelf.keep_damaged(path, &error.to_string());
+                    metadata.keep_damaged(path, &error.to_string());
                 }
             }
         }
@@ -93,28 +97,28 @@ impl Shelf {
             let holder = path.file_stem().and_then(|s| s.to_str()).map(str::to_owned);
             match (holder, read(&path)) {
                 (Some(holder), Ok(chains)) => {
-                    shelf.holds.insert(holder, chains);
+                    metadata.holds.insert(holder, chains);
                 }
                 (Some(holder), Err(error)) => {
                     passing(&error, "read", &path)?;
-                    tracing::error!(path = %path.display(), %error, "which layers a container needs cannot be read: all are kept for it");
-                    let all = shelf.layers.keys().chain(&shelf.unreadable);
-                    shelf.holds.insert(holder, all.copied().collect());
+                    tracing::error!(path = %path.display(), %error, "failed to read which layers a container needs; keeping all");
+                    let all = metadata.layers.keys().chain(&metadata.unreadable);
+                    metadata.holds.insert(holder, all.copied().collect());
                 }
                 (None, Ok(_) | Err(_)) => garbage.push(path),
             }
         }
-        if !shelf.damaged.is_empty() {
-            let there = shelf.layers.keys().chain(&shelf.unreadable);
-            shelf.spared = there.chain(shelf.blob_bytes.keys()).copied().collect();
+        if !metadata.damaged.is_empty() {
+            let there = metadata.layers.keys().chain(&metadata.unreadable);
+            metadata.spared = there.chain(metadata.blob_bytes.keys()).copied().collect();
         }
         for path in garbage {
-            shelf.trash.put(&path).map_err(store("remove", &path))?;
+            metadata.trash.put(&path).map_err(store("remove", &path))?;
         }
-        shelf.settle_names();
-        shelf.collect()?;
-        shelf.durable = shelf.layers.keys().copied().collect();
-        Ok(shelf)
+        metadata.settle_names();
+        metadata.collect()?;
+        metadata.durable = metadata.layers.keys().copied().collect();
+        Ok(metadata)
     }
 
     fn keep_damaged(&mut self, path: PathBuf, why: &str) {

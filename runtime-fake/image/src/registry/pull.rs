@@ -41,17 +41,17 @@ impl std::fmt::Debug for Puller {
     }
 }
 
-/// Why one place did not do.
-enum Missed {
-    /// That place's fault, or nobody's.
-    There(PullError),
-    /// The store's.
-    Here(ImageError),
+/// Why a pull from one registry failed.
+enum AttemptError {
+    /// The registry's answer, or the connection to it.
+    Registry(PullError),
+    /// The store of this machine.
+    Store(ImageError),
 }
 
-impl From<PullError> for Missed {
+impl From<PullError> for AttemptError {
     fn from(error: PullError) -> Self {
-        Self::There(error)
+        Self::Registry(error)
     }
 }
 
@@ -124,13 +124,15 @@ impl Puller {
                     tracing::info!(image = %reference, %id, registry = host, ms, "pulled");
                     return Ok(id);
                 }
-                Err(Missed::Here(error)) => return Err(error),
-                Err(Missed::There(error)) if i < last && error.is_the_registrys() => {
+                Err(AttemptError::Store(error)) => return Err(error),
+                Err(AttemptError::Registry(error)) if i < last && error.is_the_registrys() => {
                     let error = super::transport::chain(&error);
-                    tracing::warn!(image = %reference, registry = host, error, "a mirror did not do");
+                    tracing::warn!(image = %reference, registry = host, error, "mirror failed, trying the next one");
                     missed.push(error);
                 }
-                Err(Missed::There(error)) => return Err(failure(reference, missed, error)),
+                Err(AttemptError::Registry(error)) => {
+                    return Err(failure(reference, missed, error));
+                }
             }
         }
         // There is always at least one place.
@@ -143,7 +145,7 @@ impl Puller {
         reference: &Reference,
         login: Option<&Login>,
         cancelled: &CancellationToken,
-    ) -> Result<ImageId, Missed> {
+    ) -> Result<ImageId, AttemptError> {
         let credentials = credentials::of(&self.transport.settings, login, &endpoint).await?;
         let session = Arc::new(Session::open(&self.transport, endpoint, credentials).await?);
         let limits = self.store.limits().clone();
@@ -157,7 +159,7 @@ impl Puller {
         if let Some(id) = self
             .blocking(move || store.known(&known))
             .await?
-            .map_err(Missed::Here)?
+            .map_err(AttemptError::Store)?
         {
             return Ok(id);
         }
@@ -182,7 +184,7 @@ impl Puller {
         image: Resolved,
         named: Named,
         cancelled: &CancellationToken,
-    ) -> Result<ImageId, (Missed, bool)> {
+    ) -> Result<ImageId, (AttemptError, bool)> {
         let arriving = Arc::new(Arriving {
             session: session.clone(),
             slots: Arc::new(Semaphore::new(self.transport.settings.parallel_layers)),
@@ -212,13 +214,16 @@ impl Puller {
         taken.map_err(|failure| match failure {
             Failure::Archive(Problem::Lost { source }) => {
                 let again = foreign && source.is_the_registrys();
-                (Missed::There(*source), again)
+                (AttemptError::Registry(*source), again)
             }
-            Failure::Archive(problem @ Problem::Io { .. }) => {
-                (Missed::Here(ImageError::Unpack { source: problem }), false)
+            Failure::Archive(problem @ Problem::Io { .. }) => (
+                AttemptError::Store(ImageError::Unpack { source: problem }),
+                false,
+            ),
+            Failure::Archive(problem) => {
+                (AttemptError::Registry(session.peer.content(problem)), false)
             }
-            Failure::Archive(problem) => (Missed::There(session.peer.content(problem)), false),
-            Failure::Store(error) => (Missed::Here(error), false),
+            Failure::Store(error) => (AttemptError::Store(error), false),
         })
     }
 

@@ -110,7 +110,7 @@ impl Session {
         what: &str,
         limit: u64,
     ) -> Result<Document, PullError> {
-        let asked = Asked {
+        let asked = RequestContext {
             doing,
             what,
             offset: None,
@@ -137,7 +137,7 @@ impl Session {
         offset: u64,
     ) -> Result<(u64, Bytes), PullError> {
         let digest = digest.to_string();
-        let asked = Asked {
+        let asked = RequestContext {
             doing: &blob_doing(&digest),
             what: &digest,
             offset: Some(offset),
@@ -165,7 +165,7 @@ impl Session {
         let Some(pause) = retry::pause(*failures, error.fault(), jitter()) else {
             return Err(error);
         };
-        tracing::info!(registry = self.peer.endpoint.host, ?pause, %error, "will try again");
+        tracing::info!(registry = self.peer.endpoint.host, ?pause, %error, "registry request failed, retrying");
         tokio::time::sleep(pause).await;
         Ok(())
     }
@@ -190,7 +190,11 @@ impl Session {
     }
 
     /// Asks for `url`, again after each redirect, and once more of each origin that wants to know who asks.
-    async fn send(&self, url: &Url, asked: Asked<'_>) -> Result<reqwest::Response, PullError> {
+    async fn send(
+        &self,
+        url: &Url,
+        asked: RequestContext<'_>,
+    ) -> Result<reqwest::Response, PullError> {
         let (own, mut url) = (origin(url), url.clone());
         let (mut redirects, mut challenged) = (0, HashSet::new());
         loop {
@@ -238,7 +242,7 @@ impl Session {
         &self,
         url: &Url,
         grant: &Grant,
-        asked: Asked<'_>,
+        asked: RequestContext<'_>,
     ) -> Result<reqwest::Response, PullError> {
         let request = grant.show(self.http.get(url.clone()));
         let request = match asked.offset {
@@ -280,7 +284,7 @@ impl Session {
 
 /// What a request is for.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct RequestContext<'a> {
     /// For errors.
     doing: &'a str,
     /// The tag or digest.

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn debug_output_hides_secrets() {
         let credentials = Credentials::Basic {
             username: "me".to_owned(),
             password: Secret::new("hunter2"),

@@ -146,7 +146,7 @@ impl Tokens<'_> {
         }
         let bytes = self.peer.read(response, LONGEST, DOING).await?;
         let answer: Answer = serde_json::from_slice(&bytes).map_err(|error| {
-            self.unusable(format!("its token server answered with nonsense: {error}"))
+            self.unusable(format!("its token server returned invalid JSON: {error}"))
         })?;
         let token = [answer.token, answer.access_token]
             .into_iter()

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn many_pulls_at_once_do_the_work_once() {
+fn concurrent_pulls_import_once() {
     let bench = Bench::new();
     let shared = layers();
     for i in 0..3 {
@@ -41,7 +41,7 @@ fn many_pulls_at_once_do_the_work_once() {
 }
 
 #[test]
-fn pulls_and_removals_at_once_leave_whole_images() {
+fn concurrent_pulls_and_removals_leave_whole_images() {
     let bench = Bench::new();
     for i in 0..2 {
         let own = vec![layers()[0].clone(), Tar::new().file("own", [i]).bytes()];

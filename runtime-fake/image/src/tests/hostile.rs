@@ -49,7 +49,7 @@ fn layers_are_refused_whole(#[case] layer: Tar) {
 }
 
 #[test]
-fn truncated_layers() {
+fn unpack_rejects_truncated_layers() {
     let layer = Tar::new().file("a", vec![7; 5000]).bytes();
     // The archive's digest fits what is there; the layer still ends early.
     fn cut(bytes: &[u8]) -> Vec<u8> {
@@ -71,7 +71,7 @@ fn truncated_layers() {
 }
 
 #[test]
-fn bytes_that_are_not_those_promised() {
+fn pull_rejects_digest_and_size_mismatch() {
     let change = |part: &str, change: fn(&mut Vec<u8>)| {
         let mut members = oci(NAME, &layers(), gzip);
         let large = part == "layer";
@@ -119,7 +119,7 @@ fn bytes_that_are_not_those_promised() {
 }
 
 #[test]
-fn a_layer_that_is_another_than_the_configuration_says() {
+fn pull_rejects_layer_with_wrong_diff_id() {
     let mut members = docker(&[NAME], &layers());
     members.0.insert(
         "1/layer.tar".to_owned(),
@@ -147,7 +147,7 @@ fn a_layer_that_is_another_than_the_configuration_says() {
 }
 
 #[test]
-fn documents_that_point_to_nothing() {
+fn pull_rejects_missing_blobs() {
     for missing in oci(NAME, &layers(), gzip).0.keys() {
         let mut members = oci(NAME, &layers(), gzip);
         members.0.remove(missing);
@@ -206,7 +206,7 @@ fn a_docker_manifest_that_points_elsewhere(#[case] layer: &str) {
 }
 
 #[test]
-fn archives_that_are_no_honest_tar() {
+fn pull_rejects_malformed_tar() {
     let good = docker(&[NAME], &layers());
     let bench = Bench::new();
     let twice = good
@@ -260,7 +260,7 @@ fn archives_that_are_no_honest_tar() {
 }
 
 #[test]
-fn limits_of_images_and_archives() {
+fn pull_enforces_limits() {
     let with = |limits: Limits| Bench::limited(limits);
     let zeros = Tar::new().file("zeros", vec![0; 1 << 20]).bytes();
     let bomb = Limits {
@@ -318,7 +318,7 @@ fn limits_of_images_and_archives() {
 }
 
 #[test]
-fn indexes_without_end_or_with_one_name_for_two() {
+fn pull_rejects_nested_and_ambiguous_indexes() {
     let mut members = Members::default();
     let mut descriptor = oci_image(&mut members, &layers(), gzip);
     for _ in 0..10 {

@@ -32,7 +32,7 @@ fn victim(dir: &Path) {
 }
 
 #[test]
-fn a_killed_daemon_leaves_whole_images_and_garbage_that_goes() {
+fn open_removes_garbage_of_killed_daemon() {
     if let Some(dir) = std::env::var_os(VICTIM) {
         return victim(Path::new(&dir));
     }
@@ -58,7 +58,7 @@ fn a_killed_daemon_leaves_whole_images_and_garbage_that_goes() {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "tests::killed::a_killed_daemon_leaves_whole_images_and_garbage_that_goes",
+                "tests::killed::open_removes_garbage_of_killed_daemon",
             ])
             .env(VICTIM, bench.dir.path())
             .stdout(Stdio::null())

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_pods_namespace_is_renamed() {
+    fn saved_result_renames_pod_namespace_only() {
         let mut result = json!({"interfaces": [
             {"name": "eth0", "sandbox": "/proc/1/fd/7"}, {"name": "br0"}, {"name": "a", "sandbox": "/else"}]});
         move_sandbox(&mut result, "/proc/1/fd/7", "/proc/2/fd/9");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_pods_own_interfaces() {
+    fn result_reads_addresses_of_pod_interfaces_only() {
         let result = json!({
             "interfaces": [{"name": "br0"}, {"name": "eth0", "sandbox": "/proc/1/ns/net"}],
             "ips": [

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_told_its_own_part_and_what_it_declares() {
+    fn input_has_own_plugin_and_declared_capabilities() {
         let list = NetworkList::parse(LIST.as_bytes()).unwrap();
         let runtime = object(json!({"portMappings": [1], "other": 2, "dns": 3}));
         let input =
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_plugin_is_a_list_of_one() {
+    fn single_configuration_is_list_of_one() {
         let text = r#"{"cniVersion": "0.3.1", "name": "one", "type": "ptp", "mtu": 1400}"#;
         let list = NetworkList::parse(text.as_bytes()).unwrap();
         let input = list.input(&list.plugins[0], None, &Map::new(), Map::new());
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_versions_the_highest_is_spoken() {
+    fn list_uses_highest_common_version() {
         let text = r#"{"cniVersion": "0.4.0", "cniVersions": ["0.4.0", "1.1.0", "9.0.0"], "name": "n", "type": "t"}"#;
         let list = NetworkList::parse(text.as_bytes()).unwrap();
         assert_eq!(list.version, Version::STATUS);

@@ -27,7 +27,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// What is asked of a plugin.
 #[derive(Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct PluginCall<'a> {
     /// ADD, DEL, CHECK, STATUS or GC.
     pub(super) command: &'static str,
     pub(super) plugin: &'a str,
@@ -106,7 +106,7 @@ pub enum PluginError {
 }
 
 /// Runs the plugin to its end. The answer of one that has nothing to say is null.
-pub(super) fn run(ask: &Ask<'_>) -> Result<Value, PluginError> {
+pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
     let program = find(ask)?;
     let failed = |source| PluginError::Run {
         plugin: ask.plugin.to_owned(),
@@ -170,7 +170,7 @@ pub(super) fn run(ask: &Ask<'_>) -> Result<Value, PluginError> {
     })
 }
 
-fn find(ask: &Ask<'_>) -> Result<PathBuf, PluginError> {
+fn find(ask: &PluginCall<'_>) -> Result<PathBuf, PluginError> {
     let mut candidates = ask.bin_dirs.iter().map(|dir| dir.join(ask.plugin));
     candidates.find(|path| path.is_file()).ok_or_else(|| {
         let places: Vec<String> = ask
@@ -229,7 +229,7 @@ mod tests {
         let path = dir.path().join("plugin");
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let result = run(&Ask {
+        let result = run(&PluginCall {
             command: "ADD",
             plugin: "plugin",
             network: "net",
@@ -244,7 +244,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_plugin_hears_and_answers() {
+    fn run_passes_input_and_returns_result() {
         let script = r#"[ "$CNI_COMMAND $CNI_ARGS" = "ADD a=b" ] || exit 1
             printf '{"length": %d}' "$(wc -c)""#;
         let (answer, _dir) = plugin(script, LONG);
@@ -255,7 +255,7 @@ mod tests {
 
     /// What a plugin leaves running has its outputs, and is not waited for.
     #[test]
-    fn what_stays_behind_is_not_waited_for() {
+    fn run_does_not_wait_for_background_children() {
         let began = Instant::now();
         let (answer, _dir) = plugin("sleep 20 & echo $!", LONG);
         assert!(began.elapsed() < Duration::from_secs(19));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_hangs_is_killed_with_its_children() {
+    fn run_kills_process_group_after_timeout() {
         let (answer, dir) = plugin(
             "cd $(dirname $0); sleep 1000 & echo $! > child; wait",
             Duration::from_secs(1),

@@ -9,9 +9,9 @@ use super::*;
 use crate::requests::{self, Link};
 use crate::{Mac, Subnet};
 
-fn claims() -> (tempfile::TempDir, Claims) {
+fn claims() -> (tempfile::TempDir, SubnetLocks) {
     let root = tempfile::tempdir().unwrap();
-    let claims = Claims::open(&root.path().join("crib/subnets")).unwrap();
+    let claims = SubnetLocks::open(&root.path().join("crib/subnets")).unwrap();
     (root, claims)
 }
 

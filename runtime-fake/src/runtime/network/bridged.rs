@@ -10,7 +10,8 @@ use std::{
 };
 
 use network::{
-    Bridge, BridgeConfig, ClaimError, Claims, Nat, NetError, PodNetns, PortRule, private_netns,
+    Bridge, BridgeConfig, Nat, NetError, PodNetns, PortRule, SubnetLockError, SubnetLocks,
+    private_netns,
 };
 
 use super::{Connected, Moved, Opening, ended, set_up};
@@ -292,9 +293,9 @@ impl Bridged {
 }
 
 /// Where subnets are claimed. A box without such a place has addresses and routes to tell what is taken.
-fn claims() -> Result<Option<Claims>, NetError> {
-    match Claims::open(Path::new(CLAIMS)) {
-        Err(ClaimError::Io { source, .. })
+fn claims() -> Result<Option<SubnetLocks>, NetError> {
+    match SubnetLocks::open(Path::new(CLAIMS)) {
+        Err(SubnetLockError::Io { source, .. })
             if matches!(
                 source.kind(),
                 io::ErrorKind::ReadOnlyFilesystem

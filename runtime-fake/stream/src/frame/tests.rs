@@ -73,7 +73,7 @@ fn refused(#[case] bytes: &[u8], #[case] problem: Malformed) {
 }
 
 #[test]
-fn a_long_control_frame_is_refused_by_its_head() {
+fn head_rejects_long_control_frames() {
     assert_eq!(
         head([0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]),
         Err(Malformed::TooLong(0xff_ffff))
@@ -97,7 +97,7 @@ fn data() {
 }
 
 #[test]
-fn an_unknown_kind_is_no_error() {
+fn control_accepts_unknown_kinds() {
     assert_eq!(control(0x1234, 0xff, b"whatever"), Ok(Frame::Unknown));
 }
 
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_written_the_same(kind in 1u16..10, flags in 0u8..4, payload: Vec<u8>) {
+    fn frames_round_trip(kind in 1u16..10, flags in 0u8..4, payload: Vec<u8>) {
         if let Ok(frame) = control(kind, flags, &payload) {
             let mut bytes = Vec::new();
             frame.encode(&mut bytes);

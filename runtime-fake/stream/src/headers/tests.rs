@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn the_dictionary_is_the_protocols() {
+fn dictionary_has_checksum_of_specification() {
     let bytes = dictionary::bytes();
     assert_eq!(bytes.len(), 1423);
     // As every zlib stream of SPDY/3 names it in its header.
@@ -19,7 +19,7 @@ fn the_dictionary_is_the_protocols() {
 }
 
 #[test]
-fn one_stream_of_blocks() {
+fn inflater_keeps_state_between_blocks() {
     let (mut out, mut back) = (Deflater::new(), Inflater::new());
     let mut sizes = Vec::new();
     for id in 0..200 {
@@ -37,12 +37,12 @@ fn one_stream_of_blocks() {
 }
 
 #[test]
-fn the_first_of_several_values() {
+fn get_returns_first_of_several_values() {
     assert_eq!(Headers::of(&[("a", "1\u{0}2")]).get("A"), Some("1"));
 }
 
 #[test]
-fn a_bomb_is_not_inflated() {
+fn inflater_rejects_compression_bombs() {
     let bomb = Headers::of(&[("a", &"a".repeat(MAX_BLOCK * 8))]);
     let block = Deflater::new().block(&bomb);
     assert!(block.len() < 8 << 10, "{}", block.len());
@@ -53,7 +53,7 @@ fn a_bomb_is_not_inflated() {
 }
 
 #[test]
-fn lengths_are_not_believed() {
+fn inflater_rejects_wrong_lengths() {
     for (plain, problem) in [
         (vec![], BadHeaders::Short),
         (vec![0xff; 4], BadHeaders::TooMany),
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn nonsense_ends(block: Vec<u8>, more: Vec<u8>) {
+    fn connection_ends_on_malformed_input(block: Vec<u8>, more: Vec<u8>) {
         let mut inflater = Inflater::new();
         let _ = inflater.headers(&block);
         let _ = inflater.headers(&more);

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    Broken, Stream,
+    ConnectionError, Stream,
     shared::{Control, Shared},
 };
 use crate::{
@@ -24,7 +24,7 @@ pub(super) async fn run(
     shared: &Arc<Shared>,
     pieces: mpsc::WeakSender<Piece>,
     opened: mpsc::Sender<Stream>,
-) -> Result<(), Broken> {
+) -> Result<(), ConnectionError> {
     let mut reader = Reader {
         read: BufReader::with_capacity(PIECE, read),
         shared,
@@ -46,7 +46,7 @@ struct Reader<'a, R> {
 }
 
 impl<R: AsyncRead + Unpin> Reader<'_, R> {
-    async fn frames(&mut self) -> Result<(), Broken> {
+    async fn frames(&mut self) -> Result<(), ConnectionError> {
         while !self.read.fill_buf().await?.is_empty() {
             let mut first = [0; HEAD];
             self.read.read_exact(&mut first).await?;
@@ -68,7 +68,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
     }
 
     /// Hands data on as it comes, however long the frame says that it is.
-    async fn data(&mut self, id: u32, fin: bool, mut left: usize) -> Result<(), Broken> {
+    async fn data(&mut self, id: u32, fin: bool, mut left: usize) -> Result<(), ConnectionError> {
         while left > 0 {
             let buffer = self.read.fill_buf().await?;
             if buffer.is_empty() {
@@ -90,7 +90,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
         Ok(())
     }
 
-    fn frame(&mut self, frame: Frame) -> Result<(), Broken> {
+    fn frame(&mut self, frame: Frame) -> Result<(), ConnectionError> {
         match frame {
             Frame::SynStream {
                 id,

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
-use super::{Broken, INITIAL_WINDOW, MAX_STREAMS, Role, Stream};
+use super::{ConnectionError, INITIAL_WINDOW, MAX_STREAMS, Role, Stream};
 use crate::{
     frame::reset,
     headers::Headers,
@@ -96,12 +96,12 @@ impl Shared {
     }
 
     /// Fails when the peer asks for answers and does not read them.
-    pub(super) fn check(&self) -> Result<(), Broken> {
+    pub(super) fn check(&self) -> Result<(), ConnectionError> {
         if self.state().control.len() <= MAX_CONTROL {
             return Ok(());
         }
         let text = format!("it reads none of the last {MAX_CONTROL} answers");
-        Err(Broken::Protocol(text))
+        Err(ConnectionError::Protocol(text))
     }
 
     /// A stream that this side opens.
@@ -128,13 +128,13 @@ impl Shared {
         fin: bool,
         headers: Headers,
         pieces: &mpsc::WeakSender<Piece>,
-    ) -> Result<Option<Stream>, Broken> {
+    ) -> Result<Option<Stream>, ConnectionError> {
         let mut state = self.state();
         let theirs = if self.role == Role::Server { 1 } else { 0 };
         if id % 2 != theirs || id <= state.last {
             let last = state.last;
             let text = format!("it opens stream {id} after {last}");
-            return Err(Broken::Protocol(text));
+            return Err(ConnectionError::Protocol(text));
         }
         state.last = id;
         // No pieces are taken any more once this side is done.
@@ -277,14 +277,14 @@ impl Shared {
     }
 
     /// The peer takes more of a stream, or of all together.
-    pub(super) fn widen(&self, id: u32, delta: u32) -> Result<(), Broken> {
+    pub(super) fn widen(&self, id: u32, delta: u32) -> Result<(), ConnectionError> {
         let state = self.state();
         self.heed_windows(&state);
         if id == 0 {
             self.whole.heed();
             if !self.whole.widen(i64::from(delta)) {
                 let text = "it widens the connection's window beyond all measure".to_owned();
-                return Err(Broken::Protocol(text));
+                return Err(ConnectionError::Protocol(text));
             }
             return Ok(());
         }

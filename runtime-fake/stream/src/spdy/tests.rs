@@ -94,14 +94,14 @@ fn send(stream: Stream, length: usize) {
 }
 
 #[tokio::test]
-async fn a_peer_that_says_nothing_of_windows_has_none() {
+async fn windows_are_ignored_until_peer_uses_them() {
     let (stream, mut peer) = served(&[]).await;
     send(stream, 300_000);
     assert_eq!(peer.data().await, 300_000);
 }
 
 #[tokio::test]
-async fn a_stream_waits_for_its_window() {
+async fn sender_waits_for_stream_window() {
     let small = Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 1000)]);
     let (stream, mut peer) = served(&[small]).await;
     send(stream, 10_000);
@@ -122,7 +122,7 @@ async fn a_stream_waits_for_its_window() {
 }
 
 #[tokio::test]
-async fn the_connection_has_a_window_too() {
+async fn sender_waits_for_connection_window() {
     let (id, delta) = (0, 1);
     let large = Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 1 << 20)]);
     let (stream, mut peer) = served(&[large, Frame::WindowUpdate { id, delta }]).await;
@@ -134,7 +134,7 @@ async fn the_connection_has_a_window_too() {
 }
 
 #[tokio::test]
-async fn a_window_that_overflows_ends_its_stream() {
+async fn window_overflow_resets_stream() {
     let (stream, mut peer) = served(&[]).await;
     let (id, delta) = (1, 0x7fff_ffff);
     peer.say(&Frame::WindowUpdate { id, delta }).await;
@@ -148,7 +148,7 @@ async fn a_window_that_overflows_ends_its_stream() {
 }
 
 #[tokio::test]
-async fn what_is_taken_makes_room() {
+async fn reading_widens_windows() {
     let (mut stream, mut peer) = served(&[]).await;
     let chunk = [0; 8 << 10];
     for _ in 0..4 {

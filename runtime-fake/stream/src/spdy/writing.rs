@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    Broken,
+    ConnectionError,
     shared::{Control, Shared},
 };
 use crate::{
@@ -25,7 +25,7 @@ pub(super) async fn run(
     mut write: impl AsyncWrite + Unpin,
     shared: &Arc<Shared>,
     mut pieces: mpsc::Receiver<Piece>,
-) -> Result<Infallible, Broken> {
+) -> Result<Infallible, ConnectionError> {
     let mut deflater = Deflater::new();
     let mut out = Vec::new();
     let mut open = true;

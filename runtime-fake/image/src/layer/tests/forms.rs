@@ -151,17 +151,17 @@ fn check(nodes: bool) {
 }
 
 #[test]
-fn every_form_is_unpacked_as_the_table_says() {
+fn unpack_handles_every_form_of_the_table() {
     check(true);
 }
 
 #[test]
-fn every_form_is_unpacked_as_the_table_says_where_no_device_can_be_made() {
+fn unpack_handles_every_form_without_device_nodes() {
     check(false);
 }
 
 #[test]
-fn forms_that_containerd_and_docker_take_are_refused_for_a_reason() {
+fn unpack_rejects_forms_with_stated_reason() {
     let refused: Vec<&str> = rows()
         .iter()
         .filter(|row| row.crib.is_none() && row.containerd.is_some() && row.docker.is_some())

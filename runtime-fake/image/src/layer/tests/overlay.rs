@@ -87,17 +87,17 @@ const SEEN: &str =
     "./a ./a/gone ./a/gone/again ./a/stays ./a/through ./b ./b/new ./c ./c/d ./c/d/new ./s ";
 
 #[test]
-fn the_kernel_sees_what_the_layers_say() {
+fn overlay_mount_shows_layers() {
     let mut pile = Pile::new();
     build(&mut pile);
-    if let Some(seen) = in_overlay(&pile, "the_kernel_sees_what_the_layers_say", LIST) {
+    if let Some(seen) = in_overlay(&pile, "overlay_mount_shows_layers", LIST) {
         assert_eq!(seen, SEEN);
     }
 }
 
 #[test]
-fn the_kernel_reads_whiteouts_that_are_attributes() {
-    let test = "the_kernel_reads_whiteouts_that_are_attributes";
+fn overlay_mount_honours_xattr_whiteouts() {
+    let test = "overlay_mount_honours_xattr_whiteouts";
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release
         .split(['.', '-'])
@@ -128,7 +128,7 @@ fn the_kernel_reads_whiteouts_that_are_attributes() {
 }
 
 #[test]
-fn the_marks_of_the_image_format_are_not_unpacked_themselves() {
+fn unpack_omits_whiteout_markers() {
     let mut pile = Pile::new();
     build(&mut pile);
     let shown = Command::new("find")
@@ -140,7 +140,7 @@ fn the_marks_of_the_image_format_are_not_unpacked_themselves() {
 }
 
 #[test]
-fn a_copy_is_what_the_kernel_shows() {
+fn copy_equals_overlay_mount() {
     let mut pile = Pile::new();
     build(&mut pile);
     let more = Tar::new()
@@ -203,7 +203,7 @@ fn a_copy_is_what_the_kernel_shows() {
         fs::metadata(into.join("x/hard")).unwrap().ino(),
         fs::metadata(into.join("x/setuid")).unwrap().ino()
     );
-    if let Some(shown) = in_overlay(&pile, "a_copy_is_what_the_kernel_shows", &script) {
+    if let Some(shown) = in_overlay(&pile, "copy_equals_overlay_mount", &script) {
         assert_eq!(shown, copied);
     }
 }

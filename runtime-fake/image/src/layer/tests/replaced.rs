@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_replaced_tree_counts_no_longer() {
+fn usage_excludes_replaced_trees() {
     let count = |tar: Tar| {
         let bytes = tar.bytes();
         let pile = Pile::new();
