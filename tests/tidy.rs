@@ -45,14 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["cri", "file-tree"]),
     (
         "harness",
-        &[
-            "cri",
-            "file-tree",
-            "image",
-            "network",
-            "runtime-fake",
-            "stream",
-        ],
+        &["cri", "file-tree", "image", "network", "stream"],
     ),
     (
         "crib",

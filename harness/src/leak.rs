@@ -10,6 +10,8 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::witness::{self, Witness};
 
 /// Something that should be gone.
@@ -173,7 +175,7 @@ impl Leaks {
         let bridges: Vec<String> = self
             .state_dirs
             .iter()
-            .map(|dir| runtime_fake::instance_name(dir))
+            .map(|dir| instance_name(dir))
             .collect();
         let master = |link: &str| {
             let path = Path::new("/sys/class/net").join(link).join("master");
@@ -194,7 +196,7 @@ impl Leaks {
     #[must_use]
     pub fn tables(&self) -> Vec<Leak> {
         let names = self.state_dirs.iter();
-        let names: Vec<String> = names.map(|dir| runtime_fake::instance_name(dir)).collect();
+        let names: Vec<String> = names.map(|dir| instance_name(dir)).collect();
         let tables = network::tables().unwrap_or_default();
         tables
             .into_iter()
@@ -207,7 +209,7 @@ impl Leaks {
     #[must_use]
     pub fn cgroups(&self) -> Vec<Leak> {
         let directories = self.state_dirs.iter().flat_map(|state_dir| {
-            let name = runtime_fake::instance_name(state_dir);
+            let name = instance_name(state_dir);
             let places = witness::cgroup_directories().into_iter();
             places.map(move |place| place.join(&name))
         });
@@ -244,6 +246,18 @@ impl Leaks {
         ]
         .concat()
     }
+}
+
+/// The name of a runtime's bridge, packet rules and cgroups. Computed here and not by the runtime, because leaks are observed
+/// from outside.
+fn instance_name(state_dir: &Path) -> String {
+    let digest = Sha256::digest([state_dir.as_os_str().as_bytes(), &[0]].concat());
+    let digits: String = digest
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("crib{digits}")
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
@@ -301,6 +315,11 @@ mod tests {
             drop(process);
             assert_eq!(leaks.processes(), []);
         }
+    }
+
+    #[test]
+    fn instance_name_is_stable() {
+        assert_eq!(instance_name("/run/crib".as_ref()), "cribaba9af7e");
     }
 
     #[test]

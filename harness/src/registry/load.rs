@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use image::Reference;
+use oci_spec::distribution::{ParseError, Reference};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ pub enum LoadError {
         /// The name.
         name: String,
         /// Why.
-        source: image::ReferenceError,
+        source: ParseError,
     },
 }
 
@@ -288,7 +288,7 @@ impl Loader<'_> {
     fn put_named(&self, name: &str, entry: &Descriptor) -> Result<String, LoadError> {
         let reference = parse(name)?;
         self.put(&reference.repository, reference.tag.as_deref(), entry)?;
-        Ok(reference.to_string())
+        Ok(reference.full)
     }
 
     fn document(&self, entry: &Descriptor) -> Result<(Digest, Vec<u8>), LoadError> {
@@ -391,7 +391,7 @@ impl Loader<'_> {
                     &Document::default(),
                 )
                 .map_err(|error| self.io(error))?;
-            full.push(reference.to_string());
+            full.push(reference.full);
         }
         Ok(full)
     }
@@ -430,10 +430,24 @@ fn member_of(digest: &Digest) -> String {
     format!("blobs/{algorithm}/{digits}")
 }
 
-/// A name in full: `busybox` is `docker.io/library/busybox:latest`.
-pub(super) fn parse(name: &str) -> Result<Reference, LoadError> {
-    name.parse().map_err(|source| LoadError::BadName {
+/// An image name in full.
+pub(super) struct ImageName {
+    /// `docker.io/library/busybox` for `busybox`.
+    pub(super) repository: String,
+    /// The tag; `latest` if the name has neither tag nor digest.
+    pub(super) tag: Option<String>,
+    full: String,
+}
+
+/// Parses and normalizes an image name as container runtimes do: `busybox` is `docker.io/library/busybox:latest`.
+pub(super) fn parse(name: &str) -> Result<ImageName, LoadError> {
+    let reference: Reference = name.parse().map_err(|source| LoadError::BadName {
         name: name.to_owned(),
         source,
+    })?;
+    Ok(ImageName {
+        repository: format!("{}/{}", reference.registry(), reference.repository()),
+        tag: reference.tag().map(str::to_owned),
+        full: reference.whole(),
     })
 }
