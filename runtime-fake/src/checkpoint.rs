@@ -26,8 +26,9 @@ use serde_json::{Value, json};
 
 pub(crate) use archive::{Archive, Unreadable, Writer};
 pub(crate) use diff::write as write_diff;
+use keeper::plan::UserIds;
 
-use crate::{container::Container, keeper::protocol::UserIds};
+use crate::container::Container;
 
 pub(crate) const IMAGES: &str = "checkpoint";
 pub(crate) const CONFIG: &str = "config.dump";

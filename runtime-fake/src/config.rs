@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::handler::Handlers;
 use crate::isolation::Isolation;
-use crate::keeper::Deadlines;
+use crate::keeper_client::Deadlines;
 use image::Registries;
 use network::{PodCidrs, cni::CniConfig};
 

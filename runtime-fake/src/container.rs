@@ -11,13 +11,16 @@
 
 use cri::v1::{ContainerConfig, LinuxContainerResources};
 use jiff::Timestamp;
+use keeper::{
+    cgroup::Place,
+    plan::{Confinement, UserIds},
+    protocol::Exit,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cgroup::Place,
     id::{ContainerId, SandboxId},
-    keeper::protocol::{Exit, UserIds},
-    launch::{Confinement, ImageDefaults},
+    launch::ImageDefaults,
     trouble::Trouble,
 };
 

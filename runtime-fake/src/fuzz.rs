@@ -5,9 +5,6 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
-mod kernel;
-mod output;
-
 use fuzz_target::Target;
 
 /// Every target of this package.
@@ -16,14 +13,10 @@ pub fn targets() -> Vec<Target> {
     [
         crate::cdi::fuzz::TARGETS,
         crate::checkpoint::fuzz::TARGETS,
-        crate::criu::fuzz::TARGETS,
-        crate::keeper::fuzz::TARGETS,
         crate::launch::fuzz::TARGETS,
         crate::server::fuzz::TARGETS,
         crate::stats::fuzz::TARGETS,
         crate::streaming::fuzz::TARGETS,
-        kernel::TARGETS,
-        output::TARGETS,
     ]
     .concat()
 }

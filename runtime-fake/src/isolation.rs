@@ -6,9 +6,10 @@ mod userns;
 use std::{fmt, path::Path, str::FromStr};
 
 use file_tree::private::{self, PrivateError};
+use keeper::plan::Rung;
 use serde::{Deserialize, Serialize};
 
-use crate::{launch::Rung, recovery};
+use crate::keepers;
 
 /// What the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -160,7 +161,7 @@ pub fn enter(wish: IsolationWish, state_dir: &Path) -> Result<Isolation, EnterEr
 
 /// The keepers that live. In another user namespace than theirs this process would have no power over them.
 fn living(state_dir: &Path) -> Result<Vec<i32>, EnterError> {
-    recovery::living_keepers(state_dir).map_err(|source| EnterError::Pods { source })
+    keepers::living(state_dir).map_err(|source| EnterError::Pods { source })
 }
 
 /// Root: of the box, or of a user namespace that somebody made for us.

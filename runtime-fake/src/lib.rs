@@ -14,28 +14,23 @@
 //! | operation (a call) | nothing | a request | an answer; it goes on when its client is gone |
 
 mod cdi;
-mod cgroup;
 mod checkpoint;
 mod config;
 mod container;
-mod criu;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod handler;
-mod host;
-mod host_devices;
 mod id;
 mod instance;
 mod isolation;
-mod keeper;
+mod keeper_client;
+mod keepers;
 mod launch;
-mod log;
-mod lsm;
-mod open_files;
 mod recovery;
 mod resolv;
 mod runtime;
 mod sandbox;
+mod security_modules;
 mod server;
 mod service;
 mod stats;
@@ -47,18 +42,10 @@ pub use config::{Config, Streams};
 pub use handler::{Handler, Handlers, NotAName};
 pub use instance::instance_name;
 pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
-pub use keeper::{Deadlines, keep_descriptors, keeper_main};
-pub use open_files::{TooFewFiles, raise_open_files};
+pub use keeper::open_files::{TooFewFiles, raise_open_files};
+pub use keeper::{keep_descriptors, keeper_main};
+pub use keeper_client::Deadlines;
 pub use server::{ServeError, delete_trash, longest_end, serve};
 pub use store::OpenError;
 
-/// An error with its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
-}
+use keeper::failure::chain;

@@ -21,7 +21,6 @@ mod sandboxes;
 mod seccomp;
 mod shift;
 mod streams;
-pub(crate) mod survivor;
 mod volumes;
 
 use std::{
@@ -34,16 +33,16 @@ use file_tree::Trash;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use error::{Error, io};
+use keeper::cgroup::Cgroups;
 pub(crate) use network::{Connected, Moved, Network, Opening, Target};
 pub(crate) use pods::Pods;
 pub(crate) use ports::PortError;
 pub(crate) use program::Program;
 
 use crate::{
-    cgroup::Cgroups,
     config::Config,
     id::{ContainerId, SandboxId},
-    lsm::Modules,
+    security_modules::Modules,
     store::{Store, container_dir, sandbox_dir},
 };
 use image::ImageStore;

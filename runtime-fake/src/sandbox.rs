@@ -12,9 +12,10 @@ use std::net::IpAddr;
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig, SeLinuxOption};
 use jiff::Timestamp;
+use keeper::cgroup::Place;
 use serde::{Deserialize, Serialize};
 
-use crate::{cgroup::Place, id::SandboxId, launch::selinux::Labels, trouble::Trouble};
+use crate::{id::SandboxId, launch::selinux::Labels, trouble::Trouble};
 
 /// A sandbox's record.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -14,17 +14,17 @@ use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
 use file_tree::RemoveError;
+use keeper::cgroup::Cgroups;
 use tokio::net::UnixListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
 
 use crate::{
-    cgroup::Cgroups,
     config::Config,
     isolation::Isolation,
-    lsm::Modules,
     recovery,
     runtime::{Network, Pods, Program, Runtime, blocking},
+    security_modules::Modules,
     service::{CriService, image::ImageServer},
     store::{self, OpenError, Store},
     streaming,
@@ -88,12 +88,14 @@ pub async fn serve(
     }
     let (directory, state) = store::open(&config.state_dir)?;
     let connected = recovery::connected(&config.state_dir, &state);
-    let cgroups = Cgroups::open(crate::instance_name(&config.state_dir), config.isolation);
+    let rules =
+        nix::unistd::geteuid().is_root() && !matches!(config.isolation, Isolation::Rootless { .. });
+    let cgroups = Cgroups::open(crate::instance_name(&config.state_dir), rules);
     let images = open_images(&config, &cgroups)?;
     let opened = {
         let config = config.clone();
         blocking(move || {
-            let private = recovery::private_bridge_namespace(&config.state_dir);
+            let private = crate::keepers::private_bridge_namespace(&config.state_dir);
             Network::open(&crate::runtime::opening(&config), connected, private)
         })
         .await

@@ -19,9 +19,8 @@ use std::{
 };
 
 pub(crate) use disk::of_layer;
+use keeper::cgroup::Place;
 pub(crate) use usage::{Disk, Usage};
-
-use crate::cgroup::Place;
 
 /// What `place` uses, or without one the processes below `first`. Blocks: it reads files.
 pub(crate) fn usage(place: Option<&Place>, first: Option<i32>) -> Usage {

@@ -6,12 +6,10 @@ use std::{
 };
 
 use cri::v1::{Mount, MountPropagation};
+use keeper::plan::DeviceKind;
 
 use super::spec::{Name, Spec, SpecEdits, SpecMount, SpecNode};
-use crate::launch::{
-    Invalid,
-    devices::{self, DeviceKind},
-};
+use crate::launch::{Invalid, devices};
 
 /// Everything that the files say, with what was wrong about some.
 #[derive(Debug, Default)]

@@ -12,6 +12,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use keeper::survivor;
 use nix::{
     sys::wait::{WaitStatus, waitpid},
     unistd::{ForkResult, fork},
@@ -22,7 +23,6 @@ use super::{
     Isolation,
     mapping::{self, Range},
 };
-use crate::runtime::survivor;
 
 /// What went wrong, as a sentence.
 type Reason = String;

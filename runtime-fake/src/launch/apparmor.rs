@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType};
 
-use super::{Invalid, plan::invalid};
+use keeper::lsm;
+
+use crate::launch::{Invalid, plan::invalid};
 
 /// The name of the runtime's own profile.
 pub(crate) const DEFAULT: &str = "crib-default";
@@ -80,7 +82,7 @@ pub(crate) fn profile(
             "the AppArmor profile {name:?} cannot be had: this kernel has no AppArmor, or it is switched off; leave the profile out"
         )),
         (Wish::Named(name), Profiles::Loaded(loaded)) if !loaded.contains(&name) => {
-            Err(not_found(&name))
+            invalid(lsm::profile_not_found(&name))
         }
         (Wish::Named(name), Profiles::Loaded(_) | Profiles::Hidden) => Ok(Some(name)),
         // What the runtime has of its own, which may be nothing: Status says so.
@@ -89,13 +91,6 @@ pub(crate) fn profile(
         }
         (Wish::Default, _) | (Wish::Unconfined, _) => Ok(None),
     }
-}
-
-/// What a kubelet shows of a pod whose profile is not there (the words are containerd's).
-pub(crate) fn not_found(name: &str) -> Invalid {
-    Invalid(format!(
-        "apparmor profile not found {name}: load it on this node with apparmor_parser first"
-    ))
 }
 
 /// Reads both forms of the wish; the newer one wins. Who says nothing gets the runtime's own profile (Kubernetes, as both

@@ -2,52 +2,7 @@
 
 use cri::v1::Capability;
 
-use super::Invalid;
-
-/// All that Linux 6 knows, in the order of their numbers (capabilities(7)).
-const NAMES: [&str; 41] = [
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "DAC_READ_SEARCH",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "SETGID",
-    "SETUID",
-    "SETPCAP",
-    "LINUX_IMMUTABLE",
-    "NET_BIND_SERVICE",
-    "NET_BROADCAST",
-    "NET_ADMIN",
-    "NET_RAW",
-    "IPC_LOCK",
-    "IPC_OWNER",
-    "SYS_MODULE",
-    "SYS_RAWIO",
-    "SYS_CHROOT",
-    "SYS_PTRACE",
-    "SYS_PACCT",
-    "SYS_ADMIN",
-    "SYS_BOOT",
-    "SYS_NICE",
-    "SYS_RESOURCE",
-    "SYS_TIME",
-    "SYS_TTY_CONFIG",
-    "MKNOD",
-    "LEASE",
-    "AUDIT_WRITE",
-    "AUDIT_CONTROL",
-    "SETFCAP",
-    "MAC_OVERRIDE",
-    "MAC_ADMIN",
-    "SYSLOG",
-    "WAKE_ALARM",
-    "BLOCK_SUSPEND",
-    "AUDIT_READ",
-    "PERFMON",
-    "BPF",
-    "CHECKPOINT_RESTORE",
-];
+use crate::launch::Invalid;
 
 /// What a container gets that asks for nothing: the same as with containerd and Docker.
 const DEFAULT: [&str; 14] = [
@@ -67,18 +22,15 @@ const DEFAULT: [&str; 14] = [
     "AUDIT_WRITE",
 ];
 
-pub(super) fn number(name: &str) -> Result<u8, Invalid> {
-    let upper = name.to_ascii_uppercase();
-    let short = upper.strip_prefix("CAP_").unwrap_or(&upper);
-    let found = NAMES
-        .iter()
-        .position(|known| *known == short)
-        .and_then(|index| u8::try_from(index).ok());
-    found.ok_or_else(|| Invalid(format!("unknown capability {name:?}: names are as in capabilities(7), with or without CAP_, or ALL")))
+fn number(name: &str) -> Result<u8, Invalid> {
+    keeper::capability::number(name).ok_or_else(|| Invalid(format!("unknown capability {name:?}: names are as in capabilities(7), with or without CAP_, or ALL")))
 }
 
 fn all() -> Vec<u8> {
-    (0..).zip(NAMES).map(|(number, _)| number).collect()
+    (0..)
+        .zip(keeper::capability::NAMES)
+        .map(|(number, _)| number)
+        .collect()
 }
 
 /// The numbers of the capabilities of a process, in order, and those of its ambient set. `ALL` stands for all in either

@@ -1,60 +1,12 @@
 //! Which of the host's devices a container has: pure.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cri::v1::Device;
-use serde::{Deserialize, Serialize};
+use keeper::plan::{DevicePlan, Found};
 
-use super::{Invalid, Rung, paths, plan::invalid};
-
-/// A device in a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DevicePlan {
-    /// Its absolute path in the container.
-    pub path: PathBuf,
-    /// Its path on the host, to be mounted where no node can be made.
-    pub host: PathBuf,
-    /// What the node is.
-    pub node: DeviceNode,
-    /// What may be done with it, as cgroups write it: some of `r`, `w` and `m`.
-    pub access: String,
-}
-
-/// A device's node, as it is on the host or as a specification wants it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DeviceNode {
-    /// Its kind.
-    pub kind: DeviceKind,
-    /// Its major number.
-    pub major: u32,
-    /// Its minor number.
-    pub minor: u32,
-    /// Who may read and write it.
-    pub mode: u32,
-    /// Its owner.
-    pub uid: u32,
-    /// Its group.
-    pub gid: u32,
-}
-
-/// Character or block devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum DeviceKind {
-    /// Bytes, one after the other.
-    Character,
-    /// Blocks, in any order.
-    Block,
-}
-
-/// A device that was found on the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Its path below what was asked for; empty for the very device.
-    pub(crate) below: PathBuf,
-    pub(crate) host: PathBuf,
-    pub(crate) node: DeviceNode,
-}
+use crate::launch::{Invalid, paths, plan::invalid};
+use keeper::plan::Rung;
 
 /// The letters of a permission, all three where none is given.
 pub(crate) fn access(permissions: &str, name: &str) -> Result<String, Invalid> {
@@ -129,6 +81,7 @@ pub(super) fn on_rung(rung: Rung, devices: Vec<DevicePlan>) -> Result<Vec<Device
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use keeper::plan::{DeviceKind, DeviceNode};
     use rstest::rstest;
 
     use super::*;

@@ -1,9 +1,9 @@
 //! The contract's limits as cgroups take them: pure.
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig};
+use keeper::cgroup::{Limits, Wrong};
 
 use super::Invalid;
-use crate::cgroup::{Limits, Wrong};
 
 impl From<Wrong> for Invalid {
     fn from(wrong: Wrong) -> Self {

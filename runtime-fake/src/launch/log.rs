@@ -2,27 +2,15 @@
 
 use std::{
     num::NonZeroU64,
-    path::{Component, Path, PathBuf},
+    path::{Component, Path},
 };
 
-use serde::{Deserialize, Serialize};
+use keeper::plan::LogPlan;
 
-use super::{
+use crate::launch::{
     paths,
     plan::{Invalid, invalid},
 };
-
-/// A log file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LogPlan {
-    /// The absolute directory that it never leaves.
-    pub directory: PathBuf,
-    /// The path below that.
-    pub path: PathBuf,
-    /// How many bytes it may have; a log that would have more begins anew.
-    #[serde(default)]
-    pub max: Option<NonZeroU64>,
-}
 
 /// `path` in `directory`, where it may not lead out.
 pub(super) fn log(
@@ -57,11 +45,4 @@ pub(super) fn log(
         path: path.into(),
         max,
     }))
-}
-
-impl LogPlan {
-    /// The whole path.
-    pub(crate) fn whole(&self) -> PathBuf {
-        self.directory.join(&self.path)
-    }
 }

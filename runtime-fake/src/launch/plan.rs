@@ -11,14 +11,15 @@ use cri::v1::{
     PodSandboxConfig, Signal,
 };
 
+use keeper::plan::{
+    Confinement, DevicePlan, ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung,
+    UserIds,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::keeper::protocol::UserIds;
-
 use super::{
-    Confinement, ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung, capability,
-    devices::{self, DevicePlan},
-    log, mounts, paths, ports, seccomp, security, signal, strings, sysctl, userns,
+    capability, devices, log, mounts, paths, ports, seccomp, security, signal, strings, sysctl,
+    userns,
 };
 
 /// What asks a process to end, unless it wishes for another one.

@@ -1,65 +1,9 @@
 //! The ports of the host that a pod wants: from the contract's words to plain data, and which of them are the same: pure.
 
-use std::{fmt, net::IpAddr};
-
 use cri::v1::{PortMapping, Protocol};
-use serde::{Deserialize, Serialize};
+use keeper::plan::{HostPort, Transport};
 
-use super::plan::{Invalid, invalid};
-
-/// A transport protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Transport {
-    Tcp,
-    Udp,
-    Sctp,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-            Self::Sctp => "SCTP",
-        })
-    }
-}
-
-/// A port of the host, and the pod's port that it leads to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct HostPort {
-    pub(crate) transport: Transport,
-    /// The host's address; none is all of them, of both families.
-    pub(crate) host: Option<IpAddr>,
-    pub(crate) host_port: u16,
-    pub(crate) pod_port: u16,
-}
-
-impl HostPort {
-    /// Whether only one of the two can be had.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let same_address = match (self.host, other.host) {
-            (None, _) | (_, None) => true,
-            (Some(one), Some(two)) => {
-                one == two
-                    || (one.is_ipv4() == two.is_ipv4()
-                        && (one.is_unspecified() || two.is_unspecified()))
-            }
-        };
-        self.transport == other.transport && self.host_port == other.host_port && same_address
-    }
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host {
-            None => write!(f, "{}/{}", self.host_port, self.transport),
-            Some(IpAddr::V4(ip)) => write!(f, "{ip}:{}/{}", self.host_port, self.transport),
-            Some(IpAddr::V6(ip)) => write!(f, "[{ip}]:{}/{}", self.host_port, self.transport),
-        }
-    }
-}
+use crate::launch::plan::{Invalid, invalid};
 
 /// What `mappings` ask for. Those without a host port ask for nothing (CRI v1, PortMapping; as with containerd and CRI-O).
 pub(crate) fn host_ports(mappings: &[PortMapping]) -> Result<Vec<HostPort>, Invalid> {

@@ -1,9 +1,10 @@
 //! The security context: users, protected paths, and what has to be refused: pure.
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy};
+use keeper::plan::UserPlan;
 
 use super::{
-    Invalid, UserPlan,
+    Invalid,
     plan::{ImageDefaults, invalid},
 };
 

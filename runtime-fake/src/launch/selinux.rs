@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use cri::v1::SeLinuxOption;
 use serde::{Deserialize, Serialize};
 
-use super::{Invalid, plan::invalid};
+use crate::launch::{Invalid, plan::invalid};
 
 /// The type of a process that is not confined.
 const PRIVILEGED: &str = "spc_t";
@@ -231,40 +231,6 @@ pub(crate) fn free_level<'a>(pods: impl Iterator<Item = &'a Labels>, seed: u64) 
         .map_or_else(|| level(0, 1), |(low, high)| level(low, high))
 }
 
-/// A directory that is everybody's: whoever relabels it breaks the host (the list is that of go-selinux, with /lib32 and
-/// /libx32).
-pub(crate) fn of_the_host(path: &str) -> bool {
-    const HOSTS: [&str; 26] = [
-        "/",
-        "/bin",
-        "/boot",
-        "/dev",
-        "/etc",
-        "/etc/passwd",
-        "/etc/pki",
-        "/etc/shadow",
-        "/home",
-        "/lib",
-        "/lib32",
-        "/lib64",
-        "/libx32",
-        "/media",
-        "/opt",
-        "/proc",
-        "/root",
-        "/run",
-        "/sbin",
-        "/srv",
-        "/sys",
-        "/tmp",
-        "/usr",
-        "/var",
-        "/var/lib",
-        "/var/log",
-    ];
-    HOSTS.contains(&path)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -420,17 +386,5 @@ mod tests {
         assert_eq!(free_level(taken.iter(), 0), "s0:c0,c3");
         // The last pair, then round to the first.
         assert_eq!(free_level(taken.iter(), u64::from(u32::MAX)), "s0:c0,c3");
-    }
-
-    #[rstest]
-    #[case("/", true)]
-    #[case("/usr", true)]
-    #[case("/etc", true)]
-    #[case("/var/lib", true)]
-    #[case("/var/lib/kubelet/pods/p/volumes/v", false)]
-    #[case("/home/me", false)]
-    #[case("/usr/local/share/x", false)]
-    fn the_hosts_own(#[case] path: &str, #[case] refused: bool) {
-        assert_eq!(of_the_host(path), refused);
     }
 }

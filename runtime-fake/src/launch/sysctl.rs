@@ -1,6 +1,6 @@
 //! Which kernel parameters a pod may set: pure.
 
-use super::plan::{Invalid, invalid};
+use crate::launch::plan::{Invalid, invalid};
 
 /// Only parameters of the pod's own namespaces may be set (Kubernetes calls the others node-level).
 pub(super) fn check(name: &str, own_network: bool, own_ipc: bool) -> Result<(), Invalid> {
@@ -25,9 +25,4 @@ pub(super) fn check(name: &str, own_network: bool, own_ipc: bool) -> Result<(), 
             "sysctl {name:?} has no namespace: it would change the host"
         )),
     }
-}
-
-/// Whether a kernel parameter is of the network namespace.
-pub(crate) fn of_network(name: &str) -> bool {
-    name.starts_with("net.") || name.starts_with("net/")
 }

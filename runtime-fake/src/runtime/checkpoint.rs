@@ -12,6 +12,11 @@ use std::{
     time::Duration,
 };
 
+use keeper::{
+    criu::{self, Dump, DumpError, mounts},
+    plan::Rung,
+    protocol::{Call, Outcome},
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tempfile::TempDir;
 
@@ -19,13 +24,9 @@ use super::{Error, Runtime, blocking, containers::wrong_state, io, pods::Pod};
 use crate::{
     checkpoint::{self, PodOptions, Remade, Writer},
     container::{Container, ContainerState},
-    criu::{self, Dump, DumpError, mounts},
     id::ContainerId,
-    keeper::{
-        client::unexpected,
-        protocol::{Call, Outcome},
-    },
-    launch::{Invalid, Rung},
+    keeper_client::unexpected,
+    launch::Invalid,
     sandbox::{Sandbox, SandboxState},
     store::Refused,
 };

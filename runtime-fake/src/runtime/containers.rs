@@ -1,5 +1,9 @@
 //! Containers: create, start, stop, remove, reopen the log.
 
+use keeper::{
+    failure::FailureKind,
+    protocol::{Call, Outcome},
+};
 use std::{sync::Arc, time::Duration};
 
 use super::{
@@ -8,10 +12,7 @@ use super::{
 };
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
-    keeper::{
-        client::unexpected,
-        protocol::{Call, FailureKind, Outcome},
-    },
+    keeper_client::unexpected,
     store::{Change, Refused, words},
     trouble::Trouble,
 };

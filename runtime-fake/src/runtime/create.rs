@@ -11,25 +11,28 @@ use std::{
 use cri::v1::ContainerConfig;
 use file_tree::private;
 use jiff::Timestamp;
+use keeper::{
+    cgroup::{
+        DeviceRule,
+        device::{self, DeviceKind},
+    },
+    failure::FailureKind,
+    plan::{Confinement, LaunchPlan, RootPlan, Rung, UserIds},
+    protocol::{Call, Outcome},
+    survivor,
+};
 
 use super::{
     Error, Runtime, blocking, io,
     pods::{self, Pod},
     restore::Checkpoint,
-    shift, survivor, volumes,
+    shift, volumes,
 };
 use crate::{
-    cgroup::{
-        DeviceRule,
-        device::{self, DeviceKind},
-    },
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
-    keeper::{
-        client::unexpected,
-        protocol::{Call, FailureKind, Outcome, UserIds},
-    },
-    launch::{self, Confinement, Given, ImageDefaults, Invalid, LaunchPlan, RootPlan, Rung},
+    keeper_client::unexpected,
+    launch::{self, Given, ImageDefaults, Invalid},
     sandbox::{Sandbox, selinux_options},
     store::{Change, Refused, State},
 };
@@ -332,8 +335,8 @@ impl Runtime {
 fn rules(plan: &LaunchPlan) -> Option<Vec<DeviceRule>> {
     let more = plan.devices.iter().map(|given| {
         let kind = match given.node.kind {
-            launch::devices::DeviceKind::Block => DeviceKind::Block,
-            launch::devices::DeviceKind::Character => DeviceKind::Character,
+            keeper::plan::DeviceKind::Block => DeviceKind::Block,
+            keeper::plan::DeviceKind::Character => DeviceKind::Character,
         };
         DeviceRule::new(kind, given.node.major, given.node.minor, &given.access)
     });
@@ -372,7 +375,7 @@ fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
         made.map_err(io(what))?;
     }
     let Some(log) = &plan.log else { return Ok(()) };
-    crate::log::file::prepare(log).map_err(|error| {
+    keeper::log::file::prepare(log).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidInput {
             let path = log.path.display();
             return Invalid(format!("log_path {path} cannot be a log file: {error}")).into();

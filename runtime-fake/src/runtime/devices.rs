@@ -6,15 +6,15 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, Device};
+use keeper::{
+    host_devices,
+    plan::{DeviceNode, DevicePlan, Found},
+};
 
 use super::{Error, Runtime, blocking};
 use crate::{
     cdi::{self, Edits, NodeEdit},
-    host_devices,
-    launch::{
-        Invalid,
-        devices::{self, DeviceNode, DevicePlan, Found},
-    },
+    launch::{Invalid, devices},
 };
 
 /// What the container gets besides what its configuration says.

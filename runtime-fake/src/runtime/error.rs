@@ -1,13 +1,13 @@
 //! What can go wrong in a call, whatever its cause.
 
-use crate::{
-    cgroup::{Failed, Wrong},
-    keeper::protocol::Failure,
-    launch::Invalid,
-    store::Refused,
-};
 use image::ImageError;
+use keeper::{
+    cgroup::{Failed, Wrong},
+    failure::Failure,
+};
 use network::NetError;
+
+use crate::{launch::Invalid, store::Refused};
 
 /// Why a call failed. `service/error.rs` chooses the gRPC code.
 #[derive(Debug, thiserror::Error)]

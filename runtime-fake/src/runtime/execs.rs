@@ -2,6 +2,7 @@
 
 use std::{fs::File, os::fd::OwnedFd, time::Duration};
 
+use keeper::protocol::Call;
 use tokio::io::AsyncReadExt as _;
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     io,
     streams::ends::{Outflow, pipe_from_process},
 };
-use crate::{container::ContainerState, keeper::protocol::Call, launch, store::Refused};
+use crate::{container::ContainerState, launch, store::Refused};
 
 /// What is kept of an exec's two outputs together: as much as fits into the longest message that a kubelet's client
 /// takes (16 MiB, Kubernetes 1.36, cri-client). containerd and CRI-O cut each output at 16 MiB, and then the answer is lost.

@@ -10,11 +10,11 @@ use std::{
 };
 
 use jiff::Timestamp;
+use keeper::protocol::{Call, Outcome};
 
 use super::{Runtime, blocking};
 use crate::{
     container::{Container, ContainerState},
-    keeper::protocol::{Call, Outcome},
     sandbox::Sandbox,
     stats::{self, Disk, Usage, usage::Network},
 };

@@ -11,6 +11,7 @@ use std::{
 };
 
 use cri::v1::NamespaceMode;
+use keeper::plan::HostPort;
 use network::{
     PodCidrs, PodNetns,
     cni::{self, Cni, CniConfig, CniPod, CniRequest, CniResult, Dns, annotations_fit},
@@ -18,12 +19,7 @@ use network::{
 };
 
 use super::Error;
-use crate::{
-    id::SandboxId,
-    isolation::Isolation,
-    launch::{HostPort, Invalid},
-    sandbox::Sandbox,
-};
+use crate::{id::SandboxId, isolation::Isolation, launch::Invalid, sandbox::Sandbox};
 use bridged::Pods;
 use loopback::Loopbacks;
 

@@ -11,6 +11,12 @@ use std::{
 };
 
 use jiff::Timestamp;
+use keeper::{
+    cgroup::ending,
+    liveness,
+    protocol::{Exit, exit_record},
+    survivor,
+};
 use tokio::{
     process::Command,
     sync::{mpsc, oneshot},
@@ -19,18 +25,11 @@ use tokio::{
 use super::{
     Program,
     reach::{Found, Reach},
-    survivor,
 };
 use crate::{
-    cgroup::ending,
     container::{Container, ContainerEvent, ContainerState},
     id::SandboxId,
-    keeper::{
-        Deadlines,
-        client::{KeeperClient, connect, listen},
-        liveness,
-        protocol::{Exit, exit_record},
-    },
+    keeper_client::{Deadlines, KeeperClient, connect, listen},
     sandbox::SandboxEvent,
     store::{Change, Store},
 };
@@ -237,12 +236,7 @@ fn recorded_exit(path: &Path) -> Option<Exit> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::{
-        container::Container,
-        id::ContainerId,
-        launch::{Confinement, ImageDefaults},
-        store,
-    };
+    use crate::{container::Container, id::ContainerId, launch::ImageDefaults, store};
 
     fn running(id: &str, sandbox: &SandboxId) -> Container {
         Container {
@@ -262,7 +256,7 @@ mod tests {
             exit: None,
             cgroup: None,
             not_applied: Vec::new(),
-            confinement: Confinement::default(),
+            confinement: keeper::plan::Confinement::default(),
             trouble: None,
         }
     }

@@ -8,18 +8,13 @@ use std::{
     os::fd::OwnedFd,
 };
 
+use keeper::plan::{Forward, HostPort, Transport};
 use rustix::{
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt},
 };
 
-use crate::{
-    id::SandboxId,
-    keeper::forward::Forward,
-    launch::{HostPort, Transport, host_ports},
-    sandbox::SandboxState,
-    store::State,
-};
+use crate::{id::SandboxId, launch::host_ports, sandbox::SandboxState, store::State};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;

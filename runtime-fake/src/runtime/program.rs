@@ -7,13 +7,12 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
+use keeper::set_read_only;
 use nix::sched::{CloneFlags, unshare};
 use rustix::{
     fs::{CWD, fstat, stat},
     mount::{OpenTreeFlags, open_tree},
 };
-
-use crate::keeper::set_read_only;
 
 /// Where this process's own program is.
 const OWN: &str = "/proc/self/exe";

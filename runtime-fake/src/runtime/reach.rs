@@ -19,22 +19,22 @@ use std::{
 };
 
 use jiff::Timestamp;
+use keeper::{
+    failure::{FailureKind, plain},
+    liveness::{self, Liveness},
+    protocol::{Call, ContainerState as Seen, Event, Outcome},
+    survivor,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     blocking,
     pods::{Pod, Pods, destroy_cgroups, lose},
-    survivor,
 };
 use crate::{
     container::{ContainerEvent, ContainerState},
     id::{ContainerId, SandboxId},
-    keeper::{
-        client::{KeeperClient, Told, connect},
-        liveness::{self, Liveness},
-        plain,
-        protocol::{Call, ContainerState as Seen, Event, FailureKind, Outcome},
-    },
+    keeper_client::{KeeperClient, Told, connect},
     store::{Change, Store},
 };
 

@@ -1,10 +1,10 @@
 //! Limits of what runs, changed.
 
 use cri::v1::LinuxContainerResources;
+use keeper::cgroup::{directory, plan};
 
 use super::{Error, Runtime, blocking, containers::wrong_state};
 use crate::{
-    cgroup::{directory, plan},
     container::{ContainerEvent, ContainerState},
     launch,
     sandbox::{SandboxEvent, SandboxState},

@@ -8,13 +8,17 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, ImageSpec, PodSandboxConfig};
+use keeper::{
+    plan::{LaunchPlan, Pids, RestorePlan, RootPlan, Rung},
+    survivor,
+};
 
-use super::{Error, Runtime, blocking, checkpoint::archive_path, io, survivor};
+use super::{Error, Runtime, blocking, checkpoint::archive_path, io};
 use crate::{
     checkpoint::{self, Archive, PodOptions, Remade, Unreadable},
     container::Container,
     id::{ContainerId, SandboxId},
-    launch::{Invalid, LaunchPlan, Pids, RestorePlan, RootPlan, Rung},
+    launch::Invalid,
 };
 
 /// The directory, in a container's own, with what criu needs until its processes are there.

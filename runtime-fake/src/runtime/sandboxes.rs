@@ -5,6 +5,12 @@ use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
 use cri::v1::PodSandboxConfig;
 use file_tree::private;
 use jiff::Timestamp;
+use keeper::{
+    failure::FailureKind,
+    open_files,
+    plan::{ForwardPlan, IdMaps, PodPlan, Rung, of_network},
+    protocol::{Call, Outcome},
+};
 
 use super::{
     Error, Runtime, Target, blocking, io,
@@ -13,13 +19,8 @@ use super::{
 };
 use crate::{
     id::SandboxId,
-    keeper::{
-        client::unexpected,
-        forward::ForwardPlan,
-        protocol::{Call, FailureKind, Outcome},
-    },
-    launch::{self, IdMaps, PodPlan, Rung, of_network},
-    open_files, recovery, resolv,
+    keeper_client::unexpected,
+    keepers, launch, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState, selinux_options},
     store::{Change, Refused, State},
 };
@@ -154,7 +155,7 @@ impl Runtime {
         }
         let (network, target) = (self.network.clone(), self.for_network(sandbox));
         let given = blocking(move || {
-            let netns = recovery::pod_netns(&target.directory)
+            let netns = keepers::pod_netns(&target.directory)
                 .map_err(io("open the pod's network namespace"))?;
             network.attach(&target, netns.as_ref())
         })
@@ -206,7 +207,7 @@ impl Runtime {
         };
         // Kept for those who disconnect it: everything in it ends first.
         let namespace = if self.network.wants_namespace(&self.sandbox_dir(id)) {
-            recovery::pod_netns(&self.sandbox_dir(id))
+            keepers::pod_netns(&self.sandbox_dir(id))
                 .map_err(io("open the pod's network namespace"))?
         } else {
             None
@@ -218,9 +219,12 @@ impl Runtime {
         if !ended {
             // One that hangs, or that this daemon has lost sight of.
             let directory = self.sandbox_dir(id);
-            recovery::kill_keeper(&directory)
-                .await
-                .map_err(io("kill the pod's keeper"))?;
+            blocking({
+                let directory = directory.clone();
+                move || keepers::kill(&directory)
+            })
+            .await
+            .map_err(io("kill the pod's keeper"))?;
             pods::lose(id, &directory, &self.store).await;
         }
         pods::destroy_cgroups(id, &self.store).await;

@@ -3,14 +3,16 @@
 use std::{fs, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext};
+use keeper::{
+    host,
+    plan::ProcessPlan,
+    seccomp::{Arch, Surroundings},
+};
 
 use super::{Error, Runtime, blocking};
-use crate::{
-    host,
-    launch::{
-        Invalid, ProcessPlan,
-        seccomp::{self, Arch, Surroundings, Wish},
-    },
+use crate::launch::{
+    Invalid,
+    seccomp::{self, Wish},
 };
 
 /// Longer profiles are something else. Docker's own has 20 KiB.
@@ -61,7 +63,7 @@ fn make(wish: &Wish, capabilities: &[u8]) -> Result<Vec<u8>, Invalid> {
         }
         Wish::Default | Wish::Unconfined => (None, "RuntimeDefault".to_owned()),
     };
-    let filter = seccomp::filter(text.as_deref(), around)
+    let filter = keeper::seccomp::filter(text.as_deref(), around)
         .map_err(|reason| Invalid(format!("the seccomp profile {name} {reason}")))?;
     Ok(filter.to_bytes())
 }

@@ -3,12 +3,11 @@
 use std::{collections::BTreeSet, ffi::CStr, io, os::fd::AsFd, path::Path};
 
 use file_tree::{Entry, Mounts, Visitor};
+use keeper::plan::IdMaps;
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, Stat, Uid},
     io::Errno,
 };
-
-use crate::launch::IdMaps;
 
 /// Gives everything in `directory`, itself too, to the owners of the same numbers in a user namespace with `ids`. What
 /// belongs to an id that it does not have stays nobody's. Capabilities of files, which are the box's own, are lost.
@@ -65,7 +64,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::launch::IdMap;
+    use keeper::plan::IdMap;
 
     #[test]
     fn everything_changes_hands_once() {

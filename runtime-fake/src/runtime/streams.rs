@@ -10,6 +10,11 @@ use std::{
     time::Duration,
 };
 
+use keeper::{
+    failure::plain,
+    plan::Rung,
+    protocol::{Call, Outcome},
+};
 use rustix::net::AddressFamily;
 use tokio::{
     io::{AsyncReadExt as _, Interest},
@@ -22,12 +27,8 @@ use super::{Error, Runtime, containers::wrong_state, io};
 use crate::{
     container::{ContainerState, LOST_EXIT_CODE},
     id::SandboxId,
-    keeper::{
-        client::unexpected,
-        plain,
-        protocol::{Call, Outcome},
-    },
-    launch::{self, Rung},
+    keeper_client::unexpected,
+    launch,
     store::Refused,
     streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size, Target},
 };

@@ -2,11 +2,11 @@
 
 use std::io;
 
+use keeper::failure::FailureKind;
 use network::{NetError, cni::CniError};
 use tonic::{Code, Status};
 
 use crate::{
-    keeper::protocol::FailureKind,
     runtime::{Error, PortError},
     store::Refused,
     streaming::NoUrl,

@@ -1,9 +1,10 @@
 //! What the runtime says of itself.
 
 use cri::v1;
+use keeper::host;
 
 use super::network;
-use crate::{host, isolation::Isolation, runtime::Runtime};
+use crate::{isolation::Isolation, runtime::Runtime};
 
 /// Its conditions, its handlers and what they can do; when `verbose`, where and how it runs.
 pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusResponse {

@@ -1,12 +1,12 @@
 //! What a cgroup counts, on either version.
 
+use keeper::cgroup::{Place, hierarchy::Controller};
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use super::{
     parse::{self, keyed, limit, number},
     usage::{Cpu, HugePages, Io, Memory, Tasks, Usage},
 };
-use crate::cgroup::{Place, hierarchy::Controller};
 
 /// Nanoseconds of a tick of `cpuacct.stat`: the kernel tells user space of 100 a second, whatever it uses itself.
 pub(super) const TICK: u64 = 10_000_000;

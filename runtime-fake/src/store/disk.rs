@@ -17,6 +17,11 @@ use std::{
 
 use file_tree::{Trash, private};
 use jiff::Timestamp;
+use keeper::{
+    liveness::{self, Liveness},
+    protocol::exit_record,
+    survivor,
+};
 use serde_json::Value;
 
 use super::{
@@ -27,11 +32,6 @@ use super::{
 use crate::{
     container::Container,
     id::{ContainerId, SandboxId},
-    keeper::{
-        liveness::{self, Liveness},
-        protocol::exit_record,
-    },
-    runtime::survivor,
     sandbox::Sandbox,
 };
 

@@ -47,7 +47,7 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Loaded<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Loaded::Absent),
         Err(error) if is_transient(&error) => Err(error),
         Err(error) => Ok(Loaded::Damaged {
-            why: format!("cannot be read: {}", crate::keeper::plain(&error)),
+            why: format!("cannot be read: {}", keeper::failure::plain(&error)),
             rest: Value::Null,
         }),
     }

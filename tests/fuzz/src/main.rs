@@ -13,7 +13,14 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 
 /// The targets of every package that has any.
 fn targets() -> Vec<Target> {
-    [runtime_fake::fuzz::targets(), image::fuzz::targets(), network::fuzz::targets(), stream::fuzz::targets()].concat()
+    [
+        image::fuzz::targets(),
+        keeper::fuzz::targets(),
+        network::fuzz::targets(),
+        runtime_fake::fuzz::targets(),
+        stream::fuzz::targets(),
+    ]
+    .concat()
 }
 
 fn choose() {

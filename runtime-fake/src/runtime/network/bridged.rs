@@ -1,5 +1,6 @@
 //! The built-in bridge, with the host's packet rules for it; and what is tried again while there is none.
 
+use keeper::plan::{HostPort, Transport};
 use std::{
     collections::BTreeMap,
     io,
@@ -15,12 +16,7 @@ use network::{
 };
 
 use super::{Connected, Moved, Opening, ended, set_up};
-use crate::{
-    isolation::Isolation,
-    launch::{HostPort, Transport},
-    runtime::Error,
-    store::Refused,
-};
+use crate::{isolation::Isolation, runtime::Error, store::Refused};
 
 /// Where daemons that share the host's network claim their subnets: only root can write there.
 const CLAIMS: &str = "/run/crib/subnets";

@@ -1,0 +1,105 @@
+//! The last step of a new process into a process namespace that others live in already.
+//!
+//! A process there may be able to look into all the others, to stop them and to change them (CAP_SYS_PTRACE), whatever
+//! else separates them. So a new one is set up outside, where nobody in there sees it, by a process that has been given
+//! the container's root, user, capabilities and filter but not its process namespace. When nothing is left to be done but
+//! `execve`, that process forks its successor into the namespace, tells the keeper who that is, and ends.
+
+use std::{
+    io::{self, Write as _},
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use rustix::thread::LinkNameSpaceType;
+
+use crate::report;
+use crate::{
+    failure::{Doing as _, Step},
+    process::Ready,
+    report::fail,
+    seccomp::SystemCall,
+    sys::{self, Fork},
+    terminal,
+};
+
+/// Has the next process that this one forks be born into a process namespace.
+pub(crate) fn aim(namespace: &OwnedFd) -> Step {
+    let name = Some(LinkNameSpaceType::ProcessID);
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), name)
+        .doing("join the process namespace")
+}
+
+/// The calls that are left to be made from here to `execve`. Where the container's own filter lets them pass, it is loaded
+/// before: loading it takes CAP_SYS_ADMIN, which a process in the namespace is not to have.
+fn calls_left() -> [SystemCall; 10] {
+    let number = |number: libc::c_int| u64::from(number.unsigned_abs());
+    let call = SystemCall::new;
+    [
+        call("capset", &[]),
+        call("clone", &[number(sys::SIBLING)]),
+        call(
+            "prctl",
+            &[number(libc::PR_SET_PDEATHSIG), number(libc::SIGKILL)],
+        ),
+        call("setsid", &[]),
+        call("ioctl", &[0, libc::TIOCSCTTY]),
+        call("close", &[]),
+        call("read", &[]),
+        call("write", &[]),
+        call("execve", &[]),
+        call("exit_group", &[]),
+    ]
+}
+
+/// Forks the process that becomes the program, where [`aim`] has aimed, and ends.
+pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
+    let what = "start a process in the container";
+    sys::reset_signals();
+    let gate = match io::pipe().doing(what) {
+        Ok(gate) => gate,
+        Err(failure) => fail(&report, failure),
+    };
+    if let Err(failure) = ready.load_filter_if(&calls_left()) {
+        fail(&report, failure);
+    }
+    match sys::fork_sibling().doing(what) {
+        Err(failure) => fail(&report, failure),
+        Ok(Fork::Parent(pid)) => {
+            // A filter may be in force: no more calls than those above, which is why nothing is allocated.
+            let mut line = [0u8; 32];
+            let mut rest = &mut line[..];
+            let _ = writeln!(rest, r#"{{"Born":{pid}}}"#);
+            let length = 32 - rest.len();
+            let told = rustix::io::write(&report, &line[..length]) == Ok(length);
+            // That it is closed says that the program runs: the other process alone is to decide when.
+            drop(report);
+            if told {
+                let _ = rustix::io::write(&gate.1, b"g");
+            }
+            sys::exit(0)
+        }
+        Ok(Fork::Child) => {
+            let (gate, other) = gate;
+            drop(other);
+            let mut go = [0u8; 1];
+            // The keeper has to know of it before it does anything; when nobody told it, it ends.
+            if rustix::io::read(&gate, &mut go) != Ok(1) {
+                sys::exit(report::START_ERROR);
+            }
+            let started = sys::die_with_parent()
+                .doing("be ended with the keeper")
+                .and_then(|()| rustix::process::setsid().doing("start a session"))
+                .and_then(|_| {
+                    if terminal {
+                        terminal::control()
+                    } else {
+                        Ok(())
+                    }
+                });
+            match started {
+                Ok(()) => fail(&report, ready.exec()),
+                Err(failure) => fail(&report, failure),
+            }
+        }
+    }
+}

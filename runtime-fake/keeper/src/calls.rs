@@ -1,0 +1,224 @@
+//! What the daemon asks of a keeper, call by call.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::{
+    Answer, Keeper,
+    cgroups::Cgroups,
+    container::{self, Container, Phase},
+    dump,
+    exec::Place,
+    failure::{Doing as _, Failure, FailureKind, Step},
+    forward,
+    log::Stream,
+    open_files, own_pid, pause, pod,
+    protocol::{Call, ContainerState, Outcome, Request},
+};
+
+impl Keeper {
+    pub(crate) fn answer(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
+        let number = request.number;
+        match self.call(request, descriptors) {
+            Ok(Some(outcome)) => self.reply(number, Ok(outcome)),
+            Ok(None) => {}
+            Err(failure) => self.reply(number, Err(failure)),
+        }
+    }
+
+    /// Does what is asked; `None` when the answer comes later.
+    fn call(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Step<Option<Outcome>> {
+        let number = request.number;
+        match request.call {
+            Call::Setup(plan) => {
+                if self.pod.is_some() {
+                    return Err(Failure::new(
+                        FailureKind::WrongState,
+                        "the pod is set up already",
+                    ));
+                }
+                open_files::given(plan.open_files);
+                self.cgroups = Cgroups::new(plan.cgroup.clone(), pause::cgroup(&plan));
+                self.pod = Some(pod::set_up(*plan, descriptors)?);
+                Ok(Some(Outcome::Setup { pid: own_pid() }))
+            }
+            Call::Connected { forward } => {
+                let Some(pod) = &self.pod else {
+                    return Err(Failure::new(
+                        FailureKind::WrongState,
+                        "the pod is not set up",
+                    ));
+                };
+                pod::set_network_sysctls(&pod.plan)?;
+                if let Some(plan) = forward {
+                    forward::start(&plan, descriptors)?;
+                }
+                Ok(Some(Outcome::Done))
+            }
+            Call::Create { container, plan } => {
+                let Some(pod) = &self.pod else {
+                    return Err(Failure::new(
+                        FailureKind::WrongState,
+                        "the pod is not set up",
+                    ));
+                };
+                if self.containers.contains_key(&container) {
+                    return Err(Failure::new(
+                        FailureKind::WrongState,
+                        "the container is there already",
+                    ));
+                }
+                let shared = container::joined(&self.containers, pod, &plan)?;
+                let created = Container::create(&plan, pod, shared.as_ref(), number);
+                let created = created.inspect_err(|_| {
+                    if let Some(cgroup) = &plan.cgroup {
+                        self.cgroups.ended(cgroup.place.clone(), false);
+                    }
+                })?;
+                self.containers.insert(container, created);
+                Ok(None)
+            }
+            Call::Start { container, .. } => {
+                self.container(&container)?.start(number).map(|()| None)
+            }
+            Call::Signal { container, signal } => {
+                let target = self.container(&container)?;
+                target.killed |= signal == libc::SIGKILL;
+                target.signal(signal);
+                Ok(Some(Outcome::Done))
+            }
+            Call::Exec { container, plan } => {
+                let target = self.running(&container)?;
+                let place = Place {
+                    rung: target.rung,
+                    pid: target.pid,
+                    cgroup: target.entrance()?,
+                    container,
+                };
+                let users = self.pod.as_ref().and_then(|p| p.user_namespace.as_ref());
+                self.execs
+                    .start(number, &plan, place, users, descriptors)
+                    .map(|()| None)
+            }
+            Call::Attach {
+                container,
+                stdin,
+                stdout,
+                stderr,
+            } => {
+                self.running(&container)?;
+                let wanted = [(Stream::Stdout, stdout), (Stream::Stderr, stderr)];
+                let wanted = wanted.iter().filter(|(_, wanted)| *wanted);
+                let pipes = wanted.map(|(stream, _)| *stream).zip(descriptors).collect();
+                let input = self.container(&container)?.attach(stdin, pipes)?;
+                self.answered(Answer {
+                    number,
+                    result: Ok(Outcome::Attached),
+                    descriptors: input.into_iter().collect(),
+                });
+                Ok(None)
+            }
+            Call::Sockets => {
+                let descriptors = sockets()?;
+                self.answered(Answer {
+                    number,
+                    result: Ok(Outcome::Sockets),
+                    descriptors,
+                });
+                Ok(None)
+            }
+            Call::Dump { container, program } => {
+                let pid = self.running(&container)?.pid;
+                dump::start(&program, descriptors)?;
+                Ok(Some(Outcome::Dump { pid }))
+            }
+            Call::KillExec { pid } => {
+                self.execs.kill(pid);
+                Ok(Some(Outcome::Done))
+            }
+            Call::ReopenLog { container } => {
+                let target = self.container(&container)?;
+                if target.phase != Phase::Running {
+                    return Err(Failure::new(
+                        FailureKind::WrongState,
+                        "the container is not running: its log file is closed",
+                    ));
+                }
+                let path = target.output.path();
+                target
+                    .output
+                    .open()
+                    .doing(format_args!("open the log file {path}"))?;
+                Ok(Some(Outcome::Done))
+            }
+            Call::Forget { container } => match self.containers.get_mut(&container) {
+                Some(found) if found.phase != Phase::Exited => {
+                    found.forget.push(number);
+                    found.killed = true;
+                    found.signal(libc::SIGKILL);
+                    Ok(None)
+                }
+                Some(_) | None => {
+                    self.containers.remove(&container);
+                    Ok(Some(Outcome::Done))
+                }
+            },
+            Call::State => Ok(Some(Outcome::State {
+                pid: own_pid(),
+                containers: self.containers.iter().map(|(id, c)| state(id, c)).collect(),
+            })),
+            Call::Shutdown => {
+                self.ending = Some(number);
+                Ok(None)
+            }
+        }
+    }
+
+    /// A container whose program runs.
+    fn running(&self, id: &str) -> Step<&Container> {
+        match self.containers.get(id) {
+            Some(container) if container.phase == Phase::Running => Ok(container),
+            Some(_) => Err(Failure::new(
+                FailureKind::WrongState,
+                "the container is not running",
+            )),
+            None => Err(unknown()),
+        }
+    }
+
+    pub(crate) fn container(&mut self, id: &str) -> Step<&mut Container> {
+        self.containers.get_mut(id).ok_or_else(unknown)
+    }
+}
+
+fn unknown() -> Failure {
+    Failure::new(FailureKind::NotFound, "the keeper knows no such container")
+}
+
+/// TCP sockets of the network namespace that this process is in, for somebody else to connect: they keep that namespace.
+fn sockets() -> Step<Vec<OwnedFd>> {
+    let make = |family| {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socket_with(family, SocketType::STREAM, flags, None)
+    };
+    let what = "make a socket in the pod's network namespace";
+    match (make(AddressFamily::INET), make(AddressFamily::INET6)) {
+        (Err(error), Err(_)) => Err(error).doing(what),
+        (one, other) => Ok(one.into_iter().chain(other).collect()),
+    }
+}
+
+fn state(id: &str, container: &Container) -> ContainerState {
+    let pid = if container.phase == Phase::Exited {
+        0
+    } else {
+        container.pid
+    };
+    ContainerState {
+        container: id.to_owned(),
+        pid,
+        started: container.started,
+        exit: container.exit.clone(),
+    }
+}

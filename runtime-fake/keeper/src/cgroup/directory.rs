@@ -1,0 +1,260 @@
+//! Makes cgroups and writes their files.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{self, Write as _},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::cgroup::{
+    CgroupPlan, Failed, Place,
+    hierarchy::{Branch, Controller},
+    plan::{Now, Write},
+    program,
+};
+
+/// How often a directory is made again whose parent somebody else has just taken away, because it was empty.
+const ATTEMPTS: usize = 8;
+
+/// The ways into a cgroup, open.
+#[derive(Debug)]
+pub struct Entrance {
+    /// `tasks` of every v1 hierarchy.
+    tasks: Vec<File>,
+    /// The directory on v2.
+    unified: Option<OwnedFd>,
+}
+
+impl Entrance {
+    /// The directory to be born in, on v2.
+    pub fn unified(&self) -> Option<BorrowedFd<'_>> {
+        self.unified.as_ref().map(|fd| fd.as_fd())
+    }
+
+    /// Moves this process, which has one thread, into the v1 cgroups: a thread that moves itself waits for nobody.
+    pub fn enter(&self) -> io::Result<()> {
+        self.tasks
+            .iter()
+            .try_for_each(|mut file| file.write_all(b"0"))
+    }
+}
+
+/// Makes a container's cgroup with everything that is in force there.
+pub fn prepare(plan: &CgroupPlan) -> Result<Entrance, Failed> {
+    make(&plan.place)?;
+    for write in &plan.writes {
+        put(&plan.place, write)?;
+    }
+    if let (Some(rules), Some(unified)) = (&plan.devices, plan.place.unified()) {
+        program::attach(&unified, rules)
+            .map_err(Failed::to("restrict the container's access to devices"))?;
+    }
+    entrance(&plan.place)
+}
+
+/// Opens the ways into a cgroup that is there.
+pub fn entrance(place: &Place) -> Result<Entrance, Failed> {
+    let mut tasks = Vec::new();
+    for branch in place.tree.branches.iter().filter(|b| !b.v2) {
+        let path = place.directory(branch).join("tasks");
+        let file = File::options().write(true).open(&path);
+        tasks.push(file.map_err(Failed::to(format_args!("open {}", path.display())))?);
+    }
+    let open = |path: std::path::PathBuf| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .map_err(Failed::to(format_args!("open {}", path.display())))
+    };
+    let unified = place.unified().map(open).transpose()?;
+    Ok(Entrance { tasks, unified })
+}
+
+/// Makes a cgroup's directories where they are not there yet.
+pub fn make(place: &Place) -> Result<(), Failed> {
+    for branch in &place.tree.branches {
+        let directory = place.directory(branch);
+        let mut made = make_in(branch, &directory);
+        for _ in 1..ATTEMPTS {
+            match &made {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    made = make_in(branch, &directory);
+                }
+                Ok(()) | Err(_) => break,
+            }
+        }
+        let what = format_args!("make the cgroup {}", directory.display());
+        made.map_err(Failed::to(what))?;
+    }
+    Ok(())
+}
+
+/// Mostly only the last part is missing: it is tried first.
+fn make_in(branch: &Branch, directory: &Path) -> io::Result<()> {
+    let parent = match directory.parent() {
+        Some(parent) if directory != branch.base => parent,
+        Some(_) | None => return Ok(()),
+    };
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_in(branch, parent)?;
+            match fs::create_dir(directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    if branch.v2 {
+        enable(branch, parent)?;
+    } else if branch.controllers.contains(&Controller::Cpuset) {
+        fill(&branch.base, directory)?;
+    }
+    Ok(())
+}
+
+/// Lets the cgroups in `directory` have the controllers of `branch` (cgroups(7), cgroup.subtree_control).
+fn enable(branch: &Branch, directory: &Path) -> io::Result<()> {
+    let file = directory.join("cgroup.subtree_control");
+    let missing = missing(&fs::read_to_string(&file)?, &branch.controllers);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if directory != branch.base
+        && let Some(parent) = directory.parent()
+    {
+        enable(branch, parent)?;
+    }
+    let words: Vec<String> = missing
+        .iter()
+        .map(|c| format!("+{}", c.name(true)))
+        .collect();
+    fs::write(&file, words.join(" "))
+}
+
+/// The controllers of `wanted` that a list of names does not have.
+pub fn missing(list: &str, wanted: &BTreeSet<Controller>) -> BTreeSet<Controller> {
+    let there: BTreeSet<Controller> = list
+        .split_whitespace()
+        .filter_map(|name| Controller::named(name, true))
+        .collect();
+    wanted.difference(&there).copied().collect()
+}
+
+/// A v1 cpuset begins without processors and memory, and takes no process like that: it gets its parent's.
+fn fill(base: &Path, directory: &Path) -> io::Result<()> {
+    for name in ["cpuset.cpus", "cpuset.mems"] {
+        filled(base, directory, name)?;
+    }
+    Ok(())
+}
+
+fn filled(base: &Path, directory: &Path, name: &str) -> io::Result<String> {
+    let file = directory.join(name);
+    let own = fs::read_to_string(&file)?;
+    match directory.parent() {
+        Some(parent) if own.trim().is_empty() && directory != base => {
+            let parents = filled(base, parent, name)?;
+            fs::write(&file, parents.trim())?;
+            Ok(parents)
+        }
+        Some(_) | None => Ok(own),
+    }
+}
+
+/// Writes one file of a cgroup.
+fn put(place: &Place, write: &Write) -> Result<(), Failed> {
+    let Some(path) = place.file(write.controller, &write.file) else {
+        return Ok(());
+    };
+    // Not created where it is not there: the kernel would say that permission is denied.
+    let file = File::options().write(true).open(path);
+    match file.and_then(|mut file| file.write_all(write.value.as_bytes())) {
+        Err(error) if write.optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(|source| Failed {
+            what: format!(
+                "set {} to {:?}{}",
+                write.file,
+                write.value,
+                advice(write, &source)
+            ),
+            source,
+        }),
+    }
+}
+
+fn advice(write: &Write, error: &io::Error) -> &'static str {
+    match (write.controller, error.raw_os_error()) {
+        (Controller::Memory, Some(libc::EBUSY)) => {
+            " (the container uses more than that; the old limit stays)"
+        }
+        (Controller::Cpuset, Some(libc::EINVAL | libc::EACCES | libc::ERANGE)) => {
+            " (the box, or the cgroup above, has no such processors or memory nodes)"
+        }
+        (Controller::Cpu, Some(libc::EINVAL)) => " (more than the cgroup above may use)",
+        (Controller::Hugetlb, Some(libc::ENOENT)) => " (the box has no pages of this size)",
+        (_, Some(libc::ENOENT)) => " (this kernel has no such file, or the cgroup is gone)",
+        _ => "",
+    }
+}
+
+/// Writes files of a cgroup that is in use: all of them, or, if one is refused, none.
+pub fn change(place: &Place, writes: &[Write]) -> Result<(), Failed> {
+    let mut old: Vec<Write> = Vec::new();
+    for write in writes {
+        let before = place
+            .file(write.controller, &write.file)
+            .and_then(|path| fs::read_to_string(path).ok());
+        if let Err(failed) = put(place, write) {
+            for write in old.iter().rev() {
+                if let Err(error) = put(place, write) {
+                    tracing::warn!(
+                        error = crate::failure::chain(&error),
+                        "a limit stays changed"
+                    );
+                }
+            }
+            return Err(failed);
+        }
+        old.extend(before.map(|text| Write {
+            value: text.trim().to_owned(),
+            ..write.clone()
+        }));
+    }
+    Ok(())
+}
+
+/// What the order of changes depends on. With `limit`, memory above it that can be taken back is taken back before.
+pub fn now(place: &Place, limit: i64) -> Now {
+    let number = |controller, name: &str| -> Option<u64> {
+        let text = fs::read_to_string(place.file(controller, name)?).ok()?;
+        text.trim().parse().ok()
+    };
+    let memory = |name: &str| number(Controller::Memory, name);
+    let v2 = |controller| place.tree.branch(controller).is_some_and(|b| b.v2);
+    let used = if limit > 0 && v2(Controller::Memory) {
+        // Else the kernel would kill to get there; on v1 it refuses.
+        let above = memory("memory.current")
+            .and_then(|used| used.checked_sub(limit.unsigned_abs()))
+            .filter(|above| *above > 0);
+        if let (Some(above), Some(file)) = (above, place.file(Controller::Memory, "memory.reclaim"))
+        {
+            // It takes back what it can, and fails when that is not all. Kernels before 5.19 do not have it.
+            let _ = fs::write(file, above.to_string());
+        }
+        memory("memory.current")
+    } else {
+        None
+    };
+    Now {
+        memory_and_swap: memory("memory.memsw.limit_in_bytes"),
+        used,
+        quota: number(Controller::Cpu, "cpu.cfs_quota_us"),
+        period: number(Controller::Cpu, "cpu.cfs_period_us"),
+    }
+}

@@ -1,0 +1,342 @@
+//! ◆ The control group hierarchies of a box, as `/proc` tells of them, and the part of each that the runtime may use.
+//!
+//! A box has one of three layouts: every controller on a hierarchy of its own (v1), all of them on one (v2), or controllers
+//! on v1 beside a v2 tree that has none or few (hybrid). Here all three are one list.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// A controller that the runtime has a use for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Controller {
+    /// Shares of processor time, and quotas.
+    Cpu,
+    /// Processor time that was used; a controller of its own on v1 only.
+    Cpuacct,
+    /// Which processors and memory nodes.
+    Cpuset,
+    /// Memory and swap.
+    Memory,
+    /// Access to devices; on v2 programs in the kernel do that.
+    Devices,
+    /// The number of processes.
+    Pids,
+    /// Huge pages.
+    Hugetlb,
+    /// What was read and written; `io` on v2.
+    Blkio,
+    /// Stops all processes; on v2 every cgroup can.
+    Freezer,
+}
+
+impl Controller {
+    const ALL: [Self; 9] = [
+        Self::Cpu,
+        Self::Cpuacct,
+        Self::Cpuset,
+        Self::Memory,
+        Self::Devices,
+        Self::Pids,
+        Self::Hugetlb,
+        Self::Blkio,
+        Self::Freezer,
+    ];
+
+    /// Its name, which begins the names of its files; on v2 `blkio` is `io`.
+    pub const fn name(self, v2: bool) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cpuacct => "cpuacct",
+            Self::Cpuset => "cpuset",
+            Self::Memory => "memory",
+            Self::Devices => "devices",
+            Self::Pids => "pids",
+            Self::Hugetlb => "hugetlb",
+            Self::Blkio if v2 => "io",
+            Self::Blkio => "blkio",
+            Self::Freezer => "freezer",
+        }
+    }
+
+    /// The controller that a kernel calls `name`.
+    pub fn named(name: &str, v2: bool) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| c.name(v2) == name)
+    }
+}
+
+/// A mounted hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Version 2.
+    pub v2: bool,
+    /// Its controllers; those of v2 are in files, not in `/proc`.
+    pub controllers: BTreeSet<Controller>,
+    /// Mounted for reading only.
+    pub read_only: bool,
+    /// This process's own cgroup, as a directory; none when it is outside of what is mounted.
+    pub own: Option<PathBuf>,
+}
+
+/// Every hierarchy that has a use, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)) and `/proc/self/cgroup`
+/// (cgroups(7)). A hierarchy that is mounted twice counts once.
+pub fn mounted(mountinfo: &str, cgroup: &str) -> Vec<Hierarchy> {
+    let mut found: Vec<(String, Hierarchy)> = Vec::new();
+    for line in mountinfo.lines() {
+        let Some((root, hierarchy)) = one(line, cgroup) else {
+            continue;
+        };
+        let same = found
+            .iter()
+            .position(|(_, f)| f.v2 == hierarchy.v2 && f.controllers == hierarchy.controllers);
+        match same {
+            // The one that shows the whole hierarchy, and that can be written.
+            Some(at) if better(&root, &hierarchy) > better(&found[at].0, &found[at].1) => {
+                found[at] = (root, hierarchy);
+            }
+            Some(_) => {}
+            None => found.push((root, hierarchy)),
+        }
+    }
+    found.into_iter().map(|(_, hierarchy)| hierarchy).collect()
+}
+
+fn better(root: &str, hierarchy: &Hierarchy) -> (bool, bool, bool) {
+    (
+        !hierarchy.read_only,
+        root == "/",
+        hierarchy.mount.starts_with("/sys/fs/cgroup"),
+    )
+}
+
+/// The root of the mount in its file system, and the hierarchy; `None` for mounts of other kinds.
+fn one(line: &str, cgroup: &str) -> Option<(String, Hierarchy)> {
+    let (place, kind) = line.split_once(" - ")?;
+    let mut place = place.split(' ').skip(3);
+    let (root, mount, options) = (
+        unescaped(place.next()?),
+        unescaped(place.next()?),
+        place.next()?,
+    );
+    let mut kind = kind.split(' ');
+    let v2 = match kind.next()? {
+        "cgroup" => false,
+        "cgroup2" => true,
+        _ => return None,
+    };
+    let parameters = kind.nth(1).unwrap_or_default();
+    let controllers: BTreeSet<Controller> = if v2 {
+        BTreeSet::new()
+    } else {
+        let words = parameters.split(',');
+        words
+            .filter_map(|word| Controller::named(word, false))
+            .collect()
+    };
+    if !v2 && controllers.is_empty() {
+        return None;
+    }
+    let is_ours = |list: &str| {
+        if v2 {
+            list.is_empty()
+        } else {
+            list.split(',')
+                .filter_map(|word| Controller::named(word, false))
+                .any(|c| controllers.contains(&c))
+        }
+    };
+    let own = cgroup.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (list, path) = (parts.next()?, parts.next()?);
+        is_ours(list).then(|| below(path, &root)).flatten()
+    });
+    let read_only = [options, parameters]
+        .iter()
+        .any(|o| o.split(',').any(|word| word == "ro"));
+    let hierarchy = Hierarchy {
+        own: own.map(|own| Path::new(&mount).join(own)),
+        mount: mount.into(),
+        v2,
+        controllers,
+        read_only,
+    };
+    Some((root, hierarchy))
+}
+
+/// `path` seen from `root`; `None` when it is elsewhere (`/..`, in a container that shows its host's).
+fn below(path: &str, root: &str) -> Option<PathBuf> {
+    let path = Path::new(path).strip_prefix(root).ok()?;
+    let plain = path
+        .components()
+        .all(|part| matches!(part, std::path::Component::Normal(_)));
+    plain.then(|| path.to_owned())
+}
+
+/// A path of mountinfo without its octal escapes.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let number = |digits: &[u8]| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        };
+        match after.get(..3).and_then(number) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A directory of one hierarchy, with everything of the runtime's below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Branch {
+    /// The directory.
+    pub base: PathBuf,
+    /// Version 2.
+    pub v2: bool,
+    /// The controllers that work there.
+    pub controllers: BTreeSet<Controller>,
+}
+
+/// What the runtime may use of a box's hierarchies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    /// One a hierarchy.
+    pub branches: Vec<Branch>,
+}
+
+impl Tree {
+    /// Where `controller` works.
+    pub fn branch(&self, controller: Controller) -> Option<&Branch> {
+        self.branches
+            .iter()
+            .find(|b| b.controllers.contains(&controller))
+    }
+
+    /// The version 2 hierarchy, even one without controllers: it tells when a cgroup is empty, and ends all in it at once.
+    pub fn unified(&self) -> Option<&Branch> {
+        self.branches.iter().find(|b| b.v2)
+    }
+
+    /// In words, for people.
+    pub fn describe(&self) -> String {
+        let names = |v2: bool| {
+            let mut names: Vec<&str> = self
+                .branches
+                .iter()
+                .filter(|b| b.v2 == v2)
+                .flat_map(|b| b.controllers.iter().map(move |c| c.name(v2)))
+                .collect();
+            names.sort_unstable();
+            names.join(" ")
+        };
+        match (names(false), names(true), self.unified().is_some()) {
+            (v1, _, false) if v1.is_empty() => "none".to_owned(),
+            (v1, _, false) => format!("v1: {v1}"),
+            (v1, v2, true) => {
+                let v2 = if v2.is_empty() {
+                    "no controllers"
+                } else {
+                    v2.as_str()
+                };
+                if v1.is_empty() {
+                    format!("v2: {v2}")
+                } else {
+                    format!("v1: {v1}; v2: {v2}")
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const V1: &str = "\
+33 32 0:29 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+34 33 0:30 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+35 33 0:31 / /sys/fs/cgroup/memory ro,relatime - cgroup cgroup rw,memory
+36 33 0:32 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
+37 33 0:33 /docker/abc /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+";
+
+    fn names(found: &[Hierarchy]) -> Vec<String> {
+        let one = |h: &Hierarchy| {
+            let list: Vec<&str> = h.controllers.iter().map(|c| c.name(h.v2)).collect();
+            let own = h
+                .own
+                .as_ref()
+                .map_or("-".to_owned(), |p| p.display().to_string());
+            let ro = if h.read_only { " ro" } else { "" };
+            format!("{}={own}{ro}", list.join(","))
+        };
+        found.iter().map(one).collect()
+    }
+
+    #[rstest]
+    #[case::v1(V1, "4:cpu,cpuacct:/a\n3:memory:/\n2:pids:/docker/abc/x\n1:name=systemd:/\n",
+        &["cpu,cpuacct=/sys/fs/cgroup/cpu,cpuacct/a", "memory=/sys/fs/cgroup/memory/ ro",
+          "pids=/sys/fs/cgroup/pids/x"])]
+    #[case::v2("25 22 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate", "0::/user.slice/a b\n",
+        &["=/sys/fs/cgroup/user.slice/a b"])]
+    #[case::hybrid("40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+42 31 0:39 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer", "1:freezer:/\n0::/x\n",
+        &["=/sys/fs/cgroup/unified/x", "freezer=/sys/fs/cgroup/freezer/"])]
+    #[case::mounted_twice("41 31 0:38 /sub /mnt/cg rw - cgroup2 cgroup2 rw
+42 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw
+43 31 0:38 / /also ro - cgroup2 cgroup2 rw", "0::/sub/x\n", &["=/sys/fs/cgroup/sub/x"])]
+    #[case::outside_of_its_namespace("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/../x\n", &["=-"])]
+    #[case::escaped(r"41 31 0:38 / /my\040cg rw - cgroup2 cgroup2 rw", "0::/\n", &["=/my cg/"])]
+    #[case::nothing("1 0 0:1 / / rw - ext4 /dev/vda rw\nnonsense", "", &[])]
+    fn hierarchies_are_found(
+        #[case] mountinfo: &str,
+        #[case] cgroup: &str,
+        #[case] expected: &[&str],
+    ) {
+        assert_eq!(names(&mounted(mountinfo, cgroup)), expected);
+    }
+
+    #[test]
+    fn trees_are_described() {
+        let branch = |v2, controllers: &[Controller]| Branch {
+            base: PathBuf::new(),
+            v2,
+            controllers: controllers.iter().copied().collect(),
+        };
+        let tree = |branches| Tree { branches }.describe();
+        assert_eq!(tree(vec![]), "none");
+        assert_eq!(
+            tree(vec![
+                branch(false, &[Controller::Pids]),
+                branch(false, &[Controller::Cpu])
+            ]),
+            "v1: cpu pids"
+        );
+        assert_eq!(
+            tree(vec![branch(true, &[Controller::Blkio, Controller::Cpu])]),
+            "v2: cpu io"
+        );
+        assert_eq!(
+            tree(vec![branch(false, &[Controller::Cpu]), branch(true, &[])]),
+            "v1: cpu; v2: no controllers"
+        );
+    }
+}

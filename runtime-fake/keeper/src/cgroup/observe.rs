@@ -1,0 +1,329 @@
+//! Looks at the box: which hierarchies this process may use, and where in them.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use crate::cgroup::{
+    CgroupPlan, DeviceRule, Limits, Place, Wrong,
+    device::lines,
+    directory::missing,
+    ending,
+    hierarchy::{Branch, Controller, Hierarchy, Tree, mounted},
+    place::parent,
+    plan::{Now, writes},
+    program,
+};
+
+/// How long what was killed may take to be gone.
+const LAST: Duration = Duration::from_secs(5);
+
+/// What the runtime does about cgroups on this box.
+#[derive(Debug)]
+pub struct Cgroups {
+    tree: Tree,
+    /// The directory for pods whose client names no other.
+    name: String,
+    /// What limits are not applied for; none when they are.
+    lack: Option<String>,
+    devices: Devices,
+}
+
+/// Who restricts access to devices.
+#[derive(Debug, PartialEq, Eq)]
+enum Devices {
+    /// The v1 controller.
+    Lines,
+    /// A program on v2.
+    Program,
+    /// Nobody has to: what makes no nodes cannot use any.
+    NoNodes,
+    /// Nobody can, for this reason.
+    Nobody(String),
+}
+
+impl Cgroups {
+    /// Looks at the box. `name` is that of the directory for pods whose client names no other, in every hierarchy. Who
+    /// `rules` the box uses the hierarchies from their roots, others from where they are.
+    #[must_use]
+    pub fn open(name: String, rules: bool) -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let found = mounted(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+        Self::of(&found, name, rules)
+    }
+
+    /// With these hierarchies. Who `rules` the box uses them from their roots, others from where they are.
+    fn of(found: &[Hierarchy], name: String, rules: bool) -> Self {
+        let (tree, unusable) = usable(found, rules);
+        for (mount, reason) in &unusable {
+            tracing::debug!(hierarchy = %mount.display(), reason, "not used");
+        }
+        // One sentence, however many hierarchies it is about.
+        let mut reasons: BTreeSet<&str> = unusable.iter().map(|(_, reason)| *reason).collect();
+        if found.is_empty() {
+            reasons.insert("no cgroup hierarchy is mounted");
+        }
+        let limiting = [Controller::Cpu, Controller::Memory, Controller::Pids];
+        let lacking: Vec<&str> = limiting
+            .into_iter()
+            .filter(|c| tree.branch(*c).is_none())
+            .map(|c| c.name(true))
+            .collect();
+        let lack = (!lacking.is_empty()).then(|| {
+            if reasons.is_empty() {
+                reasons.insert("this box has no such controllers");
+            }
+            let reasons = Vec::from_iter(reasons).join("; ");
+            format!(
+                "limits of {} are not applied: {reasons}",
+                lacking.join(", ")
+            )
+        });
+        let devices = if !rules {
+            Devices::NoNodes
+        } else if tree.branch(Controller::Devices).is_some() {
+            Devices::Lines
+        } else if tree.unified().is_none() {
+            Devices::Nobody("there is no cgroup for it".to_owned())
+        } else {
+            match program::probe() {
+                Ok(()) => Devices::Program,
+                Err(error) => Devices::Nobody(error.to_string()),
+            }
+        };
+        Self {
+            tree,
+            name,
+            lack,
+            devices,
+        }
+    }
+
+    /// Whether containers can open only the devices that they are given.
+    pub fn restrict_devices(&self) -> bool {
+        match &self.devices {
+            Devices::Lines | Devices::Program => true,
+            Devices::NoNodes | Devices::Nobody(_) => false,
+        }
+    }
+
+    /// In words, for Status and the log.
+    pub fn describe(&self) -> String {
+        let mut text = self.tree.describe();
+        if let Some(lack) = &self.lack {
+            text += &format!("; {lack}");
+        }
+        if let Devices::Nobody(reason) = &self.devices {
+            text += &format!("; access to devices is not restricted: {reason}");
+        }
+        text
+    }
+
+    /// Why limits are not applied; none when they are.
+    pub fn lack(&self) -> Option<&str> {
+        self.lack.as_deref()
+    }
+
+    /// Where a pod's cgroup is to be; none where there can be no cgroup. Nothing is made yet.
+    pub fn pod(&self, wished: &str, sandbox: &str) -> Result<Option<Place>, Wrong> {
+        let ours = wished.is_empty();
+        let path = if ours {
+            Path::new(&self.name).join(sandbox)
+        } else {
+            parent(wished)?
+        };
+        if self.tree.branches.is_empty() {
+            return Ok(None);
+        }
+        let count = path.iter().count();
+        let not_there = |branch: &Branch| {
+            let whole = branch.base.join(&path);
+            let parts = whole.ancestors().take(count);
+            parts.take_while(|part| !part.exists()).count()
+        };
+        // The directory of all pods is the daemon's.
+        let own = |branch| if ours { 1 } else { not_there(branch) };
+        Ok(Some(Place {
+            own: self.tree.branches.iter().map(own).collect(),
+            tree: self.tree.clone(),
+            path,
+        }))
+    }
+
+    /// How a pod's cgroup is made: the client's own is left as it is.
+    pub fn pod_plan(
+        &self,
+        pod: Option<&Place>,
+        limits: &Limits,
+    ) -> Result<Option<CgroupPlan>, Wrong> {
+        let Some(place) = pod else { return Ok(None) };
+        let writes = if place.path.starts_with(&self.name) {
+            writes(limits, &place.tree, &Now::default())?.list
+        } else {
+            Vec::new()
+        };
+        Ok(Some(CgroupPlan {
+            place: place.clone(),
+            writes,
+            devices: None,
+        }))
+    }
+
+    /// A container's cgroup in its pod's, and the limits that this box cannot apply, with reasons. Devices are not
+    /// restricted without rules.
+    pub fn container(
+        &self,
+        pod: Option<&Place>,
+        container: &str,
+        limits: &Limits,
+        rules: Option<&[DeviceRule]>,
+    ) -> Result<(Option<CgroupPlan>, Vec<String>), Wrong> {
+        let Some(pod) = pod else {
+            let none = writes(limits, &Tree::default(), &Now::default())?;
+            return Ok((None, none.not_applied));
+        };
+        let place = pod.child(container);
+        let done = writes(limits, &place.tree, &Now::default())?;
+        let mut list = done.list;
+        let mut program = None;
+        if let Some(rules) = rules {
+            match self.devices {
+                Devices::Lines => list.extend(lines(rules)),
+                Devices::Program => program = Some(rules.to_vec()),
+                Devices::NoNodes | Devices::Nobody(_) => {}
+            }
+        }
+        let plan = CgroupPlan {
+            place,
+            writes: list,
+            devices: program,
+        };
+        Ok((Some(plan), done.not_applied))
+    }
+
+    /// Ends and takes away the pods' cgroups that no record is of: `known` has the ids of those that one is of.
+    pub fn sweep(&self, known: impl Fn(&str) -> bool) {
+        let all = Place {
+            tree: self.tree.clone(),
+            path: self.name.clone().into(),
+            own: vec![0; self.tree.branches.len()],
+        };
+        let entries = all.directories().filter_map(|d| fs::read_dir(d).ok());
+        let strangers: BTreeSet<String> = entries
+            .flat_map(Iterator::flatten)
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| !known(name))
+            .collect();
+        for name in strangers {
+            let pod = all.child(&name);
+            ending::kill(&pod);
+            if !ending::remove_in_time(&pod, LAST) {
+                tracing::error!(cgroup = %pod.path.display(), "failed to take away");
+            }
+        }
+    }
+
+    /// Takes away the directory of all pods, if none is left in it.
+    pub fn close(&self) {
+        for branch in &self.tree.branches {
+            let _ = fs::remove_dir(branch.base.join(&self.name));
+        }
+    }
+}
+
+/// The parts of hierarchies that can be used, and those that cannot, with reasons.
+pub fn usable(found: &[Hierarchy], rules: bool) -> (Tree, Vec<(PathBuf, &'static str)>) {
+    let v2 = found.iter().any(|h| h.v2);
+    let (mut tree, mut unusable) = (Tree::default(), Vec::new());
+    for hierarchy in found {
+        match branch(hierarchy, rules, v2) {
+            Ok(branch) => tree.branches.extend(branch),
+            Err(reason) => unusable.push((hierarchy.mount.clone(), reason)),
+        }
+    }
+    (tree, unusable)
+}
+
+/// The part of a hierarchy that can be used; none when it is of no use, an error when it should be and cannot.
+fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>, &'static str> {
+    // Every v2 cgroup can be frozen and killed.
+    let of_use = |c: &&Controller| **c != Controller::Freezer || !v2;
+    let controllers: BTreeSet<Controller> = hierarchy
+        .controllers
+        .iter()
+        .filter(of_use)
+        .copied()
+        .collect();
+    if controllers.is_empty() && !hierarchy.v2 {
+        return Ok(None);
+    }
+    if hierarchy.read_only {
+        return Err("cgroups are mounted read-only");
+    }
+    let bases: Vec<PathBuf> = if rules {
+        vec![hierarchy.mount.clone()]
+    } else {
+        let own = hierarchy.own.clone();
+        let own = own.ok_or("this process's own cgroup is not below where cgroups are mounted")?;
+        // On v2 a cgroup with processes gives no controllers away, and this process is in its own: systemd's user
+        // instance, which owns the one above, does.
+        let above = own
+            .parent()
+            .filter(|above| hierarchy.v2 && above.starts_with(&hierarchy.mount))
+            .map(Path::to_owned);
+        [Some(own), above].into_iter().flatten().collect()
+    };
+    let mut best: Option<Branch> = None;
+    for base in bases.into_iter().filter(|base| writable(base)) {
+        let controllers = if hierarchy.v2 {
+            given(&base)
+        } else {
+            controllers.clone()
+        };
+        let branch = Branch {
+            base,
+            v2: hierarchy.v2,
+            controllers,
+        };
+        if best
+            .as_ref()
+            .is_none_or(|b| b.controllers.len() < branch.controllers.len())
+        {
+            best = Some(branch);
+        }
+    }
+    best.map(Some).ok_or("this user can make no cgroups")
+}
+
+fn writable(directory: &Path) -> bool {
+    let write = |path: &Path| accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
+    write(directory) && write(&directory.join("cgroup.procs"))
+}
+
+/// The controllers that cgroups in `base` get, or can be given.
+fn given(base: &Path) -> BTreeSet<Controller> {
+    let read = |name: &str| fs::read_to_string(base.join(name)).unwrap_or_default();
+    let known = |list: &str| -> BTreeSet<Controller> {
+        list.split_whitespace()
+            .filter_map(|name| Controller::named(name, true))
+            .collect()
+    };
+    let there = known(&read("cgroup.controllers"));
+    // Only the root of all has no type: it may give them away at any time. Others may not while processes are in them.
+    if base.join("cgroup.type").exists() {
+        for controller in missing(&read("cgroup.subtree_control"), &there) {
+            let _ = fs::write(
+                base.join("cgroup.subtree_control"),
+                format!("+{}", controller.name(true)),
+            );
+        }
+        return known(&read("cgroup.subtree_control"));
+    }
+    there
+}

@@ -1,0 +1,187 @@
+//! Cgroups of the box itself, where it has some that this user may make: executed on v2 alone, which few boxes with v1
+//! controllers show from outside. Each test has a name of its own in the hierarchy.
+
+use std::{fs, io::Write as _, path::PathBuf, time::Duration};
+
+use crate::cgroup::{
+    CgroupPlan, Limits, Place,
+    device::{DeviceKind, DeviceRule, usual},
+    directory, ending,
+    hierarchy::{Controller, Tree, mounted},
+    plan::{Now, writes},
+    program,
+};
+
+/// A cgroup on the v2 hierarchy alone, with the controllers that it has; it is gone at the end of the test.
+struct Unified(Place);
+
+impl Unified {
+    fn new(test: &str) -> Option<Self> {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let found = mounted(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+        let only: Vec<_> = found.into_iter().filter(|h| h.v2).collect();
+        let (tree, _) = super::observe::usable(&only, nix::unistd::geteuid().is_root());
+        if tree.branches.is_empty() {
+            let reason = "no v2 cgroup can be made here";
+            let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+            return None;
+        }
+        let place = Place {
+            own: vec![2],
+            path: PathBuf::from(format!("crib-{test}-{}", std::process::id())).join("pod"),
+            tree,
+        };
+        Some(Self(place))
+    }
+}
+
+impl Drop for Unified {
+    fn drop(&mut self) {
+        ending::kill(&self.0);
+        ending::remove_in_time(&self.0, Duration::from_secs(5));
+        ending::remove_own(&self.0);
+    }
+}
+
+/// A process of the cgroup's, in a shell.
+fn inside(place: &Place, script: &str) -> std::process::Command {
+    let mut command = std::process::Command::new("sh");
+    let procs = place.unified().unwrap().join("cgroup.procs");
+    command
+        .args(["-c", "echo 0 > \"$0\"; eval \"$1\""])
+        .arg(procs)
+        .arg(script);
+    command
+}
+
+#[test]
+fn all_of_a_cgroup_is_killed_and_it_goes() {
+    let Some(unified) = Unified::new("all_of_a_cgroup_is_killed") else {
+        return;
+    };
+    let place = &unified.0;
+    directory::make(place).unwrap();
+    directory::make(place).unwrap();
+    let mut child = inside(
+        place,
+        "(setsid sleep 1000 &); mkdir $(dirname $0)/inner; echo; sleep 1000",
+    )
+    .stdout(std::process::Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut said = [0];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+    assert!(!ending::remove(place));
+    ending::kill(place);
+    assert!(!child.wait().unwrap().success());
+    assert!(ending::remove_in_time(place, Duration::from_secs(5)));
+    assert!(ending::remove(place), "what is gone is gone");
+    ending::kill(place);
+}
+
+#[test]
+fn huge_pages_have_a_limit_on_v2() {
+    let Some(unified) = Unified::new("huge_pages_have_a_limit") else {
+        return;
+    };
+    let place = &unified.0;
+    let has = |controller| place.tree.branch(controller).is_some();
+    let size = fs::read_dir("/sys/kernel/mm/hugepages")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|entry| entry.file_name() == "hugepages-2048kB");
+    if !has(Controller::Hugetlb) || size.is_none() {
+        let reason = "no hugetlb controller on v2, or no pages of 2 MiB";
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: huge_pages_have_a_limit: {reason}"
+        );
+        return;
+    }
+    let limits = |limit| Limits {
+        hugepages: [("2MB".to_owned(), limit)].into(),
+        ..Limits::default()
+    };
+    let list = |limit| {
+        writes(&limits(limit), &place.tree, &Now::default())
+            .unwrap()
+            .list
+    };
+    let plan = CgroupPlan {
+        place: place.clone(),
+        writes: list(4 << 20),
+        devices: None,
+    };
+    directory::prepare(&plan).unwrap();
+    let file = place.file(Controller::Hugetlb, "hugetlb.2MB.max").unwrap();
+    let in_force = || fs::read_to_string(&file).unwrap().trim().to_owned();
+    assert_eq!(in_force(), (4 << 20).to_string());
+    directory::change(place, &list(8 << 20)).unwrap();
+    assert_eq!(in_force(), (8 << 20).to_string());
+    // All or nothing.
+    let mut some = list(2 << 20);
+    some.push(super::Write {
+        controller: Controller::Hugetlb,
+        file: "hugetlb.3MB.max".to_owned(),
+        value: "1".to_owned(),
+        optional: false,
+    });
+    let failed = directory::change(place, &some).unwrap_err();
+    assert!(
+        failed.to_string().contains("no pages of this size"),
+        "{failed}"
+    );
+    assert_eq!(in_force(), (8 << 20).to_string());
+}
+
+#[test]
+fn a_program_keeps_devices_from_being_used() {
+    let test = "a_program_keeps_devices";
+    let Some(unified) = Unified::new(test) else {
+        return;
+    };
+    if let Err(error) = program::probe() {
+        let reason = format!("no program can be loaded: {error}");
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+        return;
+    }
+    let place = &unified.0;
+    let output = |rules: Vec<DeviceRule>| {
+        directory::prepare(&CgroupPlan {
+            place: place.clone(),
+            writes: Vec::new(),
+            devices: Some(rules),
+        })
+        .unwrap();
+        let script =
+            "head -c 3 /dev/zero | wc -c; head -c 0 /dev/kmsg && echo read; echo > /dev/full";
+        let output = inside(place, script).output().unwrap();
+        assert!(ending::remove_in_time(place, Duration::from_secs(5)));
+        (
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (said, complained) = output(usual());
+    assert_eq!(said, "3\n");
+    assert!(complained.contains("not permitted"), "{complained}");
+    // Opened, and full, in the words of one shell or another.
+    let full = ["No space left", "I/O error"];
+    assert!(full.iter().any(|w| complained.contains(w)), "{complained}");
+    let mut more = usual();
+    more.push(DeviceRule::new(DeviceKind::Character, 1, 11, "r"));
+    assert_eq!(output(more).0, "3\nread\n");
+}
+
+#[test]
+fn nothing_is_made_where_there_is_no_hierarchy() {
+    let place = Place {
+        tree: Tree::default(),
+        path: "x".into(),
+        own: Vec::new(),
+    };
+    directory::make(&place).unwrap();
+    assert!(ending::remove(&place));
+    assert_eq!(ending::oom_kills(&place), None);
+}

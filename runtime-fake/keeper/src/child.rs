@@ -1,0 +1,288 @@
+//! What runs in the new process between a fork of the keeper and the container's program.
+//!
+//! The keeper has one thread, so a fork of it may run any code. The child says on its report pipe how it went: one
+//! [`Report`] when it waits at the barrier, another one if `execve` fails; the pipe closes when the program runs.
+
+use std::{
+    io::Read as _,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    path::PathBuf,
+};
+
+use rustix::{
+    fs::{FileType, Mode, OFlags},
+    thread::{LinkNameSpaceType, UnshareFlags},
+};
+
+use crate::{
+    birth,
+    cgroup::directory::Entrance,
+    failure::{Doing as _, Step},
+    plan::{ExecPlan, LaunchPlan, ProcessPlan, RestorePlan, Rung},
+    pod::Pod,
+    process, restore,
+    root::{self, accounts},
+    seccomp::Filter,
+    secure_join::Root,
+    shared::Shared,
+    sys, terminal,
+    unshare::own_keyring,
+    user,
+    userns::UserNamespace,
+};
+use crate::{
+    report::{Report, START_ERROR, fail, say},
+    unshare::{hide, unshare},
+};
+
+/// The child's ends of its pipes.
+pub(crate) struct Ends {
+    pub(crate) stdin: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+    /// Says how it went.
+    pub(crate) report: OwnedFd,
+    /// Takes a terminal, which is used instead of the pipes.
+    pub(crate) terminal: Option<OwnedFd>,
+}
+
+/// Where a container's first process comes to live.
+#[derive(Clone, Copy)]
+pub(crate) struct Home<'a> {
+    pub(crate) pod: &'a Pod,
+    /// The process namespace that others live in already, if it is one.
+    pub(crate) shared: Option<&'a Shared>,
+    /// Tells what [`root::mapped::prepare`] does, for a process in the pod's own user namespace.
+    pub(crate) prepared: Option<&'a OwnedFd>,
+}
+
+/// A container's first process.
+pub(crate) fn container(
+    plan: &LaunchPlan,
+    home: Home<'_>,
+    filter: Option<Filter>,
+    ends: Ends,
+    barrier: OwnedFd,
+    cgroup: Option<Entrance>,
+) -> ! {
+    let (report, terminal) = take_over(ends);
+    let entered = enter_cgroup(cgroup);
+    let host = home.pod.host_mounts.as_ref();
+    let ways = [Some(&report), Some(&barrier), terminal.as_ref()];
+    let shared = home.shared.map_or([None, None], Shared::descriptors);
+    close_others(&[&ways[..], &[host, home.prepared], &shared].concat());
+    let host = host.map(OwnedFd::as_fd);
+    let set_up = || -> Step<Next<'_>> {
+        entered?;
+        // In a user namespace of the pod's it has got one before it came there, where ordinary users' limits hold.
+        begin(&plan.process, home.pod.user_namespace.is_none())?;
+        if plan.rung != Rung::Process {
+            hide()?;
+            // Its root is the cgroup that this process is in by now.
+            unshare(UnshareFlags::NEWCGROUP).doing("make the container's cgroup namespace")?;
+        }
+        adjust_oom_score(plan.oom_score_adj);
+        // Devices and mount points get just the modes they are given.
+        rustix::process::umask(Mode::empty());
+        if let Some(restore) = &plan.restore {
+            rustix::process::setsid().doing("start a session")?;
+            let root = root::make(plan, home.pod.shm.as_deref(), host)?;
+            restore::check(restore, &root)?;
+            return Ok(Next::Restore(restore, root));
+        }
+        if let Some(shared) = home.shared {
+            birth::aim(&shared.namespace)?;
+        } else {
+            rustix::process::setsid().doing("start a session")?;
+        }
+        let accounts = if plan.rung == Rung::Process {
+            rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
+            accounts::read(&Root::own().doing("open the root directory")?, true)?
+        } else if let Some(socket) = home.prepared {
+            root::enter_mapped(plan, socket)?
+        } else {
+            root::enter(plan, home.pod, home.shared, host)?
+        };
+        let user = user::resolve(&plan.process.user, &accounts.passwd, &accounts.group)?;
+        if plan.rung != Rung::Process && !plan.stdin {
+            take_own_null();
+        }
+        if let Some(way) = &terminal {
+            terminal::take(way)?;
+            if plan.rung != Rung::Process {
+                terminal::console(&plan.mounts)?;
+            }
+            if home.shared.is_none() {
+                terminal::control()?;
+            }
+        }
+        let own_root = plan.rung != Rung::Process;
+        process::prepare(&plan.process, user, own_root, filter).map(Next::Program)
+    };
+    let next = match set_up() {
+        Ok(next) => next,
+        Err(failure) => fail(&report, failure),
+    };
+    let user = match &next {
+        Next::Program(ready) => &ready.ids,
+        Next::Restore(plan, _) => &plan.user,
+    };
+    say(&report, &Report::Ready(user.clone()));
+    // A keeper that ends, or gives the container up, closes the barrier without a word.
+    let mut go = [0u8; 1];
+    match (std::fs::File::from(barrier).read(&mut go), next) {
+        (Ok(1), Next::Program(ready)) if home.shared.is_some() => {
+            birth::inside(ready, report, terminal.is_some())
+        }
+        (Ok(1), Next::Program(ready)) => fail(&report, ready.exec()),
+        (Ok(1), Next::Restore(plan, root)) => fail(&report, restore::exec(plan, &root)),
+        (Ok(_) | Err(_), _) => std::process::exit(START_ERROR),
+    }
+}
+
+/// What the set-up of every process begins with.
+fn begin(plan: &ProcessPlan, keyring: bool) -> Step {
+    sys::die_with_parent().doing("be ended with the keeper")?;
+    if keyring {
+        own_keyring()?;
+    }
+    process::confine(plan)
+}
+
+/// What a container's first process becomes when it is started.
+enum Next<'a> {
+    Program(process::Ready),
+    /// criu, which makes the processes of a checkpoint; the root is for them, and still to be entered.
+    Restore(&'a RestorePlan, PathBuf),
+}
+
+/// A standard input that is nothing is the container's own `/dev/null`, as with runc: the host's would be a file that
+/// nobody can find again from inside.
+fn take_own_null() {
+    // A client may have mounted something else there, which is not to be waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let null = rustix::fs::open("/dev/null", flags, Mode::empty());
+    let is_null = |stat: rustix::fs::Stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+            && stat.st_rdev == rustix::fs::makedev(1, 3)
+    };
+    if let Ok(null) = null
+        && rustix::fs::fstat(&null).is_ok_and(is_null)
+    {
+        let _ = rustix::stdio::dup2_stdin(&null);
+    }
+}
+
+/// Where a further process comes to live: the namespaces of its container's first one, `target`.
+pub(crate) struct Target<'a> {
+    pub(crate) pid: i32,
+    pub(crate) users: Option<&'a UserNamespace>,
+    /// The mount namespace; none where there are no namespaces.
+    pub(crate) mounts: Option<OwnedFd>,
+    /// The process namespace, if it is not the host's.
+    pub(crate) pids: Option<OwnedFd>,
+}
+
+/// A further process in a container.
+pub(crate) fn exec(
+    plan: &ExecPlan,
+    target: Target<'_>,
+    filter: Option<Filter>,
+    ends: Ends,
+    cgroup: Option<Entrance>,
+) -> ! {
+    let (report, terminal) = take_over(ends);
+    let entered = enter_cgroup(cgroup);
+    let users = target.users.map(UserNamespace::fd);
+    let mut keep: Vec<i32> = [Some(&report), terminal.as_ref()]
+        .into_iter()
+        .chain([target.mounts.as_ref(), target.pids.as_ref()])
+        .flatten()
+        .map(|fd| fd.as_raw_fd())
+        .chain(users.map(|fd| fd.as_raw_fd()))
+        .collect();
+    sys::close_others(&mut keep);
+    let Target {
+        pid,
+        users,
+        mounts,
+        pids,
+    } = target;
+    let alone = pids.is_none();
+    let own_root = mounts.is_some();
+    let set_up = || -> Step<process::Ready> {
+        entered?;
+        begin(&plan.process, true)?;
+        hide()?;
+        match mounts {
+            None => {
+                let what = "enter the container's directory";
+                rustix::process::chdir(format!("/proc/{pid}/cwd")).doing(what)?;
+            }
+            Some(namespace) => {
+                users.map_or(Ok(()), UserNamespace::enter)?;
+                if let Some(pids) = &pids {
+                    birth::aim(pids)?;
+                }
+                let what = "join the container's mount namespace";
+                // The keeper's threads (one) share root and directory with nobody, yet the kernel wants to be told.
+                unshare(UnshareFlags::FS).doing(what)?;
+                let name = Some(LinkNameSpaceType::Mount);
+                rustix::thread::move_into_link_name_space(namespace.as_fd(), name).doing(what)?;
+                // So that all it starts can be found (see `kin`). Without one, less is found.
+                let _ = unshare(UnshareFlags::NEWCGROUP);
+            }
+        }
+        if alone {
+            rustix::process::setsid().doing("start a session")?;
+        }
+        if let Some(way) = &terminal {
+            terminal::take(way)?;
+            if alone {
+                terminal::control()?;
+            }
+        }
+        process::prepare(&plan.process, plan.user.clone(), own_root, filter)
+    };
+    match set_up() {
+        Ok(ready) if alone => fail(&report, ready.exec()),
+        Ok(ready) => birth::inside(ready, report, terminal.is_some()),
+        Err(failure) => fail(&report, failure),
+    }
+}
+
+fn enter_cgroup(entrance: Option<Entrance>) -> Step {
+    // Into its v2 cgroup this process was born.
+    entrance.map_or(Ok(()), |entrance| {
+        entrance.enter().doing("enter the container's cgroup")
+    })
+}
+
+pub(crate) fn adjust_oom_score(wanted: Option<i32>) {
+    let Some(wanted) = wanted else { return };
+    // Without CAP_SYS_RESOURCE it cannot go below where it is: it stays there, which is the nearest that is allowed.
+    let _ = std::fs::write("/proc/self/oom_score_adj", wanted.to_string());
+}
+
+/// Puts the pipes where the program expects them. Nothing can be reported before that, so errors end the process.
+fn take_over(ends: Ends) -> (OwnedFd, Option<OwnedFd>) {
+    let Ends {
+        stdin,
+        stdout,
+        stderr,
+        report,
+        terminal,
+    } = ends;
+    let moved = rustix::stdio::dup2_stdin(stdin)
+        .and_then(|()| rustix::stdio::dup2_stdout(stdout))
+        .and_then(|()| rustix::stdio::dup2_stderr(stderr));
+    if moved.is_err() {
+        std::process::exit(START_ERROR);
+    }
+    (report, terminal)
+}
+
+fn close_others(keep: &[Option<&OwnedFd>]) {
+    let keep = keep.iter().flatten();
+    sys::close_others(&mut keep.map(|fd| fd.as_raw_fd()).collect::<Vec<_>>());
+}

@@ -1,0 +1,88 @@
+//! The keeper's end of the daemon's connection.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+};
+
+use crate::{
+    frame::{Outgoing, Receiver},
+    protocol::{Message, Request},
+};
+
+/// A connection that never blocks.
+pub(crate) struct Connection {
+    pub(crate) stream: UnixStream,
+    receiver: Receiver,
+    /// The first of them may have been sent in part.
+    outgoing: VecDeque<Outgoing<OwnedFd>>,
+    /// A message that cannot be sent: the daemon would wait for it, so the connection ends.
+    failed: Option<io::Error>,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            receiver: Receiver::default(),
+            outgoing: VecDeque::new(),
+            failed: None,
+        })
+    }
+
+    pub(crate) fn wants_to_write(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Queues `message` and the descriptors that it speaks of; [`Self::flush`] sends.
+    pub(crate) fn say(&mut self, message: &Message, descriptors: Vec<OwnedFd>) {
+        let frame = serde_json::to_vec(message)
+            .map_err(io::Error::from)
+            .and_then(|document| Outgoing::new(document, descriptors));
+        match frame {
+            Ok(frame) => self.outgoing.push_back(frame),
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// Sends what the socket takes now.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        while let Some(frame) = self.outgoing.front_mut() {
+            match frame.send(&self.stream) {
+                Ok(true) => drop(self.outgoing.pop_front()),
+                Ok(false) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends everything, waiting for the daemon to read.
+    pub(crate) fn flush_all(&mut self) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.flush()
+    }
+
+    /// The requests that have come, each with its descriptors; the end of the stream is an error.
+    pub(crate) fn requests(&mut self) -> io::Result<Vec<(Request, Vec<OwnedFd>)>> {
+        match self.receiver.fill(&self.stream) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        let mut requests = Vec::new();
+        while let Some(document) = self.receiver.next_document()? {
+            let request: Request = serde_json::from_slice(&document)?;
+            let descriptors = self.receiver.take_descriptors(request.descriptors)?;
+            requests.push((request, descriptors));
+        }
+        Ok(requests)
+    }
+}

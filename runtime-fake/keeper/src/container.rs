@@ -1,0 +1,481 @@
+//! A container as its keeper holds it.
+//!
+//! ```text
+//! Creating ──ready──▶ Created ──start──▶ Starting ──execve──▶ Running ──exit──▶ Exited
+//!     └──────────────────┴───────────────────┴────────exit──────────────────────▶
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::Read as _,
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::PathBuf,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::report;
+use crate::{
+    cgroup::{
+        Place,
+        directory::{self, Entrance},
+        ending,
+    },
+    child::{self, Ends, Home},
+    failure::{Doing as _, Failure, FailureKind, Step},
+    fork::{Birthplace, fork_into},
+    limit::Limit,
+    log::Stream,
+    output::{Output, pipe_from_child},
+    plan::{LaunchPlan, Pids, Rung, UserIds},
+    pod::Pod,
+    process,
+    protocol::Exit,
+    report::Report,
+    root,
+    shared::Shared,
+    sys::{self, Fork},
+    terminal,
+};
+
+/// Where a container is in its life, with the number of the request that waits for the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Creating { number: u64 },
+    Created,
+    Starting { number: u64 },
+    Running,
+    Exited,
+}
+
+/// How long the set-up of a container may take: a source of a mount may be on a server that does not answer. A kubelet
+/// waits for two minutes (runtimeRequestTimeout).
+const SET_UP: Duration = Duration::from_secs(100);
+
+/// A container and its first process.
+pub(crate) struct Container {
+    pub(crate) phase: Phase,
+    /// The first process; meaningless once [`Phase::Exited`].
+    pub(crate) pid: i32,
+    pub(crate) rung: Rung,
+    pub(crate) output: Output,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) start_error: Option<Failure>,
+    pub(crate) exit: Option<Exit>,
+    /// The requests that wait for its end, to forget it.
+    pub(crate) forget: Vec<u64>,
+    /// Its cgroup, until it has ended.
+    pub(crate) cgroup: Option<Place>,
+    /// Its other processes may outlive the first one.
+    pub(crate) orphans: bool,
+    /// The directory of a criu that is to bring back its processes, and is `pid` until it has done so.
+    pub(crate) restoring: Option<PathBuf>,
+    /// The daemon has asked for its end: nobody else is to blame for that.
+    pub(crate) killed: bool,
+    /// The process that prepares its root, until that has ended.
+    pub(crate) preparing: Option<i32>,
+    /// `pid` is not the process that was created: that one has forked it.
+    pub(crate) successor: bool,
+    /// How long its set-up may take.
+    pub(crate) limit: Limit,
+    report: Option<ReportPipe>,
+    barrier: Option<File>,
+    input: Input,
+    /// Where its terminal comes from, until it has come.
+    terminal: Option<OwnedFd>,
+}
+
+/// The keeper's end of a container's standard input. A program that reads finds nothing rather than the end, as long as
+/// somebody has it.
+enum Input {
+    None,
+    /// Every client that wants it gets it.
+    Kept(OwnedFd),
+    /// The first client gets it, and ends it (CRI v1, ContainerConfig.stdin_once).
+    Once(Option<OwnedFd>),
+}
+
+/// What a report pipe had to say.
+pub(crate) enum News {
+    Nothing,
+    Ready(UserIds),
+    /// Another process becomes the program.
+    Born(i32),
+    Failed(Failure),
+    /// Closed: by a successful `execve`, or with the process.
+    Closed,
+}
+
+/// The reading end of a child's report pipe.
+pub(crate) struct ReportPipe {
+    pipe: File,
+    text: Vec<u8>,
+}
+
+impl ReportPipe {
+    pub(crate) fn new(pipe: std::os::fd::OwnedFd) -> Self {
+        Self {
+            pipe: pipe.into(),
+            text: Vec::new(),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    /// The next piece of news. After [`News::Closed`] there is no more.
+    pub(crate) fn read(&mut self) -> News {
+        loop {
+            if let Some(end) = self.text.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                return match serde_json::from_slice(&line) {
+                    Ok(Report::Ready(ids)) => News::Ready(ids),
+                    Ok(Report::Born(pid)) => News::Born(pid),
+                    Ok(Report::Failed(failure)) => News::Failed(failure),
+                    Err(error) => News::Failed(Failure::new(
+                        FailureKind::System,
+                        format!("a new process reported nonsense: {error}"),
+                    )),
+                };
+            }
+            let mut chunk = [0u8; 4096];
+            match self.pipe.read(&mut chunk) {
+                Ok(0) => return News::Closed,
+                Ok(n) => self.text.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return News::Nothing,
+            }
+        }
+    }
+}
+
+/// The process namespace that a new container joins, if it joins one: the pod's, or that of another container.
+pub(crate) fn joined(
+    containers: &BTreeMap<String, Container>,
+    pod: &Pod,
+    plan: &LaunchPlan,
+) -> Step<Option<Shared>> {
+    let container = match &plan.pids {
+        _ if plan.rung == Rung::Process => return Ok(None),
+        Pids::Pod => return pod.pause.as_ref().map(Shared::of_pod).transpose(),
+        Pids::Own | Pids::Host => return Ok(None),
+        Pids::Target { container } => container,
+    };
+    match containers.get(container) {
+        Some(target) if target.phase == Phase::Running => Shared::of_container(target.pid),
+        Some(_) | None => Err(Failure::new(
+            FailureKind::WrongState,
+            format!("the target container {container} does not run: it has no processes to share"),
+        )),
+    }
+}
+
+/// Starts to prepare the root of a container in a user namespace; what is ready comes out of the socket. Returns the
+/// process that does it, too.
+fn prepare_outside(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>) -> Step<(OwnedFd, i32)> {
+    let what = "prepare the container's root";
+    let (ours, theirs) = UnixStream::pair().doing(what)?;
+    match sys::fork(0).doing(what)? {
+        Fork::Parent(pid) => Ok((ours.into(), pid)),
+        Fork::Child => {
+            drop(ours);
+            root::mapped::prepare(plan, pod, shared, &theirs.into())
+        }
+    }
+}
+
+impl Container {
+    /// Forks the first process, which sets itself up and reports. `shared` is the process namespace that it joins.
+    pub(crate) fn create(
+        plan: &LaunchPlan,
+        pod: &Pod,
+        shared: Option<&Shared>,
+        number: u64,
+    ) -> Step<Self> {
+        let what = "make the container's pipes";
+        let (report, child_report) = pipe_from_child().doing(what)?;
+        let (child_barrier, barrier) = pipe_with(PipeFlags::CLOEXEC).doing(what)?;
+        let mut output = Output::new(plan.log.clone());
+        let (ends, input, terminal) = if plan.tty {
+            let (ours, theirs) = terminal::way().doing(what)?;
+            let ends = Ends {
+                stdin: null()?,
+                stdout: null()?,
+                stderr: null()?,
+                report: child_report,
+                terminal: Some(theirs),
+            };
+            (ends, Input::None, Some(ours))
+        } else {
+            let (stdout, child_stdout) = pipe_from_child().doing(what)?;
+            let (stderr, child_stderr) = pipe_from_child().doing(what)?;
+            output.take_in(Stream::Stdout, stdout);
+            output.take_in(Stream::Stderr, stderr);
+            let (stdin, input) = make_input(plan).doing(what)?;
+            let ends = Ends {
+                stdin: stdin.map_or_else(null, Ok)?,
+                stdout: child_stdout,
+                stderr: child_stderr,
+                report: child_report,
+                terminal: None,
+            };
+            (ends, input, None)
+        };
+        let flags = match (plan.rung, &plan.pids) {
+            (Rung::Process, _) => 0,
+            // criu makes the process namespace with the processes.
+            (_, Pids::Own) if plan.restore.is_some() => libc::CLONE_NEWNS,
+            (_, Pids::Own) => libc::CLONE_NEWNS | libc::CLONE_NEWPID,
+            // One that others live in it enters last of all.
+            (_, Pids::Pod | Pids::Target { .. } | Pids::Host) => libc::CLONE_NEWNS,
+        };
+        let filter = process::filter(&plan.process)?;
+        let users = pod.user_namespace.as_ref();
+        let (prepared, preparing) = match users {
+            Some(_) => Some(prepare_outside(plan, pod, shared)?),
+            None => None,
+        }
+        .unzip();
+        let entrance = plan.cgroup.as_ref().map(directory::prepare).transpose()?;
+        let place = Birthplace {
+            users,
+            cgroup: entrance.as_ref().and_then(Entrance::unified),
+        };
+        let before = || child::adjust_oom_score(plan.oom_score_adj);
+        let pid = match fork_into(place, flags, before)? {
+            Fork::Parent(pid) => pid,
+            Fork::Child => {
+                let prepared = prepared.as_ref();
+                let home = Home {
+                    pod,
+                    shared,
+                    prepared,
+                };
+                child::container(plan, home, filter, ends, child_barrier, entrance)
+            }
+        };
+        Ok(Self {
+            phase: Phase::Creating { number },
+            pid,
+            rung: plan.rung,
+            output,
+            started: None,
+            start_error: None,
+            exit: None,
+            forget: Vec::new(),
+            cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
+            orphans: plan.rung == Rung::Process || plan.pids != Pids::Own || plan.restore.is_some(),
+            restoring: plan.restore.as_ref().map(|r| r.directory.clone()),
+            killed: false,
+            preparing,
+            successor: false,
+            limit: Limit::new(SET_UP),
+            report: Some(ReportPipe::new(report)),
+            barrier: Some(barrier.into()),
+            input,
+            terminal,
+        })
+    }
+
+    /// Takes note that its processes came back, of which `pid` is the first.
+    pub(crate) fn is_back(&mut self, pid: i32, at: Timestamp) {
+        self.pid = pid;
+        self.started = Some(at);
+        self.phase = Phase::Running;
+        // From now on they end with their namespace.
+        self.orphans = false;
+    }
+
+    /// Opens the barrier.
+    pub(crate) fn start(&mut self, number: u64) -> Step {
+        match self.phase {
+            Phase::Created => {}
+            Phase::Creating { .. } => {
+                return Err(Failure::new(
+                    FailureKind::WrongState,
+                    "the container is still being created",
+                ));
+            }
+            Phase::Starting { .. } | Phase::Running => {
+                return Err(Failure::new(
+                    FailureKind::WrongState,
+                    "the container has been started already",
+                ));
+            }
+            Phase::Exited => {
+                return Err(Failure::new(
+                    FailureKind::WrongState,
+                    "the container has ended: create another one",
+                ));
+            }
+        }
+        let opened = self.output.open();
+        if let Err(failure) = opened.doing(format_args!("open the log file {}", self.output.path()))
+        {
+            // It will never run: whoever reads the error finds it ended, with the reason.
+            self.start_error = Some(failure.clone());
+            self.signal(libc::SIGKILL);
+            return Err(failure);
+        }
+        let Some(mut barrier) = self.barrier.take() else {
+            return Err(Failure::new(
+                FailureKind::WrongState,
+                "the container has no barrier left",
+            ));
+        };
+        self.phase = Phase::Starting { number };
+        // A process that died at the barrier is noticed by its end, with the reason.
+        let _ = std::io::Write::write_all(&mut barrier, b"g");
+        Ok(())
+    }
+
+    /// What its report pipe has to say.
+    pub(crate) fn news(&mut self) -> News {
+        let Some(report) = &mut self.report else {
+            return News::Nothing;
+        };
+        let news = report.read();
+        if matches!(news, News::Closed) {
+            self.report = None;
+        }
+        if matches!(news, News::Ready(_))
+            && let Some(way) = self.terminal.take()
+            && let Err(failure) =
+                terminal::receive(way).and_then(|master| self.output.take_in_terminal(master))
+        {
+            self.signal(libc::SIGKILL);
+            return News::Failed(failure);
+        }
+        news
+    }
+
+    /// Copies what it writes from now on into the pipes given, too. Returns the terminal, or the way to its standard input
+    /// where that is wanted and still to be had.
+    pub(crate) fn attach(
+        &mut self,
+        stdin: bool,
+        outputs: Vec<(Stream, OwnedFd)>,
+    ) -> Step<Option<OwnedFd>> {
+        let what = "share the container's standard input";
+        let input = match (self.output.terminal(), &mut self.input) {
+            (Some(master), _) => Some(master.try_clone_to_owned().doing(what)?),
+            (None, Input::Kept(input)) if stdin => Some(input.try_clone().doing(what)?),
+            (None, Input::Once(input)) if stdin => input.take(),
+            (None, Input::None | Input::Kept(_) | Input::Once(_)) => None,
+        };
+        for (stream, pipe) in outputs {
+            self.output.watchers.add(stream, pipe);
+        }
+        Ok(input)
+    }
+
+    /// Makes its standard streams those of the user `uid`, as the keeper knows it.
+    pub(crate) fn own_streams(&self, uid: u32) {
+        let input = match &self.input {
+            Input::None => None,
+            Input::Kept(input) => Some(input),
+            Input::Once(input) => input.as_ref(),
+        };
+        let input = input.map(|input| input.as_fd());
+        for stream in self.output.pipes().chain(input) {
+            terminal::own(stream, uid);
+        }
+    }
+
+    /// How long until its set-up has taken all the time that it may.
+    pub(crate) fn set_up_left(&self) -> Option<Duration> {
+        matches!(self.phase, Phase::Creating { .. }).then(|| self.limit.left())
+    }
+
+    /// Everything to be watched.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.report
+            .iter()
+            .map(ReportPipe::fd)
+            .chain(self.output.pipes())
+    }
+
+    /// The way into its cgroup, for further processes.
+    pub(crate) fn entrance(&self) -> Step<Option<Entrance>> {
+        let entrance = self.cgroup.as_ref().map(directory::entrance).transpose();
+        Ok(entrance?)
+    }
+
+    /// Sends a signal to the first process.
+    pub(crate) fn signal(&self, signal: i32) {
+        if self.phase != Phase::Exited {
+            // It is our child and not reaped yet, so the number is still its own.
+            sys::kill(self.pid, signal);
+        }
+        if signal == libc::SIGKILL
+            && let Some(preparing) = self.preparing
+        {
+            sys::kill(preparing, signal);
+        }
+    }
+
+    /// Takes note of the end of the first process.
+    pub(crate) fn ended(&mut self, code: i32) -> Exit {
+        let oom_killed = code == 128 + libc::SIGKILL
+            && !self.killed
+            && self.start_error.is_none()
+            && self
+                .cgroup
+                .as_ref()
+                .and_then(ending::oom_kills)
+                .is_some_and(|kills| kills > 0);
+        if let Some(preparing) = self.preparing {
+            sys::kill(preparing, libc::SIGKILL);
+        }
+        // Where it had no process namespace of its own, others may be left: of its session, and wherever they went.
+        sys::kill(-self.pid, libc::SIGKILL);
+        if let Some(place) = self.cgroup.as_ref().filter(|_| self.orphans) {
+            ending::kill(place);
+        }
+        self.output.finish();
+        self.phase = Phase::Exited;
+        self.barrier = None;
+        self.input = Input::None;
+        let start_error = self.start_error.as_ref().map(|f| f.message.clone());
+        let exit = Exit {
+            code: if start_error.is_some() {
+                report::START_ERROR
+            } else {
+                code
+            },
+            at: Timestamp::now(),
+            started: self.started,
+            start_error,
+            oom_killed,
+        };
+        self.exit = Some(exit.clone());
+        exit
+    }
+}
+
+fn null() -> Step<OwnedFd> {
+    Ok(File::open("/dev/null").doing("open /dev/null")?.into())
+}
+
+/// The container's end of its standard input, if it has one, and the keeper's.
+fn make_input(plan: &LaunchPlan) -> std::io::Result<(Option<OwnedFd>, Input)> {
+    if !plan.stdin {
+        return Ok((None, Input::None));
+    }
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    // For the clients that get it.
+    rustix::io::ioctl_fionbio(&writer, true)?;
+    let input = if plan.stdin_once {
+        Input::Once(Some(writer))
+    } else {
+        Input::Kept(writer)
+    };
+    Ok((Some(reader), input))
+}

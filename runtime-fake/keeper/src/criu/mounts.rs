@@ -1,0 +1,152 @@
+//! ◆ A container's mounts, as criu is told of them.
+//!
+//! Whoever restores a container makes its mounts anew, as for any other container, and criu puts them where they were:
+//! for criu they are external. What shows or holds the container's own processes is criu's to make: `/proc`, `/dev` with
+//! what is in it, and its terminals.
+
+use std::collections::BTreeSet;
+
+/// Why criu cannot be told of a container's mounts.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// criu names a mount by its place.
+    #[error("two mounts lie one above the other at {0}")]
+    Twice(String),
+    /// criu's own words have brackets around a place.
+    #[error("a mount is at {0:?}, a place that cannot be named to criu")]
+    Name(String),
+}
+
+/// Where there are mounts that criu is not to dump, from a container's `/proc/PID/mountinfo`.
+pub fn external(table: &str) -> Result<Vec<String>, Unfit> {
+    let mut seen = BTreeSet::new();
+    let mut external = Vec::new();
+    for mount in mounts(table) {
+        if !seen.insert(mount.at.clone()) {
+            return Err(Unfit::Twice(mount.at));
+        }
+        if mount.is_criu_s() {
+            continue;
+        }
+        if mount.at.contains(['[', ']', ':']) || mount.at.chars().any(char::is_control) {
+            return Err(Unfit::Name(mount.at));
+        }
+        external.push(mount.at);
+    }
+    Ok(external)
+}
+
+/// Where there are mounts that criu will not make, in the root that was assembled at `root`; `table` is the
+/// `/proc/PID/mountinfo` of who assembled it.
+pub fn assembled(table: &str, root: &str) -> BTreeSet<String> {
+    mounts(table)
+        .filter_map(|mount| {
+            let at = mount.at.strip_prefix(root)?;
+            let at = if at.is_empty() { "/" } else { at };
+            at.starts_with('/').then(|| Mount {
+                at: at.to_owned(),
+                kind: mount.kind,
+            })
+        })
+        .filter(|mount| !mount.is_criu_s())
+        .map(|mount| mount.at)
+        .collect()
+}
+
+/// How criu is told of the mount with this number, when it dumps.
+pub fn dumped(number: usize, at: &str) -> String {
+    format!("mnt[{at}]:crib{number}")
+}
+
+/// How criu is told of the mount with this number, when it restores, with where there is one like it.
+pub fn restored(number: usize, path: &str) -> String {
+    format!("mnt[crib{number}]:{path}")
+}
+
+struct Mount<'a> {
+    at: String,
+    kind: &'a str,
+}
+
+impl Mount<'_> {
+    fn is_criu_s(&self) -> bool {
+        matches!(self.kind, "proc" | "devpts") || matches!(self.at.as_str(), "/" | "/dev")
+    }
+}
+
+/// proc_pid_mountinfo(5).
+fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
+    table.lines().filter_map(|line| {
+        let (mount, system) = line.split_once(" - ")?;
+        Some(Mount {
+            at: unescaped(mount.split(' ').nth(4)?),
+            kind: system.split(' ').next()?,
+        })
+    })
+}
+
+/// The kernel writes blanks, line ends and backslashes as a backslash and three octal digits.
+fn unescaped(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|c| u8::from_str_radix(c, 8).ok());
+        match code {
+            Some(code) => {
+                out.push(char::from(code));
+                out += &part[3..];
+            }
+            None => {
+                out.push('\\');
+                out += part;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const ROOT: &str = "89 65 0:41 / / rw,relatime - overlay overlay rw\n";
+
+    #[rstest]
+    #[case::the_root("", Ok(vec![]))]
+    #[case::what_is_criu_s(
+        "90 89 0:43 / /proc rw - proc proc rw\n91 89 0:44 / /dev rw - tmpfs dev rw\n92 91 0:45 / /dev/pts rw - devpts d rw\n101 90 0:43 /sys /proc/sys ro - proc proc rw",
+        Ok(vec![])
+    )]
+    #[case::what_is_not(
+        "93 91 0:40 / /dev/shm rw shared:4 master:2 - tmpfs shm rw\n99 90 0:6 /null /proc/kcore rw - devtmpfs d rw",
+        Ok(vec!["/dev/shm", "/proc/kcore"])
+    )]
+    #[case::a_blank("93 89 0:40 / /a\\040b rw - tmpfs shm rw", Ok(vec!["/a b"]))]
+    #[case::one_over_the_other(
+        "93 89 0:40 / /a rw - tmpfs a rw\n94 93 0:41 / /a rw - tmpfs b rw",
+        Err("two mounts lie one above the other at /a")
+    )]
+    #[case::brackets(
+        "93 89 0:40 / /a]:b rw - tmpfs a rw",
+        Err("a mount is at \"/a]:b\", a place that cannot be named to criu")
+    )]
+    fn what_criu_does_not_dump(#[case] table: &str, #[case] expected: Result<Vec<&str>, &str>) {
+        let found = external(&format!("{ROOT}{table}"));
+        let found = found.map_err(|unfit| unfit.to_string());
+        let expected = expected.map(|e| e.into_iter().map(str::to_owned).collect());
+        assert_eq!(found, expected.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn what_was_assembled() {
+        let table = "1 0 254:0 / / rw - ext4 /dev/vda rw\n\
+                     2 1 0:41 / /s/c/rootfs rw - overlay overlay rw\n\
+                     3 2 0:43 / /s/c/rootfs/proc rw - proc proc rw\n\
+                     4 2 0:44 / /s/c/rootfs/sys ro - sysfs sysfs rw\n\
+                     5 1 0:45 / /s/c/rootfs2 rw - tmpfs t rw";
+        let found = assembled(table, "/s/c/rootfs");
+        assert_eq!(found, BTreeSet::from(["/sys".to_owned()]));
+    }
+}

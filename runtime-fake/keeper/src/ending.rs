@@ -1,0 +1,301 @@
+//! What becomes of the keeper's children: their exit statuses, taken, recorded and told.
+
+use jiff::Timestamp;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+use crate::{
+    Keeper,
+    container::{Container, News, Phase},
+    failure::{Failure, FailureKind},
+    limit::Verdict,
+    own_pid,
+    protocol::{Event, Exit, Message, Outcome},
+    record, restore, sys,
+};
+
+impl Keeper {
+    /// Follows a container through its set-up.
+    pub(crate) fn hear(&mut self, id: &str) {
+        loop {
+            let Some(container) = self.containers.get_mut(id) else {
+                return;
+            };
+            let (news, phase, pid) = (container.news(), container.phase, container.pid);
+            let (number, result) = match (news, phase) {
+                (News::Ready(user), Phase::Creating { number }) => {
+                    container.phase = Phase::Created;
+                    let users = self
+                        .pod
+                        .as_ref()
+                        .and_then(|pod| pod.user_namespace.as_ref());
+                    if let Some(uid) = users.and_then(|users| users.outside(&user)) {
+                        container.own_streams(uid);
+                    }
+                    (number, Ok(Outcome::Created { pid, user }))
+                }
+                (News::Born(successor), _) => {
+                    container.pid = successor;
+                    container.successor = true;
+                    continue;
+                }
+                // criu runs, and says by its end how it went.
+                (News::Closed, Phase::Starting { .. }) if container.restoring.is_some() => continue,
+                (News::Closed, Phase::Starting { number }) if container.start_error.is_none() => {
+                    let at = Timestamp::now();
+                    container.started = Some(at);
+                    container.phase = Phase::Running;
+                    let pid = container.successor.then_some(pid);
+                    (number, Ok(Outcome::Started { at, pid }))
+                }
+                (News::Failed(failure), Phase::Starting { number }) => {
+                    container.start_error = Some(failure.clone());
+                    (number, Err(failure))
+                }
+                // Answered when it has ended, so that the same id can be tried again at once.
+                (News::Failed(failure), Phase::Creating { .. }) => {
+                    container.start_error = Some(failure);
+                    continue;
+                }
+                (News::Nothing, _) => return,
+                (News::Ready(_) | News::Failed(_) | News::Closed, _) => continue,
+            };
+            self.reply(number, result);
+        }
+    }
+
+    /// Takes the exit status of every child that has ended.
+    pub(crate) fn reap(&mut self, flags: WaitPidFlag) {
+        loop {
+            let (pid, code) = match waitpid(None, Some(flags)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, code),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
+                Err(nix::errno::Errno::EINTR) => continue,
+                Ok(WaitStatus::StillAlive) | Err(_) => return,
+                Ok(
+                    WaitStatus::Stopped(..)
+                    | WaitStatus::Continued(_)
+                    | WaitStatus::PtraceEvent(..)
+                    | WaitStatus::PtraceSyscall(_),
+                ) => continue,
+            };
+            self.ended(pid.as_raw(), code);
+        }
+    }
+
+    fn ended(&mut self, pid: i32, code: i32) {
+        // What was reported before the end counts: who has forked whom, and that a program ran.
+        if !self.knows(pid) && self.in_set_up() {
+            self.hear_all();
+        }
+        if let Some(id) = self.container_of(pid) {
+            self.hear(&id);
+            // It may have forked the process that becomes the program: then its own end is no news.
+            if self.container_of(pid).as_ref() == Some(&id) && !self.restored(&id, code) {
+                self.container_ended(&id, code);
+            }
+        } else if self.execs.has(pid) {
+            let (answer, news) = self.execs.ended(pid, code);
+            if let Some(answer) = answer {
+                self.answered(answer);
+            }
+            if let Some(news) = news {
+                self.say(&news);
+            }
+        } else if let Some(container) = self.preparing(pid) {
+            container.preparing = None;
+        } else if self.in_set_up() {
+            self.early.push((pid, code));
+        }
+    }
+
+    fn container_of(&self, pid: i32) -> Option<String> {
+        let mut living = self.containers.iter();
+        let found = living.find(|(_, c)| c.pid == pid && c.phase != Phase::Exited);
+        found.map(|(id, _)| id.clone())
+    }
+
+    fn preparing(&mut self, pid: i32) -> Option<&mut Container> {
+        let mut all = self.containers.values_mut();
+        all.find(|c| c.preparing == Some(pid))
+    }
+
+    fn knows(&self, pid: i32) -> bool {
+        self.container_of(pid).is_some() || self.execs.has(pid)
+    }
+
+    /// Whether a process may end before it is known whose it is.
+    fn in_set_up(&self) -> bool {
+        let starts =
+            |c: &Container| c.restoring.is_some() || matches!(c.phase, Phase::Starting { .. });
+        self.execs.in_set_up() || self.containers.values().any(starts)
+    }
+
+    /// Takes in what all new processes have reported.
+    pub(crate) fn hear_all(&mut self) {
+        for id in self.containers.keys().cloned().collect::<Vec<_>>() {
+            self.hear(&id);
+        }
+        for answer in self.execs.hear() {
+            self.answered(answer);
+        }
+    }
+
+    /// Takes note of the ends that came before it was known whose they are.
+    pub(crate) fn catch_up(&mut self) {
+        for (pid, code) in std::mem::take(&mut self.early) {
+            self.ended(pid, code);
+        }
+    }
+
+    /// Gives up what takes too long to be set up.
+    pub(crate) fn limit(&mut self) {
+        for answer in self.execs.limit() {
+            self.answered(answer);
+        }
+        for id in self.containers.keys().cloned().collect::<Vec<_>>() {
+            let Some(container) = self.containers.get_mut(&id) else {
+                continue;
+            };
+            if !matches!(container.phase, Phase::Creating { .. }) {
+                continue;
+            }
+            match container.limit.check() {
+                Verdict::Wait => {}
+                Verdict::Kill => {
+                    container.start_error = Some(Failure::new(
+                        FailureKind::Silent,
+                        "the container's set-up took too long and was given up: a mount's source or the container's image may be on a file system that does not answer",
+                    ));
+                    container.signal(libc::SIGKILL);
+                }
+                Verdict::GiveUp => self.container_ended(&id, 128 + libc::SIGKILL),
+            }
+        }
+    }
+
+    /// Takes note of the end of a criu that was to bring back a container's processes, and says whether they are there.
+    fn restored(&mut self, id: &str, code: i32) -> bool {
+        let Some(container) = self.containers.get_mut(id) else {
+            return false;
+        };
+        let Phase::Starting { number } = container.phase else {
+            return false;
+        };
+        if container.start_error.is_some() {
+            return false;
+        }
+        let Some(directory) = container.restoring.take() else {
+            return false;
+        };
+        match restore::outcome(&directory, code) {
+            Ok(pid) => {
+                let at = Timestamp::now();
+                container.is_back(pid, at);
+                self.reply(number, Ok(Outcome::Started { at, pid: Some(pid) }));
+                true
+            }
+            Err(failure) => {
+                container.start_error = Some(failure.clone());
+                self.reply(number, Err(failure));
+                false
+            }
+        }
+    }
+
+    fn container_ended(&mut self, id: &str, code: i32) {
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        let before = container.phase;
+        let reported = container.start_error.is_some();
+        let exit = container.ended(code);
+        if let Some(place) = container.cgroup.take() {
+            self.cgroups.ended(place, container.orphans);
+        }
+        let waiting = std::mem::take(&mut container.forget);
+        self.execs.kill_of(id);
+        match before {
+            // It never was: the answer to Create says why.
+            Phase::Creating { number } => {
+                let failure = self.containers.remove(id).and_then(|c| c.start_error);
+                let unexplained = || {
+                    Failure::new(
+                        FailureKind::System,
+                        format!(
+                            "the container's first process ended with {code} during its set-up"
+                        ),
+                    )
+                };
+                self.reply(number, Err(failure.unwrap_or_else(unexplained)));
+            }
+            Phase::Starting { number } if !reported => {
+                self.reply(
+                    number,
+                    Err(Failure::new(
+                        FailureKind::System,
+                        format!(
+                            "the container's first process ended with {code} before its program ran"
+                        ),
+                    )),
+                );
+                self.tell_exit(id, exit);
+            }
+            Phase::Created | Phase::Starting { .. } | Phase::Running | Phase::Exited => {
+                self.tell_exit(id, exit)
+            }
+        }
+        if !waiting.is_empty() {
+            self.containers.remove(id);
+        }
+        for number in waiting {
+            self.reply(number, Ok(Outcome::Done));
+        }
+    }
+
+    fn tell_exit(&mut self, id: &str, exit: Exit) {
+        if let Some(pod) = &self.pod {
+            // The daemon may be away: what it does not hear now it reads later.
+            if let Err(error) = record::exit(&pod.plan.directory, id, &exit) {
+                let _ = std::io::Write::write_all(
+                    &mut std::io::stderr(),
+                    format!("keeper: failed to record the exit of {id}: {error}\n").as_bytes(),
+                );
+            }
+        }
+        self.say(&Message::Event(Event::Exited {
+            container: id.to_owned(),
+            exit,
+        }));
+    }
+
+    /// Kills everything, tells the last news and ends.
+    pub(crate) fn end(mut self) -> std::io::Result<()> {
+        loop {
+            let children = record::children(own_pid());
+            if children.is_empty() {
+                break;
+            }
+            for pid in &children {
+                sys::kill(*pid, libc::SIGKILL);
+            }
+            // Orphans of those that end now become our children: look again after each.
+            match waitpid(None, Some(WaitPidFlag::empty())) {
+                Ok(WaitStatus::Exited(pid, code)) => self.ended(pid.as_raw(), code),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => {
+                    self.ended(pid.as_raw(), 128 + signal as i32)
+                }
+                Err(nix::errno::Errno::ECHILD) => break,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.cgroups.end(self.connection.is_none());
+        if let Some(number) = self.ending {
+            self.reply(number, Ok(Outcome::Done));
+        }
+        if let Some(connection) = &mut self.connection {
+            // A daemon that is gone reads the records.
+            let _ = connection.flush_all();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! Further processes in running containers.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use crate::{
+    Answer,
+    cgroup::directory::Entrance,
+    child::{self, Ends, Target},
+    container::{News, ReportPipe},
+    failure::{Doing as _, Failure, FailureKind, Step},
+    kin::{self, Kin},
+    limit::{Limit, Verdict},
+    output::pipe_from_child,
+    plan::{ExecPlan, Rung},
+    process,
+    protocol::{Event, Message, Outcome},
+    shared,
+    sys::{self, Fork},
+    terminal,
+    userns::UserNamespace,
+};
+
+/// The execs whose process has not ended, by process id.
+#[derive(Default)]
+pub(crate) struct Execs {
+    running: BTreeMap<i32, Exec>,
+}
+
+/// The running container that a process is started in.
+pub(crate) struct Place {
+    pub(crate) container: String,
+    pub(crate) rung: Rung,
+    /// Its first process.
+    pub(crate) pid: i32,
+    /// The way into its cgroup.
+    pub(crate) cgroup: Option<Entrance>,
+}
+
+struct Exec {
+    /// The container that it runs in.
+    container: String,
+    /// The request that waits for the program to run.
+    number: Option<u64>,
+    report: Option<ReportPipe>,
+    /// Where its terminal comes from, if it is to have one.
+    terminal: Option<OwnedFd>,
+    /// Who is killed with it.
+    kin: Kin,
+    /// How long its set-up may take.
+    limit: Limit,
+}
+
+/// How long the set-up of an exec may take, which is less than the daemon waits for its answer.
+const SET_UP: Duration = Duration::from_secs(8);
+
+impl Execs {
+    /// Forks a process into a container. The answer comes with [`Self::hear`].
+    pub(crate) fn start(
+        &mut self,
+        number: u64,
+        plan: &ExecPlan,
+        place: Place,
+        users: Option<&UserNamespace>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Step {
+        let what = "make a pipe";
+        let (rung, target) = (place.rung, place.pid);
+        let (terminal, child_terminal) = if plan.tty {
+            let (ours, theirs) = terminal::way().doing(what)?;
+            (Some(ours), Some(theirs))
+        } else {
+            (None, None)
+        };
+        let [stdin, stdout, stderr] = streams(plan, descriptors)?;
+        if let Some(uid) = users.and_then(|users| users.outside(&plan.user)) {
+            for stream in [&stdin, &stdout, &stderr] {
+                terminal::own(stream.as_fd(), uid);
+            }
+        }
+        let (report, child_report) = pipe_from_child().doing(what)?;
+        let ends = Ends {
+            stdin,
+            stdout,
+            stderr,
+            report: child_report,
+            terminal: child_terminal,
+        };
+        let filter = process::filter(&plan.process)?;
+        // Opened here: inside a user namespace the container's first process may be another user's.
+        let (mounts, pids) = if rung == Rung::Process {
+            (None, None)
+        } else {
+            let mounts = File::open(format!("/proc/{target}/ns/mnt"));
+            let mounts = mounts.doing("find the container's mount namespace")?;
+            let pids = shared::namespace(target);
+            let pids = pids.doing("find the container's process namespace")?;
+            (Some(OwnedFd::from(mounts)), pids)
+        };
+        let cgroup = place.cgroup.as_ref().and_then(Entrance::unified);
+        let pid = match sys::fork_inside(0, cgroup).doing("start a process in the container")? {
+            Fork::Parent(pid) => pid,
+            Fork::Child => {
+                let target = Target {
+                    pid: target,
+                    users,
+                    mounts,
+                    pids,
+                };
+                child::exec(plan, target, filter, ends, place.cgroup)
+            }
+        };
+        self.running.insert(
+            pid,
+            Exec {
+                container: place.container,
+                number: Some(number),
+                report: Some(ReportPipe::new(report)),
+                terminal,
+                kin: Kin::Session,
+                limit: Limit::new(SET_UP),
+            },
+        );
+        Ok(())
+    }
+
+    /// Kills an exec and all that it started.
+    pub(crate) fn kill(&self, pid: i32) {
+        if let Some(exec) = self.running.get(&pid) {
+            kin::kill(pid, &exec.kin);
+        }
+    }
+
+    /// Kills all execs of a container.
+    pub(crate) fn kill_of(&self, container: &str) {
+        for (pid, exec) in &self.running {
+            if exec.container == container {
+                kin::kill(*pid, &exec.kin);
+            }
+        }
+    }
+
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.running
+            .values()
+            .filter_map(|e| e.report.as_ref())
+            .map(ReportPipe::fd)
+    }
+
+    /// Answers for those whose program runs, or never will.
+    pub(crate) fn hear(&mut self) -> Vec<Answer> {
+        let all: Vec<i32> = self.running.keys().copied().collect();
+        all.into_iter()
+            .filter_map(|pid| self.hear_of(pid))
+            .collect()
+    }
+
+    fn hear_of(&mut self, mut pid: i32) -> Option<Answer> {
+        loop {
+            let exec = self.running.get_mut(&pid)?;
+            let result = match exec.report.as_mut()?.read() {
+                News::Nothing => return None,
+                News::Born(successor) => {
+                    let exec = self.running.remove(&pid)?;
+                    self.running.insert(successor, exec);
+                    pid = successor;
+                    continue;
+                }
+                News::Failed(failure) => Err(failure),
+                News::Ready(_) | News::Closed => Ok(Outcome::Exec { pid }),
+            };
+            return exec.answer(pid, result);
+        }
+    }
+
+    /// Whether any is still being set up: it may have a successor that is not known yet.
+    pub(crate) fn in_set_up(&self) -> bool {
+        self.running.values().any(|exec| exec.number.is_some())
+    }
+
+    /// Whether `pid` is one of them.
+    pub(crate) fn has(&self, pid: i32) -> bool {
+        self.running.contains_key(&pid)
+    }
+
+    /// How long until one has had all the time that its set-up may take.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let in_set_up = self.running.values().filter(|exec| exec.number.is_some());
+        in_set_up.map(|exec| exec.limit.left()).min()
+    }
+
+    /// Kills those whose set-up takes too long. Answers for those that do not end.
+    pub(crate) fn limit(&mut self) -> Vec<Answer> {
+        let late = || {
+            let seconds = SET_UP.as_secs();
+            let message = format!(
+                "the set-up of the process in the container took longer than {seconds} s and was given up"
+            );
+            Failure::new(FailureKind::Silent, message)
+        };
+        let mut answers = Vec::new();
+        for (pid, exec) in &mut self.running {
+            if exec.number.is_none() {
+                continue;
+            }
+            match exec.limit.check() {
+                Verdict::Wait => {}
+                Verdict::Kill => sys::kill(*pid, libc::SIGKILL),
+                Verdict::GiveUp => answers.extend(exec.answer(*pid, Err(late()))),
+            }
+        }
+        answers
+    }
+
+    /// Takes note of an end; returns the answer that was due, if any, and the news.
+    pub(crate) fn ended(&mut self, pid: i32, code: i32) -> (Option<Answer>, Option<Message>) {
+        let answer = self.hear_of(pid);
+        // By now it may be known by the process that it has forked to be its program.
+        let Some(mut exec) = self.running.remove(&pid) else {
+            return (answer, None);
+        };
+        let unexplained = || {
+            let message = format!("the process ended with {code} during its set-up");
+            Failure::new(FailureKind::System, message)
+        };
+        let answer = answer.or_else(|| exec.answer(pid, Err(unexplained())));
+        let news = Message::Event(Event::ExecExited { pid, code });
+        (answer, Some(news))
+    }
+}
+
+/// What a process has for its standard streams; nothing in the place of a terminal that is still to be made.
+fn streams(plan: &ExecPlan, descriptors: Vec<OwnedFd>) -> Step<[OwnedFd; 3]> {
+    if plan.tty && descriptors.is_empty() {
+        let null =
+            || -> Step<OwnedFd> { Ok(File::open("/dev/null").doing("open /dev/null")?.into()) };
+        return Ok([null()?, null()?, null()?]);
+    }
+    <[OwnedFd; 3]>::try_from(descriptors).map_err(|got| {
+        Failure::new(
+            FailureKind::Invalid,
+            format!("an exec comes with three descriptors, not {}", got.len()),
+        )
+    })
+}
+
+impl Exec {
+    /// The answer to the request that waits, if one does.
+    fn answer(&mut self, pid: i32, result: Step<Outcome>) -> Option<Answer> {
+        self.report = None;
+        let number = self.number.take()?;
+        if result.is_ok() {
+            self.kin = Kin::of(pid);
+        }
+        let terminal = match (&result, self.terminal.take()) {
+            (Ok(_), Some(way)) => Some(terminal::receive(way)),
+            (Ok(_), None) | (Err(_), _) => None,
+        };
+        let (result, descriptors) = match terminal {
+            Some(Err(failure)) => {
+                kin::kill(pid, &self.kin);
+                (Err(failure), Vec::new())
+            }
+            Some(Ok(master)) => (result, vec![master]),
+            None => (result, Vec::new()),
+        };
+        Some(Answer {
+            number,
+            result,
+            descriptors,
+        })
+    }
+}

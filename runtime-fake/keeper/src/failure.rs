@@ -1,0 +1,114 @@
+//! Why a call to a keeper fails, with what was being done.
+
+use std::{fmt::Display, io};
+
+use serde::{Deserialize, Serialize};
+
+/// Why a call failed.
+#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind of failure it is.
+    pub kind: FailureKind,
+    /// A sentence.
+    pub message: String,
+}
+
+/// The kinds of failure that the daemon treats differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The request does not fit what is there: a wrong user, path or capability.
+    Invalid,
+    /// No such container here.
+    NotFound,
+    /// The container is in another state.
+    WrongState,
+    /// The box cannot put a writable layer over the image: it has to be copied.
+    NoOverlay,
+    /// The box cannot map the ids of the image's files: it has to be copied for this container.
+    NoIdMap,
+    /// criu cannot make the processes again that were dumped.
+    NotRestored,
+    /// There was no answer in time.
+    Silent,
+    /// The connection failed. The keeper may live.
+    Disconnected,
+    /// The box refused.
+    System,
+}
+
+impl Failure {
+    /// A failure of this kind; the message is a sentence fragment.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// Whether the keeper has tried, and will not any more. Otherwise nothing was tried, or what comes of it is unknown.
+    pub fn is_final(&self) -> bool {
+        !matches!(
+            self.kind,
+            FailureKind::WrongState
+                | FailureKind::NotFound
+                | FailureKind::Silent
+                | FailureKind::Disconnected
+        )
+    }
+}
+
+/// The result of one step of a container's set-up.
+pub type Step<T = ()> = Result<T, Failure>;
+
+/// Says what was being done when an error came.
+pub trait Doing<T> {
+    /// The error as a failure of the box: `what` completes "failed to …".
+    fn doing(self, what: impl Display) -> Step<T>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
+    fn doing(self, what: impl Display) -> Step<T> {
+        self.map_err(|error| {
+            let error: io::Error = error.into();
+            Failure::new(
+                FailureKind::System,
+                format!("failed to {what}: {}", plain(&error)),
+            )
+        })
+    }
+}
+
+/// An error's text without the number that the standard library puts behind it.
+pub fn plain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => {
+            let errno = nix::errno::Errno::from_raw(number);
+            lower_first(errno.desc())
+        }
+        None => error.to_string(),
+    }
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), chars.clone().next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// An error with its causes, on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,139 @@
+//! Which processes an exec has started, to kill them with it.
+//!
+//! Process groups, sessions and parents can all be left behind by a process that wants to go on alone. So every exec gets
+//! a cgroup namespace of its own, which shows what its container's shows: what the exec starts is born into it, and only
+//! a process with CAP_SYS_ADMIN can leave it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::sys;
+
+/// How often the list of processes is read before a herd that grows faster than it is killed is left alone.
+const PASSES: usize = 64;
+
+/// What tells an exec's processes from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kin {
+    /// They are born into this cgroup namespace.
+    Namespace(PathBuf),
+    /// There is no such namespace: those of its session, and its descendants.
+    Session,
+}
+
+impl Kin {
+    /// What tells the processes that `pid` starts from others, now that its program runs.
+    pub(crate) fn of(pid: i32) -> Self {
+        match (namespace(pid), namespace(std::process::id())) {
+            (Some(its), Some(own)) if its != own => Self::Namespace(its),
+            _ => Self::Session,
+        }
+    }
+}
+
+fn namespace(pid: impl std::fmt::Display) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/cgroup")).ok()
+}
+
+/// Kills the exec `pid`, a child of this process that was not waited for, and all its kin.
+pub(crate) fn kill(pid: i32, kin: &Kin) {
+    sys::kill(-pid, libc::SIGKILL);
+    sys::kill(pid, libc::SIGKILL);
+    let mut killed = BTreeSet::new();
+    for _ in 0..PASSES {
+        // Who was killed cannot fork any more: once a pass finds nobody new there is nobody left.
+        let found: Vec<i32> = match kin {
+            Kin::Namespace(its) => processes()
+                .filter(|other| namespace(other).as_ref() == Some(its))
+                .collect(),
+            Kin::Session => of_session(pid),
+        };
+        let mut news = false;
+        for other in found {
+            if other != pid && killed.insert(other) {
+                news = true;
+                kill_if(other, || match kin {
+                    Kin::Namespace(its) => namespace(other).as_ref() == Some(its),
+                    Kin::Session => of_session(pid).contains(&other),
+                });
+            }
+        }
+        if !news {
+            return;
+        }
+    }
+}
+
+/// Kills a process that is nobody's child here, if it still is who it was.
+fn kill_if(pid: i32, still: impl FnOnce() -> bool) {
+    let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    if let Some(process) = process
+        && still()
+    {
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+    }
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The processes of the session that `leader` leads, and its descendants.
+fn of_session(leader: i32) -> Vec<i32> {
+    let all: BTreeMap<i32, (i32, i32)> = processes()
+        .filter_map(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            Some((pid, parent_and_session(&stat)?))
+        })
+        .collect();
+    let mut found: BTreeSet<i32> = all
+        .iter()
+        .filter(|(pid, (_, session))| **pid != leader && *session == leader)
+        .map(|(pid, _)| *pid)
+        .collect();
+    loop {
+        let more: Vec<i32> = all
+            .iter()
+            .filter(|(pid, (parent, _))| {
+                **pid != leader
+                    && !found.contains(pid)
+                    && (*parent == leader || found.contains(parent))
+            })
+            .map(|(pid, _)| *pid)
+            .collect();
+        if more.is_empty() {
+            return found.into_iter().collect();
+        }
+        found.extend(more);
+    }
+}
+
+/// From `/proc/PID/stat`: the name in parentheses, which may hold anything, comes before the state and these.
+fn parent_and_session(stat: &str) -> Option<(i32, i32)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some((parent, session))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::plain("7 (sh) S 3 7 5 0 -1", Some((3, 5)))]
+    #[case::a_name_of_parentheses("7 (a) S 1 (b)) R 4 7 6 0 -1", Some((4, 6)))]
+    #[case::cut("7 (sh) S 3", None)]
+    #[case::nonsense("", None)]
+    fn where_a_process_comes_from(#[case] stat: &str, #[case] expected: Option<(i32, i32)>) {
+        assert_eq!(parent_and_session(stat), expected);
+    }
+}

@@ -1,0 +1,290 @@
+//! The keeper: one small process with one thread for each pod. It is the pod's pause process, its subreaper, the
+//! launcher of its containers, the writer of their logs and the recorder of their exits. It lives in the pod's
+//! namespaces and so holds them, and it outlives the daemon, which finds it again by its socket.
+//!
+//! It makes no decisions: plans come in, facts go out. See [`protocol`] for the two.
+
+mod birth;
+mod calls;
+pub mod capability;
+pub mod cgroup;
+mod cgroups;
+mod child;
+mod connection;
+mod container;
+pub mod criu;
+mod dump;
+mod ending;
+mod exec;
+pub mod failure;
+mod fork;
+mod forward;
+pub mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod host;
+pub mod host_devices;
+mod kin;
+mod limit;
+pub mod liveness;
+pub mod log;
+pub mod lsm;
+mod mount;
+pub mod open_files;
+mod output;
+mod pause;
+pub mod plan;
+mod pod;
+mod process;
+pub mod protocol;
+mod record;
+mod report;
+mod restore;
+mod root;
+pub mod seccomp;
+mod secure_join;
+mod shared;
+pub mod survivor;
+mod sys;
+mod terminal;
+mod unshare;
+mod user;
+mod userns;
+mod watchers;
+
+use std::{
+    collections::BTreeMap,
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::net::UnixListener,
+    },
+    time::Duration,
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+        wait::WaitPidFlag,
+    },
+    unistd::Pid,
+};
+
+use cgroups::{AGAIN, Cgroups};
+use connection::Connection;
+use container::Container;
+
+use exec::Execs;
+use failure::Step;
+use pod::Pod;
+use protocol::{Message, Outcome};
+pub use sys::keep_descriptors;
+pub use sys::set_read_only;
+
+/// How long a keeper that nobody has spoken to waits for its daemon.
+const FIRST_WORD: Duration = Duration::from_secs(30);
+
+/// The keeper's `main`: `crib __keeper`, with the listening socket as its standard input, its lock file as its
+/// standard output (which tells whether it lives), and its log as its standard error.
+///
+/// It must be called before anything has started a thread.
+pub fn keeper_main() -> ! {
+    let code = match run() {
+        Ok(()) => 0,
+        Err(error) => {
+            complain(&error.to_string());
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
+fn run() -> std::io::Result<()> {
+    sys::close_inherited();
+    let _ = rustix::thread::set_name(c"crib-keeper");
+    sys::join_new_keyring()?;
+    sys::become_subreaper()?;
+    // Signals that a terminal sends to the daemon's group are not for the pod. A leader of a group has no need of it.
+    let _ = rustix::process::setsid();
+    // Whoever wants to know whether this process lives looks at the lock.
+    liveness::lock_stdout()?;
+    let listener = UnixListener::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
+    listener.set_nonblocking(true)?;
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    mask.thread_block()?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    Keeper {
+        listener,
+        signals,
+        connection: None,
+        pod: None,
+        containers: BTreeMap::new(),
+        execs: Execs::default(),
+        cgroups: Cgroups::default(),
+        early: Vec::new(),
+        ending: None,
+    }
+    .serve()
+}
+
+/// What is said to a request.
+struct Answer {
+    number: u64,
+    result: Step<Outcome>,
+    /// What comes along.
+    descriptors: Vec<OwnedFd>,
+}
+
+struct Keeper {
+    listener: UnixListener,
+    signals: SignalFd,
+    connection: Option<Connection>,
+    pod: Option<Pod>,
+    containers: BTreeMap<String, Container>,
+    execs: Execs,
+    cgroups: Cgroups,
+    /// Processes that ended before it was reported whose they are, with their exit codes.
+    early: Vec<(i32, i32)>,
+    /// The request to end, while the last processes go.
+    ending: Option<u64>,
+}
+
+impl Keeper {
+    fn serve(mut self) -> std::io::Result<()> {
+        while self.ending.is_none() {
+            self.wait()?;
+            // Reports come before exits: a program that ran and ended at once has run.
+            self.hear_all();
+            while let Ok(Some(_)) = self.signals.read_signal() {}
+            self.reap(WaitPidFlag::WNOHANG);
+            self.catch_up();
+            self.limit();
+            for container in self.containers.values_mut() {
+                container.output.pump();
+                container.output.watchers.prune();
+            }
+            if let Ok((stream, _)) = self.listener.accept() {
+                self.connection = Connection::new(stream).ok();
+            }
+            self.listen();
+            if let Some(Err(error)) = self.connection.as_mut().map(Connection::flush) {
+                self.lose_connection(&error);
+            }
+            self.cgroups.catch_up();
+        }
+        self.end()
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self) -> std::io::Result<()> {
+        let mut descriptors: Vec<PollFd<'_>> = vec![
+            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+        ];
+        if let Some(connection) = &self.connection {
+            let mut flags = PollFlags::POLLIN;
+            flags.set(PollFlags::POLLOUT, connection.wants_to_write());
+            descriptors.push(PollFd::new(connection.stream.as_fd(), flags));
+        }
+        let watched: Vec<BorrowedFd<'_>> = self
+            .containers
+            .values()
+            .flat_map(Container::descriptors)
+            .chain(self.execs.descriptors())
+            .collect();
+        descriptors.extend(
+            watched
+                .into_iter()
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
+        );
+        let watchers = self.containers.values();
+        let watchers = watchers.flat_map(|c| c.output.watchers.descriptors());
+        descriptors.extend(watchers);
+        // A daemon that dies between starting a keeper and speaking to it leaves one with nothing to keep.
+        let timeout = if self.pod.is_none() {
+            Some(FIRST_WORD)
+        } else {
+            let set_up = self.containers.values().filter_map(Container::set_up_left);
+            let again = self.cgroups.waits().then_some(AGAIN);
+            set_up.chain(self.execs.left()).chain(again).min()
+        };
+        // Rounded up: a poll that ends too early is made again at once.
+        let timeout = timeout.map(|time| time + Duration::from_millis(1));
+        let timeout = timeout.and_then(|time| PollTimeout::try_from(time).ok());
+        match poll(&mut descriptors, timeout.unwrap_or(PollTimeout::NONE)) {
+            Ok(0) if self.pod.is_none() => Err(std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                "no word from the daemon",
+            )),
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn listen(&mut self) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        match connection.requests() {
+            Ok(requests) => {
+                for (request, descriptors) in requests {
+                    self.answer(request, descriptors);
+                }
+            }
+            Err(error) => self.lose_connection(&error),
+        }
+    }
+
+    fn lose_connection(&mut self, why: &std::io::Error) {
+        self.connection = None;
+        if why.kind() != std::io::ErrorKind::UnexpectedEof {
+            complain(&format!("the connection to the daemon failed: {why}"));
+        }
+        // Its clients went with it.
+        for container in self.containers.values_mut() {
+            container.output.watchers.clear();
+        }
+        if self.pod.as_ref().is_none_or(|pod| pod.plan.ephemeral) {
+            self.ending = Some(0);
+        }
+    }
+
+    fn say(&mut self, message: &Message) {
+        if let Some(connection) = &mut self.connection {
+            connection.say(message, Vec::new());
+        }
+    }
+
+    fn reply(&mut self, number: u64, result: Step<Outcome>) {
+        self.answered(Answer {
+            number,
+            result,
+            descriptors: Vec::new(),
+        });
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        if let Some(connection) = &mut self.connection {
+            let message = Message::Reply {
+                number: answer.number,
+                descriptors: answer.descriptors.len(),
+                result: answer.result,
+            };
+            connection.say(&message, answer.descriptors);
+        }
+    }
+}
+
+/// Writes a line to standard error, which is the sandbox's keeper.log.
+fn complain(what: &str) {
+    let _ = std::io::Write::write_all(
+        &mut std::io::stderr(),
+        format!("keeper: {what}\n").as_bytes(),
+    );
+}
+
+fn own_pid() -> i32 {
+    Pid::this().as_raw()
+}

@@ -1,0 +1,176 @@
+//! Lines of a container log, as the CRI has them: `TIME STREAM TAG TEXT`, where the tag is `F` for a line's end and `P`
+//! for a part of a line (Kubernetes 1.36, `pkg/kubelet/kuberuntime/logs`).
+
+pub mod file;
+
+use std::io::Write as _;
+
+use jiff::Timestamp;
+
+/// A line is cut into parts of at most this many bytes.
+pub const MAX_PART: usize = 16 << 10;
+
+/// One of a container's two outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// Turns a stream of bytes into log lines; one encoder a stream.
+#[derive(Debug)]
+pub struct Encoder {
+    stream: Stream,
+    /// The begun line: shorter than [`MAX_PART`], without a newline.
+    pending: Vec<u8>,
+}
+
+impl Encoder {
+    /// An encoder that has seen nothing.
+    #[must_use]
+    pub const fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Appends to `out` the lines that `bytes`, read at `now`, complete.
+    pub fn feed(&mut self, mut bytes: &[u8], now: Timestamp, out: &mut Vec<u8>) {
+        let head = Head::new(now, self.stream);
+        while !bytes.is_empty() {
+            let room = MAX_PART - self.pending.len();
+            let window = &bytes[..room.min(bytes.len())];
+            if let Some(end) = window.iter().position(|b| *b == b'\n') {
+                self.flush(&head, b'F', &bytes[..end], out);
+                bytes = &bytes[end + 1..];
+            } else if window.len() == room {
+                // A line of just the greatest length whose newline follows is whole, not a part with an empty rest.
+                let whole = bytes.get(room) == Some(&b'\n');
+                self.flush(&head, if whole { b'F' } else { b'P' }, window, out);
+                bytes = &bytes[room + usize::from(whole)..];
+            } else {
+                self.pending.extend_from_slice(window);
+                return;
+            }
+        }
+    }
+
+    /// Appends the begun line, if there is one, as a part: its newline never came.
+    pub fn finish(&mut self, now: Timestamp, out: &mut Vec<u8>) {
+        if !self.pending.is_empty() {
+            self.flush(&Head::new(now, self.stream), b'P', &[], out);
+        }
+    }
+
+    fn flush(&mut self, head: &Head, tag: u8, rest: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&head.0);
+        out.extend_from_slice(&[tag, b' ']);
+        out.append(&mut self.pending);
+        out.extend_from_slice(rest);
+        out.push(b'\n');
+    }
+}
+
+/// `TIME STREAM `, the same for all lines of one read.
+struct Head(Vec<u8>);
+
+impl Head {
+    fn new(now: Timestamp, stream: Stream) -> Self {
+        let mut text = Vec::with_capacity(48);
+        // Nine digits always, so that lines align and sort as text. Writing to a vector cannot fail.
+        let _ = write!(text, "{now:.9} {} ", stream.name());
+        Self(text)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn lines(pieces: &[impl AsRef<[u8]>]) -> Vec<(char, Vec<u8>)> {
+        let mut encoder = Encoder::new(Stream::Stdout);
+        let mut out = Vec::new();
+        for piece in pieces {
+            encoder.feed(piece.as_ref(), Timestamp::UNIX_EPOCH, &mut out);
+        }
+        encoder.finish(Timestamp::UNIX_EPOCH, &mut out);
+        out.split_inclusive(|b| *b == b'\n')
+            .map(|line| {
+                let rest = line
+                    .strip_prefix(b"1970-01-01T00:00:00.000000000Z stdout ")
+                    .unwrap();
+                assert_eq!(rest[1], b' ');
+                (rest[0] as char, rest[2..rest.len() - 1].to_vec())
+            })
+            .collect()
+    }
+
+    #[rstest]
+    #[case::nothing(&[""], &[])]
+    #[case::one_line(&["hello\n"], &[('F', "hello")])]
+    #[case::empty_line(&["\n"], &[('F', "")])]
+    #[case::no_newline(&["hello"], &[('P', "hello")])]
+    #[case::across_reads(&["he", "llo\nwor", "ld\n"], &[('F', "hello"), ('F', "world")])]
+    fn tags(#[case] pieces: &[&str], #[case] expected: &[(char, &str)]) {
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(tag, text)| (*tag, text.as_bytes().to_vec()))
+            .collect();
+        assert_eq!(lines(pieces), expected);
+    }
+
+    #[test]
+    fn long_lines_are_cut() {
+        let long = vec![b'x'; MAX_PART * 2 + 5];
+        let tags: Vec<_> = lines(&[&long[..], b"\n"])
+            .iter()
+            .map(|(tag, text)| (*tag, text.len()))
+            .collect();
+        assert_eq!(tags, [('P', MAX_PART), ('P', MAX_PART), ('F', 5)]);
+    }
+
+    #[test]
+    fn a_line_of_just_the_greatest_length_is_whole() {
+        let mut line = vec![b'x'; MAX_PART];
+        line.push(b'\n');
+        assert_eq!(
+            lines(&[&line])
+                .iter()
+                .map(|(tag, _)| *tag)
+                .collect::<String>(),
+            "F"
+        );
+    }
+
+    proptest! {
+        /// What went in comes out, however it was cut: a part's text is followed at once, a whole line by a newline.
+        #[test]
+        fn nothing_is_lost(pieces in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..60), 0..40)) {
+
+            let mut joined = Vec::new();
+            for (tag, text) in lines(&pieces) {
+                joined.extend(text);
+                if tag == 'F' {
+                    joined.push(b'\n');
+                }
+            }
+            prop_assert_eq!(joined, pieces.concat());
+        }
+    }
+}

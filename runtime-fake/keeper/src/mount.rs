@@ -1,0 +1,139 @@
+//! Mounts that are attached nowhere yet, and where they are attached to.
+
+use std::{
+    fs,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags},
+    io::Errno,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+        fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+        open_tree, unmount,
+    },
+    thread::{LinkNameSpaceType, UnshareFlags},
+};
+
+use crate::{
+    failure::{Doing as _, Step},
+    secure_join::Root,
+    unshare::unshare,
+};
+
+/// Makes this process's root an empty one. The process must be in a new mount namespace.
+pub(crate) fn enter_nothing() -> Step {
+    let what = "make an empty root";
+    let flags = QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let empty = new_mount("tmpfs", &[("mode", "0555"), ("size", "4096")], flags).doing(what)?;
+    attach(empty.as_fd(), open_dir(Path::new("/")).doing(what)?.as_fd()).doing(what)?;
+    pivot(empty.as_fd())
+}
+
+/// A `/proc` of this process's own namespace, mounted nowhere.
+pub(crate) fn new_proc() -> Result<OwnedFd, Errno> {
+    new_mount("proc", &[], QUIET)
+}
+
+/// The `/proc` in this process's root, mounted nowhere, if it is that of the process namespace `name`.
+pub(crate) fn own_proc(name: &Path) -> Option<OwnedFd> {
+    let at = Root::own().ok()?.existing(Path::new("/proc")).ok()??;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(&at, "", flags).ok()?;
+    let first = rustix::fs::readlinkat(&tree, "1/ns/pid", Vec::new()).ok()?;
+    (is_proc(&tree) && first.as_bytes() == name.as_os_str().as_encoded_bytes()).then_some(tree)
+}
+
+pub(crate) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+pub(crate) fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
+    let recursive = if recursive {
+        OpenTreeFlags::AT_RECURSIVE
+    } else {
+        OpenTreeFlags::empty()
+    };
+    open_tree(
+        CWD,
+        path,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | recursive,
+    )
+}
+
+/// The options of a file system that is all of one label, if there is one.
+pub(crate) fn labelled<'a>(
+    options: &[(&'a str, &'a str)],
+    label: Option<&'a str>,
+) -> Vec<(&'a str, &'a str)> {
+    let label = label.map(|label| ("context", label));
+    options.iter().copied().chain(label).collect()
+}
+
+/// A new file system, mounted nowhere yet.
+pub(crate) fn new_mount(
+    kind: &str,
+    options: &[(&str, &str)],
+    flags: MountAttrFlags,
+) -> Result<OwnedFd, Errno> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        if value.is_empty() {
+            fsconfig_set_flag(context.as_fd(), *name)?;
+        } else {
+            fsconfig_set_string(context.as_fd(), *name, *value)?;
+        }
+    }
+    fsconfig_create(context.as_fd())?;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+pub(crate) fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", target, "", flags)
+}
+
+pub(crate) const QUIET: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
+    .union(MountAttrFlags::MOUNT_ATTR_NODEV)
+    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+
+pub(crate) fn pivot(root: BorrowedFd<'_>) -> Step {
+    let what = "enter the container's root";
+    rustix::process::fchdir(root).doing(what)?;
+    // The old root ends up on top of the new one, at the same place, from where it is taken away.
+    rustix::process::pivot_root(".", ".").doing(what)?;
+    unmount(".", UnmountFlags::DETACH).doing("leave the host's root")?;
+    rustix::process::chdir("/").doing(what)
+}
+
+/// Does `work` in another mount namespace, and comes back.
+pub(crate) fn in_namespace<T>(
+    namespace: BorrowedFd<'_>,
+    work: impl FnOnce() -> Step<T>,
+) -> Step<T> {
+    let what = "look at the host's mounts";
+    let own = fs::File::open("/proc/self/ns/mnt").doing(what)?;
+    // The kernel wants to be told that root and directory are shared with nobody.
+    unshare(UnshareFlags::FS).doing(what)?;
+    let enter = |namespace| {
+        rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::Mount))
+    };
+    enter(namespace).doing(what)?;
+    let done = work();
+    enter(own.as_fd()).doing(what)?;
+    done
+}
+
+pub(crate) fn is_proc(at: &OwnedFd) -> bool {
+    /// What fstatfs(2) calls procfs.
+    const PROC: u64 = 0x9fa0;
+    rustix::fs::fstatfs(at).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(PROC))
+}

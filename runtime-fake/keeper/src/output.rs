@@ -1,0 +1,207 @@
+//! A container's outputs: from its pipes, line by line, into its log file.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use jiff::Timestamp;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::{
+    failure::{Doing as _, Step},
+    log::{self, Encoder, Stream, file::LogFile},
+    plan::LogPlan,
+    terminal,
+    watchers::Watchers,
+};
+
+/// A quarter of what a pipe holds: it is on the stack of every keeper.
+const CHUNK: usize = 16 << 10;
+
+/// How many chunks of a stream are read in one turn: a program that writes as fast as it is read must not have all of
+/// the keeper's time.
+const CHUNKS_IN_A_TURN: usize = 8;
+
+/// What a terminal may still hold when its last process has ended is less than this; a read takes 4 KiB at most.
+const READS_OF_A_TERMINAL: usize = 32;
+
+/// A pipe whose reading end does not block here and whose writing end does there.
+pub(crate) fn pipe_from_child() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&reader, true)?;
+    Ok((reader, writer))
+}
+
+/// One of the two streams.
+struct Source {
+    stream: Stream,
+    pipe: File,
+    encoder: Encoder,
+}
+
+/// Both streams and where they go.
+pub(crate) struct Output {
+    sources: [Option<Source>; 2],
+    /// The container's side of its terminal, whose other side is the one source then: it is kept open, so that a program
+    /// may close the terminal and open it again.
+    terminal: Option<OwnedFd>,
+    /// Who looks on.
+    pub(crate) watchers: Watchers,
+    log: Option<LogPlan>,
+    file: Option<LogFile>,
+    /// Bytes that could not be written: said once, in the log itself, as soon as it can be written again.
+    lost: u64,
+}
+
+impl Output {
+    /// Of streams that are still to come.
+    pub(crate) fn new(log: Option<LogPlan>) -> Self {
+        Self {
+            sources: [None, None],
+            terminal: None,
+            watchers: Watchers::default(),
+            log,
+            file: None,
+            lost: 0,
+        }
+    }
+
+    /// Takes over the reading end of a stream's pipe.
+    pub(crate) fn take_in(&mut self, stream: Stream, pipe: OwnedFd) {
+        let place = match stream {
+            Stream::Stdout => 0,
+            Stream::Stderr => 1,
+        };
+        self.sources[place] = Some(Source {
+            stream,
+            pipe: pipe.into(),
+            encoder: Encoder::new(stream),
+        });
+    }
+
+    /// Takes over a terminal: all that is written to it is standard output (CRI v1, ContainerConfig.tty).
+    pub(crate) fn take_in_terminal(&mut self, master: OwnedFd) -> Step {
+        self.terminal = Some(terminal::other_side(master.as_fd()).doing("keep the terminal open")?);
+        self.take_in(Stream::Stdout, master);
+        Ok(())
+    }
+
+    /// The keeper's side of the container's terminal, if it has one.
+    pub(crate) fn terminal(&self) -> Option<BorrowedFd<'_>> {
+        self.terminal.as_ref()?;
+        self.sources[0].as_ref().map(|s| s.pipe.as_fd())
+    }
+
+    /// Opens the log file, also when it is open: it may have been renamed.
+    pub(crate) fn open(&mut self) -> io::Result<()> {
+        if let Some(log) = &self.log {
+            self.file = Some(log::file::open(log)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> String {
+        self.log
+            .as_ref()
+            .map_or_else(String::new, |log| log.whole().display().to_string())
+    }
+
+    /// The pipes that are still open.
+    pub(crate) fn pipes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sources.iter().flatten().map(|s| s.pipe.as_fd())
+    }
+
+    /// Moves some of what is in the pipes into the log. Does not wait for more.
+    pub(crate) fn pump(&mut self) {
+        self.read([CHUNKS_IN_A_TURN; 2]);
+    }
+
+    /// Reads at most so many chunks of each stream.
+    fn read(&mut self, chunks: [usize; 2]) {
+        let mut lines = Vec::new();
+        for (source, chunks) in self.sources.iter_mut().zip(chunks) {
+            for _ in 0..chunks {
+                let Some(s) = source else { break };
+                let mut chunk = [0u8; CHUNK];
+                let n = match s.pipe.read(&mut chunk) {
+                    Ok(n) => n,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // That of a terminal which was hung up.
+                    Err(_) => 0,
+                };
+                if n == 0 {
+                    s.encoder.finish(Timestamp::now(), &mut lines);
+                    self.watchers.end(s.stream);
+                    *source = None;
+                    break;
+                }
+                s.encoder.feed(&chunk[..n], Timestamp::now(), &mut lines);
+                self.watchers.show(s.stream, &chunk[..n]);
+                if lines.len() >= CHUNK {
+                    put(&mut self.file, &mut lines, &mut self.lost);
+                }
+            }
+        }
+        put(&mut self.file, &mut lines, &mut self.lost);
+    }
+
+    /// Moves the rest into the log and closes the pipes. The rest is what they hold now: somebody else may have them
+    /// open still and write for ever.
+    pub(crate) fn finish(&mut self) {
+        let terminal = self.terminal.is_some();
+        let chunks = self.sources.each_ref().map(|source| {
+            if terminal {
+                return READS_OF_A_TERMINAL;
+            }
+            let held = source
+                .as_ref()
+                .and_then(|s| rustix::io::ioctl_fionread(&s.pipe).ok());
+            // A read may end before its chunk is full, where two writes meet.
+            usize::try_from(held.unwrap_or(0)).map_or(usize::MAX, |held| 2 * (held / CHUNK + 1))
+        });
+        self.read(chunks);
+        let mut lines = Vec::new();
+        for source in &mut self.sources {
+            if let Some(mut s) = source.take() {
+                s.encoder.finish(Timestamp::now(), &mut lines);
+            }
+        }
+        put(&mut self.file, &mut lines, &mut self.lost);
+        self.file = None;
+        self.terminal = None;
+        self.watchers.end(Stream::Stdout);
+        self.watchers.end(Stream::Stderr);
+    }
+}
+
+/// Writes `lines`, or drops them where no log is kept.
+fn put(file: &mut Option<LogFile>, lines: &mut Vec<u8>, lost: &mut u64) {
+    if let Some(file) = file {
+        write(file, lines, lost);
+    }
+    lines.clear();
+}
+
+/// Writes `lines`. A full disk costs lines, never the container.
+fn write(file: &mut LogFile, lines: &[u8], lost: &mut u64) {
+    if lines.is_empty() {
+        return;
+    }
+    if *lost > 0 {
+        let mut note = Vec::new();
+        Encoder::new(Stream::Stderr).feed(
+            format!("crib: {lost} bytes of output could not be written here\n").as_bytes(),
+            Timestamp::now(),
+            &mut note,
+        );
+        if file.write_all(&note).is_ok() {
+            *lost = 0;
+        }
+    }
+    if file.write_all(lines).is_err() {
+        *lost += lines.len() as u64;
+    }
+}

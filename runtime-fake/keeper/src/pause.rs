@@ -1,0 +1,163 @@
+//! The first process of a process namespace that all containers of a pod share. It takes the exit status of what they
+//! leave behind, and holds the namespace.
+//!
+//! Every container sees it, and one that may trace others (CAP_SYS_PTRACE) looks into it and makes it do things. So there
+//! is nothing to be found and nothing to be done: its root is empty, it has no descriptor, no capability and no way to
+//! get one, may make no system call but to wait, and counts as the pod's.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::PathBuf,
+};
+
+use rustix::{
+    io::Errno,
+    mount::{MountPropagationFlags, mount_change},
+    thread::{CapabilitySet, CapabilitySets, UnshareFlags},
+};
+
+use crate::mount;
+use crate::{
+    cgroup::{
+        Place,
+        directory::{self, Entrance},
+    },
+    failure::{Doing as _, Failure, FailureKind, Step},
+    fork::{Birthplace, fork_into},
+    frame, host,
+    plan::PodPlan,
+    process,
+    seccomp::Filter,
+    sys::{self, Fork},
+    unshare::{hide, unshare},
+    userns::UserNamespace,
+};
+
+/// It runs.
+pub(crate) struct Pause {
+    pub(crate) pid: i32,
+    /// Where a `/proc` of its namespace is mounted, for containers to have; none where none could be made.
+    pub(crate) proc: Option<PathBuf>,
+}
+
+/// The cgroup of a pod's process, if there is to be one: a leaf, since on v2 a cgroup with others below it has no
+/// processes of its own (cgroups(7), "no internal processes"). As with containerd it has the sandbox's id for a name.
+pub(crate) fn cgroup(plan: &PodPlan) -> Option<Place> {
+    let pod = plan.cgroup.as_ref().filter(|_| plan.shared_pids)?;
+    let name = plan.directory.file_name()?.to_str()?;
+    Some(pod.place.child(name))
+}
+
+/// Starts it, and waits until it is confined.
+pub(crate) fn start(plan: &PodPlan, users: Option<&UserNamespace>) -> Step<Pause> {
+    let what = "start the pod's process";
+    let place = cgroup(plan);
+    if let Some(place) = &place {
+        directory::make(place)?;
+    }
+    let entrance = place.as_ref().map(directory::entrance).transpose()?;
+    let (ours, theirs) = UnixStream::pair().doing(what)?;
+    let (mut reader, writer) = io::pipe().doing(what)?;
+    let birthplace = Birthplace {
+        users,
+        cgroup: entrance.as_ref().and_then(Entrance::unified),
+    };
+    let pid = match fork_into(birthplace, libc::CLONE_NEWPID, || ())? {
+        Fork::Parent(pid) => pid,
+        Fork::Child => {
+            drop((ours, reader));
+            run(entrance.as_ref(), &theirs.into(), &writer.into())
+        }
+    };
+    drop((theirs, writer));
+    let mut report = Vec::new();
+    reader.read_to_end(&mut report).doing(what)?;
+    let report: Step = serde_json::from_slice(&report).map_err(|_| {
+        let message = "the pod's process ended early: it may have no memory, or a filter around the runtime forbids what it does";
+        Failure::new(FailureKind::System, message)
+    })?;
+    report?;
+    let mut receiver = frame::Receiver::default();
+    receiver.fill(&ours).doing(what)?;
+    let proc = match receiver.take_descriptors(1) {
+        Ok(mut came) => came.pop(),
+        Err(_) => None,
+    };
+    let proc = proc.map(|proc| mount_proc(plan, proc)).transpose()?;
+    Ok(Pause { pid, proc })
+}
+
+/// Mounts it where the keeper's forks find it.
+fn mount_proc(plan: &PodPlan, proc: OwnedFd) -> Step<PathBuf> {
+    let what = "keep the pod's /proc";
+    let at = plan.directory.join("proc");
+    match rustix::fs::mkdir(&at, rustix::fs::Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error).doing(what),
+    }
+    mount::attach(proc.as_fd(), mount::open_dir(&at).doing(what)?.as_fd()).doing(what)?;
+    Ok(at)
+}
+
+/// What says that all went well, to be written when nothing else can be done any more.
+const WELL: &[u8] = br#"{"Ok":null}"#;
+
+fn run(cgroup: Option<&Entrance>, to: &OwnedFd, report: &OwnedFd) -> ! {
+    let _ = rustix::thread::set_name(c"pause");
+    let set_up = || -> Step {
+        sys::die_with_parent().doing("be ended with the keeper")?;
+        if let Some(cgroup) = cgroup {
+            cgroup.enter().doing("enter the pod's cgroup")?;
+        }
+        hide()?;
+        unshare(UnshareFlags::NEWNS | UnshareFlags::NEWCGROUP)
+            .doing("make the namespaces of the pod's process")?;
+        let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        mount_change("/", propagation).doing("separate the mounts of the pod's process")?;
+        let proc = mount::new_proc().ok();
+        let descriptors: Vec<_> = proc.iter().map(|fd| fd.as_fd()).collect();
+        frame::send(to, b"p", &descriptors).doing("hand over the pod's /proc")?;
+        mount::enter_nothing()?;
+        rustix::process::setsid().doing("start a session")?;
+        sys::reset_signals();
+        sys::ignore_children();
+        confine()
+    };
+    match set_up() {
+        Ok(()) => {
+            let _ = rustix::io::write(report, WELL);
+        }
+        Err(failure) => {
+            let _ = serde_json::to_writer(File::from(clone(report)), &Err::<(), _>(failure));
+            sys::exit(1);
+        }
+    }
+    sys::close_all();
+    sys::wait_for_ever()
+}
+
+fn clone(fd: &OwnedFd) -> OwnedFd {
+    fd.try_clone().unwrap_or_else(|_| sys::exit(1))
+}
+
+/// Gives up everything.
+fn confine() -> Step {
+    let what = "give up the capabilities of the pod's process";
+    process::bound(CapabilitySet::empty())?;
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none).doing(what)?;
+    rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
+    match Filter::waiting(host::kernel()) {
+        Some(filter) => sys::load_filter(&filter).doing("filter the calls of the pod's process"),
+        None => Ok(()),
+    }
+}

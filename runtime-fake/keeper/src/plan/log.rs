@@ -1,0 +1,24 @@
+//! The log file of a container.
+
+use std::{num::NonZeroU64, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A log file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogPlan {
+    /// The absolute directory that it never leaves.
+    pub directory: PathBuf,
+    /// The path below that.
+    pub path: PathBuf,
+    /// How many bytes it may have; a log that would have more begins anew.
+    #[serde(default)]
+    pub max: Option<NonZeroU64>,
+}
+
+impl LogPlan {
+    /// The whole path.
+    pub fn whole(&self) -> PathBuf {
+        self.directory.join(&self.path)
+    }
+}

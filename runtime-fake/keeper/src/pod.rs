@@ -1,0 +1,134 @@
+//! The pod's own namespaces, which the keeper lives in and so keeps.
+
+use std::{
+    ffi::CString,
+    io::{self},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    mount::{MountFlags, MountPropagationFlags, mount, mount_change},
+    thread::UnshareFlags,
+};
+
+use crate::{
+    failure::{Doing as _, Failure, FailureKind, Step},
+    pause::{self, Pause},
+    plan::{PodPlan, Rung, of_network},
+    root::overlay,
+    unshare::unshare,
+    userns::UserNamespace,
+};
+
+/// A pod that is set up.
+pub(crate) struct Pod {
+    pub(crate) plan: PodPlan,
+    /// The pod's shared memory directory.
+    pub(crate) shm: Option<PathBuf>,
+    /// The mount namespace of the daemon, where mounts of the host are to be found; none where there is no way back to it,
+    /// from inside a user namespace.
+    pub(crate) host_mounts: Option<OwnedFd>,
+    /// The user namespace that its containers, and its other namespaces, belong to; none where that is the keeper's own.
+    pub(crate) user_namespace: Option<UserNamespace>,
+    /// The first process of the namespace that all containers share.
+    pub(crate) pause: Option<Pause>,
+    /// Namespaces that end with their last descriptor: kept alive for the daemon, which may end before the pod.
+    _held: Vec<OwnedFd>,
+}
+
+/// Makes what `plan` asks for.
+pub(crate) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
+    let (mut shm, mut host_mounts) = (None, None);
+    let user_namespace = plan
+        .user_namespace
+        .as_ref()
+        .map(UserNamespace::make)
+        .transpose()?;
+    let of_pod = plan.sysctls.iter().filter(|(name, _)| !of_network(name));
+    let set_sysctls = || -> Step {
+        let mut of_pod = of_pod.clone();
+        of_pod.try_for_each(|(name, value)| set_sysctl(name, value))
+    };
+    if plan.rung != Rung::Process {
+        if plan.rung == Rung::Root {
+            let namespace = std::fs::File::open("/proc/self/ns/mnt");
+            host_mounts = Some(namespace.doing("hold the host's mount namespace")?.into());
+        }
+        let mut flags = UnshareFlags::empty();
+        flags.set(UnshareFlags::NEWUTS, !plan.hostname.is_empty());
+        flags.set(UnshareFlags::NEWIPC, plan.own_ipc);
+        flags.set(UnshareFlags::NEWNET, plan.own_network);
+        match &user_namespace {
+            None => unshare(flags | UnshareFlags::NEWNS).doing("make the pod's namespaces")?,
+            Some(users) => {
+                unshare(UnshareFlags::NEWNS).doing("make the pod's namespaces")?;
+                // Those of an IPC namespace are for its owner to set.
+                users.surround(flags, set_sysctls)?;
+            }
+        }
+        mount_change(
+            "/",
+            MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+        )
+        .doing("separate the pod's mounts from the host's")?;
+        if !plan.hostname.is_empty() {
+            rustix::system::sethostname(plan.hostname.as_bytes())
+                .doing(format_args!("set the host name {:?}", plan.hostname))?;
+        }
+        if plan.own_ipc {
+            shm = Some(mount_shm(&plan)?);
+        }
+        if user_namespace.is_none() {
+            set_sysctls()?;
+        }
+    }
+    let pause = if plan.shared_pids {
+        Some(pause::start(&plan, user_namespace.as_ref())?)
+    } else {
+        None
+    };
+    Ok(Pod {
+        plan,
+        shm,
+        host_mounts,
+        user_namespace,
+        pause,
+        _held: held,
+    })
+}
+
+fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
+    let at = plan.directory.join("shm");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let label = overlay::context(plan.label.as_deref());
+    let options = CString::new(format!("mode=1777,size=65536k{label}")).map_err(io::Error::from);
+    let options = options.doing("mount the pod's shared memory")?;
+    mount("shm", &at, "tmpfs", flags, Some(options.as_c_str()))
+        .doing("mount the pod's shared memory")?;
+    if let Some(maps) = &plan.user_namespace {
+        let (uid, gid) = maps.root();
+        std::os::unix::fs::chown(&at, Some(uid), Some(gid))
+            .doing("give the pod its shared memory")?;
+    }
+    Ok(at)
+}
+
+/// Some of these are of an interface, which is there when the pod is connected.
+pub(crate) fn set_network_sysctls(plan: &PodPlan) -> Step {
+    let mut network = plan.sysctls.iter().filter(|(name, _)| of_network(name));
+    network.try_for_each(|(name, value)| set_sysctl(name, value))
+}
+
+fn set_sysctl(name: &str, value: &str) -> Step {
+    let path = Path::new("/proc/sys").join(name.replace('.', "/"));
+    std::fs::write(&path, value).map_err(|error| {
+        Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "failed to set the sysctl {name} to {value:?}: {}",
+                super::failure::plain(&error)
+            ),
+        )
+    })
+}

@@ -1,0 +1,383 @@
+//! The last steps of a process before its program: directory, limits, ids, capabilities, `execve`.
+
+use std::{collections::BTreeMap, ffi::CString, io, os::unix::ffi::OsStrExt as _, path::Path};
+
+use rustix::{
+    fs::Mode,
+    io::Errno,
+    process::{Gid, Uid},
+    thread::{CapabilitySet, CapabilitySets},
+};
+
+use crate::{
+    failure::{Doing as _, Failure, FailureKind, Step, plain},
+    lsm, open_files,
+    plan::{ProcessPlan, UserIds},
+    seccomp::{Arch, Filter, SystemCall},
+    secure_join::Root,
+    sys, terminal,
+};
+
+/// Where programs are looked for when a container has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The highest capability number that the kernel may know.
+const LAST_CAPABILITY: u8 = 63;
+
+/// A process ready to become its program.
+pub(crate) struct Ready {
+    pub(crate) ids: UserIds,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+    path: String,
+    filter: Option<Filter>,
+    /// The capabilities that are left when the filter is loaded, if that takes another one.
+    without_filter: Option<CapabilitySets>,
+}
+
+const LOAD_FILTER: &str = "load the seccomp filter";
+
+/// What files a program makes are not writable for others, unless it asks for that.
+const UMASK: u32 = 0o022;
+
+/// The filter for the process's system calls, from where the daemon left it: to be read while the process's root is still
+/// the host's.
+pub(crate) fn filter(plan: &ProcessPlan) -> Step<Option<Filter>> {
+    let Some(path) = &plan.seccomp else {
+        return Ok(None);
+    };
+    let what = "read the container's seccomp filter";
+    let bytes = std::fs::read(path).doing(what)?;
+    match Filter::from_bytes(&bytes) {
+        Some(filter) => Ok(Some(filter)),
+        None => Err(io::Error::from(io::ErrorKind::InvalidData)).doing(what),
+    }
+}
+
+/// Has the security modules confine the program that this process becomes. To be done while its root is still the host's.
+pub(crate) fn confine(plan: &ProcessPlan) -> Step {
+    let confined = lsm::confine(&plan.confinement);
+    confined.map_err(|error| match &plan.confinement.apparmor {
+        // The kernel knows it where the daemon may not look.
+        Some(profile) if error.kind() == io::ErrorKind::NotFound => {
+            Failure::new(FailureKind::Invalid, lsm::profile_not_found(profile))
+        }
+        _ => Failure::new(
+            FailureKind::System,
+            format!(
+                "failed to confine the container with {}: {}",
+                plan.confinement,
+                plain(&error)
+            ),
+        ),
+    })
+}
+
+/// Gives up what the plan does not grant to the user `ids`. The process's root is the container's already; `own_root` says
+/// that it is not the host's.
+pub(crate) fn prepare(
+    plan: &ProcessPlan,
+    ids: UserIds,
+    own_root: bool,
+    filter: Option<Filter>,
+) -> Step<Ready> {
+    rustix::process::umask(Mode::from_raw_mode(UMASK));
+    open_files::lower();
+    if own_root {
+        // Whatever descriptor was left open, or process can be seen: no path leads there (CVE-2024-21626).
+        let root = Root::own().doing("open the container's root")?;
+        root.enter_directory(Path::new(&plan.cwd))?;
+    } else {
+        enter_directory(&plan.cwd)?;
+    }
+    let env = environment(plan, &ids);
+    let path = env
+        .get("PATH")
+        .cloned()
+        .unwrap_or_else(|| DEFAULT_PATH.to_owned());
+    let env = env
+        .iter()
+        .map(|(name, value)| text(&format!("{name}={value}")))
+        .collect::<Step<Vec<_>>>()?;
+    let argv = plan
+        .argv
+        .iter()
+        .map(|a| text(a))
+        .collect::<Step<Vec<_>>>()?;
+    terminal::own_streams(ids.uid);
+    let without_filter = drop_privileges(plan, &ids, filter.is_some())?;
+    Ok(Ready {
+        ids,
+        argv,
+        env,
+        path,
+        filter,
+        without_filter,
+    })
+}
+
+fn text(text: &str) -> Step<CString> {
+    CString::new(text).map_err(|_| {
+        Failure::new(
+            FailureKind::Invalid,
+            format!("a NUL byte in {text:?}: arguments and variables cannot hold one"),
+        )
+    })
+}
+
+fn enter_directory(cwd: &str) -> Step {
+    if cwd.is_empty() {
+        return Ok(());
+    }
+    match rustix::process::chdir(cwd) {
+        Ok(()) => Ok(()),
+        Err(Errno::NOENT) => {
+            std::fs::create_dir_all(cwd).doing(format_args!("make the working directory {cwd}"))?;
+            rustix::process::chdir(cwd).doing(format_args!("enter the working directory {cwd}"))
+        }
+        Err(Errno::NOTDIR) => Err(Failure::new(
+            FailureKind::Invalid,
+            format!("the working directory {cwd} is not a directory"),
+        )),
+        Err(error) => Err(error).doing(format_args!("enter the working directory {cwd}")),
+    }
+}
+
+fn environment(plan: &ProcessPlan, user: &UserIds) -> BTreeMap<String, String> {
+    let mut env: BTreeMap<String, String> = plan
+        .env
+        .iter()
+        .filter_map(|pair| {
+            pair.split_once('=')
+                .filter(|(name, _)| !name.is_empty())
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        })
+        .collect();
+    // The kernel's own word for it, which is the pod's or the host's.
+    env.entry("HOSTNAME".to_owned()).or_insert_with(|| {
+        let names = rustix::system::uname();
+        names.nodename().to_string_lossy().into_owned()
+    });
+    env.entry("HOME".to_owned())
+        .or_insert_with(|| match (user.home.as_str(), user.uid) {
+            // A container from before homes were on record.
+            ("", 0) => "/root".to_owned(),
+            ("", _) => "/".to_owned(),
+            (home, _) => home.to_owned(),
+        });
+    env.entry("PATH".to_owned())
+        .or_insert_with(|| DEFAULT_PATH.to_owned());
+    env
+}
+
+/// Returns the capabilities that the process is to have once its filter is loaded, if it has one more until then.
+fn drop_privileges(
+    plan: &ProcessPlan,
+    ids: &UserIds,
+    filtered: bool,
+) -> Step<Option<CapabilitySets>> {
+    if !rustix::process::geteuid().is_root() {
+        as_ordinary_user(plan, ids, filtered)?;
+        return Ok(None);
+    }
+    // A runtime that was given less than all cannot give more than it has.
+    let own = rustix::thread::capabilities(None)
+        .doing("read the capabilities")?
+        .permitted;
+    let wanted = capability_set(&plan.capabilities) & own;
+    bound(wanted)?;
+    let no_ids = |what: &str, error| match error {
+        Errno::INVAL | Errno::PERM => Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "failed to {what}: the id is not mapped into the user namespace; give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap) or run as user 0"
+            ),
+        ),
+        error => Failure::new(
+            FailureKind::System,
+            format!("failed to {what}: {}", plain(&error.into())),
+        ),
+    };
+    rustix::thread::set_keep_capabilities(true).doing("keep capabilities")?;
+    let groups: Vec<Gid> = ids.groups.iter().map(|g| Gid::from_raw(*g)).collect();
+    match rustix::thread::set_thread_groups(&groups) {
+        Ok(()) => {}
+        // A user namespace with one id has no way to set groups: only its own one is there, which is group 0.
+        Err(Errno::PERM) if ids.groups.iter().all(|g| *g == 0) => {}
+        Err(error) => return Err(no_ids(&format!("set the groups {:?}", ids.groups), error)),
+    }
+    let gid = Gid::from_raw(ids.gid);
+    rustix::thread::set_thread_res_gid(gid, gid, gid)
+        .map_err(|e| no_ids(&format!("become group {}", ids.gid), e))?;
+    let uid = Uid::from_raw(ids.uid);
+    rustix::thread::set_thread_res_uid(uid, uid, uid)
+        .map_err(|e| no_ids(&format!("become user {}", ids.uid), e))?;
+    let effective = if ids.uid == 0 {
+        wanted
+    } else {
+        capability_set(&plan.ambient)
+    };
+    let ambient = capability_set(&plan.ambient) & wanted;
+    // Whoever may gain privileges later needs this one to load a filter. It ends with `execve`, which grants root what the
+    // bounding set has, and others what the ambient set has.
+    let to_filter = if filtered && !plan.no_new_privs {
+        CapabilitySet::SYS_ADMIN & own
+    } else {
+        CapabilitySet::empty()
+    };
+    let granted = CapabilitySets {
+        effective,
+        permitted: effective | ambient,
+        inheritable: ambient,
+    };
+    let sets = CapabilitySets {
+        effective: granted.effective | to_filter,
+        permitted: granted.permitted | to_filter,
+        ..granted
+    };
+    rustix::thread::set_capabilities(None, sets).doing("set capabilities")?;
+    for number in plan
+        .ambient
+        .iter()
+        .filter(|n| own.intersects(capability_set(&[**n])))
+    {
+        rustix::thread::configure_capability_in_ambient_set(capability_set(&[*number]), true)
+            .doing("raise ambient capabilities")?;
+    }
+    if plan.no_new_privs {
+        rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
+    }
+    // Changing ids cleared it.
+    sys::die_with_parent().doing("be ended with the keeper")?;
+    Ok((sets.permitted != granted.permitted).then_some(granted))
+}
+
+/// Takes all capabilities but `wanted` from the bounding set.
+pub(crate) fn bound(wanted: CapabilitySet) -> Step {
+    for number in 0..=LAST_CAPABILITY {
+        let one = capability_set(&[number]);
+        if !wanted.intersects(one) {
+            match rustix::thread::remove_capability_from_bounding_set(one) {
+                Ok(()) => {}
+                // Past the last one that this kernel knows.
+                Err(Errno::INVAL) => break,
+                Err(error) => return Err(error).doing("drop capabilities"),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Without namespaces an ordinary user's processes are the user's own; user 0 stands for that.
+fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
+    let own = rustix::process::geteuid().as_raw();
+    if ids.uid != 0 && ids.uid != own {
+        let message = format!(
+            "failed to become user {}: without a user namespace the container runs as user {own}",
+            ids.uid
+        );
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    // Without privileges there is no filter but for who gains none.
+    if plan.no_new_privs || filtered {
+        rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
+    }
+    Ok(())
+}
+
+fn capability_set(numbers: &[u8]) -> CapabilitySet {
+    numbers.iter().fold(CapabilitySet::empty(), |set, number| {
+        set | CapabilitySet::from_bits_retain(1 << (*number).min(LAST_CAPABILITY))
+    })
+}
+
+impl Ready {
+    /// Loads the filter for system calls now if it lets all of `calls` pass, which are still to be made.
+    pub(crate) fn load_filter_if(&mut self, calls: &[SystemCall]) -> Step {
+        let passes =
+            |filter: &mut Filter| Arch::native().is_some_and(|native| filter.allows(native, calls));
+        if let Some(filter) = self.filter.take_if(passes) {
+            sys::load_filter(&filter).doing(LOAD_FILTER)?;
+            if let Some(sets) = self.without_filter.take() {
+                rustix::thread::set_capabilities(None, sets).doing("set capabilities")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Becomes the program. Returns only to say why it could not.
+    pub(crate) fn exec(self) -> Failure {
+        let Some(program) = self.argv.first() else {
+            return Failure::new(
+                FailureKind::Invalid,
+                "no command: neither the container nor its image says what to run",
+            );
+        };
+        let name = program.to_string_lossy().into_owned();
+        let named = program.as_bytes().contains(&b'/');
+        let candidates: Vec<CString> = if named {
+            vec![program.clone()]
+        } else {
+            // No name at all is no program's; with a directory before it, it would be the directory's.
+            let path = if name.is_empty() { "" } else { &self.path };
+            let directories = path.split(':').filter(|d| !d.is_empty());
+            directories
+                .filter_map(|d| CString::new(Path::new(d).join(&name).as_os_str().as_bytes()).ok())
+                .collect()
+        };
+        sys::reset_signals();
+        // Last of all: from here on only the calls that the filter lets pass can be made.
+        if let Some(filter) = &self.filter
+            && let Err(failure) = sys::load_filter(filter).doing(LOAD_FILTER)
+        {
+            return failure;
+        }
+        let mut refused = None;
+        for candidate in candidates {
+            let error = sys::exec(&candidate, &self.argv, &self.env);
+            if named {
+                return explain(&name, &error);
+            }
+            match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => {}
+                _ => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) => explain(&name, &error),
+            None => Failure::new(
+                FailureKind::Invalid,
+                format!(
+                    "exec: {name:?}: executable file not found in $PATH ({})",
+                    self.path
+                ),
+            ),
+        }
+    }
+}
+
+fn explain(name: &str, error: &std::io::Error) -> Failure {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) if Path::new(name).exists() => Failure::new(
+            FailureKind::Invalid,
+            format!("exec: {name:?}: its interpreter or loader is not in the container's image"),
+        ),
+        Some(libc::ENOENT) => Failure::new(
+            FailureKind::Invalid,
+            format!("exec: {name:?}: no such file or directory in the container's image"),
+        ),
+        Some(libc::EACCES) => Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "exec: {name:?}: permission denied: it is not an executable file for this user"
+            ),
+        ),
+        Some(libc::ENOEXEC) => Failure::new(
+            FailureKind::Invalid,
+            format!("exec: {name:?}: not a program for this machine, nor a script with a #! line"),
+        ),
+        _ => Failure::new(
+            FailureKind::Invalid,
+            format!("exec: {name:?}: {}", plain(error)),
+        ),
+    }
+}

@@ -1,0 +1,39 @@
+//! What a keeper writes for its daemon, and reads about its own processes.
+
+use crate::protocol::{Exit, exit_record};
+
+/// Writes how a container ended to where the daemon looks for it.
+pub(crate) fn exit(directory: &std::path::Path, id: &str, exit: &Exit) -> std::io::Result<()> {
+    let path = exit_record(directory, id);
+    let temporary = path.with_extension("exit.tmp");
+    std::fs::write(&temporary, serde_json::to_vec(exit)?)?;
+    std::fs::rename(&temporary, &path)
+}
+
+/// The processes whose parent is this one, from `/proc`.
+pub(crate) fn children(own: i32) -> Vec<i32> {
+    if let Ok(text) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
+        return text
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect();
+    }
+    // Kernels without CONFIG_PROC_CHILDREN: the parent is the second field after the name in parentheses.
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .nth(1)?
+            .parse()
+            .ok()
+    };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .filter(|pid| parent(*pid) == Some(own))
+        .collect()
+}

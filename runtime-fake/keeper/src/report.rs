@@ -1,0 +1,39 @@
+//! What the new process between a fork of the keeper and the container's program says on its report pipe.
+
+use std::{
+    io::{self, Write as _},
+    os::fd::OwnedFd,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{failure::Failure, plan::UserIds};
+
+/// The exit status of a process whose program could not be run, as containerd reports it (`StartError`).
+pub(crate) const START_ERROR: i32 = 128;
+
+/// One line of JSON on the report pipe.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// Set up; the ids that were found.
+    Ready(UserIds),
+    /// The process that becomes the program, where that is not the one that set it up.
+    Born(i32),
+    /// It cannot be done.
+    Failed(Failure),
+}
+
+pub(crate) fn say(report: &OwnedFd, what: &Report) {
+    let write = |mut to: std::fs::File| -> io::Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        to.write_all(&line)
+    };
+    // When the keeper is gone there is nobody to tell.
+    let _ = report.try_clone().and_then(|fd| write(fd.into()));
+}
+
+pub(crate) fn fail(report: &OwnedFd, failure: Failure) -> ! {
+    say(report, &Report::Failed(failure));
+    std::process::exit(START_ERROR)
+}

@@ -1,0 +1,337 @@
+//! A container's root file system: assembled from detached mounts in a mount namespace of its own, which takes all of
+//! it along when its last process ends. Nothing is ever to be unmounted.
+//!
+//! Targets are looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image leads nowhere outside it.
+
+pub(crate) mod accounts;
+mod cgroups;
+mod devices;
+mod host;
+pub(crate) mod mapped;
+pub(crate) mod overlay;
+pub(crate) mod volumes;
+
+use std::{
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::FileType,
+    io::Errno,
+    mount::{MountAttrFlags, MountPropagationFlags, OpenTreeFlags, mount_change, open_tree},
+};
+
+use accounts::Accounts;
+use mapped::Mapped;
+
+use crate::{
+    failure::{Doing as _, Step},
+    lsm,
+    plan::{LaunchPlan, Pids, RootPlan, Rung},
+    pod::Pod,
+    shared::Shared,
+    sys,
+    userns::UserNamespace,
+};
+use crate::{
+    mount::{QUIET, attach, clone_tree, labelled, new_mount, new_proc, open_dir, pivot},
+    secure_join::Root,
+};
+
+/// What a root is made of that only somebody outside the container can open.
+pub(crate) struct Outside {
+    /// For each mount of the plan.
+    sources: Vec<volumes::Source>,
+    /// The directory of shared memory.
+    shm: Option<OwnedFd>,
+    /// The `/proc` of a process namespace that this process is not in yet.
+    proc: Option<OwnedFd>,
+    /// The mounts below the root that are part of it, relative to it.
+    parts: Vec<PathBuf>,
+}
+
+/// Makes this process's root the one that `plan` describes. The process must be in a new mount namespace; `host` is the
+/// daemon's. Returns who the image's users are.
+pub(crate) fn enter(
+    plan: &LaunchPlan,
+    pod: &Pod,
+    shared: Option<&Shared>,
+    host: Option<BorrowedFd<'_>>,
+) -> Step<Accounts> {
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    let outside = outside(plan, pod.shm.as_deref(), shared, host, None)?;
+    let (root, accounts) = assemble(plan, &plan.directory.join("rootfs"), outside)?;
+    pivot(root.fd())?;
+    Ok(accounts)
+}
+
+/// [`enter`] without entering it, for another process to do: where it is. `shm` is the pod's shared memory directory, as
+/// a mount of the keeper's.
+pub(crate) fn make(
+    plan: &LaunchPlan,
+    shm: Option<&Path>,
+    host: Option<BorrowedFd<'_>>,
+) -> Step<PathBuf> {
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    let outside = outside(plan, shm, None, host, None)?;
+    let at = plan.directory.join("rootfs");
+    assemble(plan, &at, outside)?;
+    Ok(at)
+}
+
+/// [`enter`] for a process in the pod's own user namespace, with what [`mapped::prepare`] sends.
+pub(crate) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step<Accounts> {
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    let (at, outside) = mapped::receive(plan, from)?;
+    // From here on it can do no more than somebody who is root in a user namespace only.
+    let plan = LaunchPlan {
+        rung: Rung::Rootless,
+        ..plan.clone()
+    };
+    let (root, accounts) = assemble(&plan, &at, outside)?;
+    pivot(root.fd())?;
+    Ok(accounts)
+}
+
+/// Opens and mounts, in the container's directory, what has to come from outside.
+fn outside(
+    plan: &LaunchPlan,
+    shm: Option<&Path>,
+    shared: Option<&Shared>,
+    host: Option<BorrowedFd<'_>>,
+    ids: Option<&Mapped<'_>>,
+) -> Step<Outside> {
+    let sources = volumes::open(plan.rung, &plan.mounts, label(plan), host)?;
+    for (mount, source) in plan.mounts.iter().zip(&sources) {
+        if let (Some(maps), Some(tree)) = (&mount.ids, source.tree()) {
+            let namespace = UserNamespace::make(maps)?;
+            mapped::map(tree.as_fd(), &namespace, &mount.target)?;
+        }
+    }
+    let shm = match shm {
+        Some(path) => Some(clone_tree(path, false).doing("share the pod's /dev/shm")?),
+        None if plan.host_ipc => {
+            Some(clone_tree(Path::new("/dev/shm"), false).doing("share the host's /dev/shm")?)
+        }
+        None => None,
+    };
+    let proc = match shared {
+        Some(shared) => shared.proc()?,
+        None => None,
+    };
+    let parts = make_root(plan, &plan.directory.join("rootfs"), ids)?;
+    Ok(Outside {
+        sources,
+        shm,
+        proc,
+        parts,
+    })
+}
+
+/// Completes the root at `at`. Who the users of its image are is read before anything is mounted over it.
+fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accounts)> {
+    let what = "open the container's root";
+    let root = open_dir(at).doing(what)?;
+    // Before anything is mounted over them.
+    let parts = outside.parts.iter().map(|part| open_dir(&at.join(part)));
+    let parts = parts.collect::<Result<Vec<_>, _>>().doing(what)?;
+    let root = Root::new(root);
+    let of_host = matches!(plan.root, RootPlan::Host);
+    let accounts = match plan.restore {
+        Some(_) => Accounts::default(),
+        None => accounts::read(&root, of_host)?,
+    };
+    if of_host {
+        hide_state(&plan.directory, &root)?;
+    }
+    system_mounts(plan, &root, outside.shm, outside.proc)?;
+    for (mount, source) in plan.mounts.iter().zip(outside.sources) {
+        volumes::place(&root, mount, source)?;
+    }
+    devices::add(plan.rung, &root, &plan.devices)?;
+    if !plan.privileged {
+        protect(plan, &root)?;
+    }
+    let cwd = Path::new(&plan.process.cwd);
+    if cwd.is_absolute() && matches!(root.existing(cwd), Ok(None)) {
+        // While it can be made; what is in the way of it is found by the process, which goes there.
+        let _ = root.directory(cwd);
+    }
+    if plan.read_only_root {
+        // Just the mounts that the root is made of: what was mounted over them is as the client wants it.
+        for part in parts.iter().map(OwnedFd::as_fd).chain([root.fd()]) {
+            sys::set_read_only(part, false).doing("make the container's root read-only")?;
+        }
+    }
+    Ok((root, accounts))
+}
+
+/// The host's root holds the runtime's state too: the records of all pods, and sockets that do what they are told.
+fn hide_state(container: &Path, root: &Root) -> Step {
+    let what = "hide the runtime's state";
+    // STATE/sandboxes/ID/containers/ID
+    let Some(state) = container.ancestors().nth(4) else {
+        return Ok(());
+    };
+    let Some(target) = root.existing(state).doing(what)? else {
+        return Ok(());
+    };
+    let empty = [("mode", "0555"), ("size", "4096")];
+    let empty = new_mount("tmpfs", &empty, MountAttrFlags::MOUNT_ATTR_RDONLY).doing(what)?;
+    attach(empty.as_fd(), target.as_fd()).doing(what)
+}
+
+/// The SELinux label of a container's files, if it has one.
+fn label(plan: &LaunchPlan) -> Option<&str> {
+    plan.process.confinement.files.as_deref()
+}
+
+/// Returns the mounts below `at` that are part of the root, relative to it. `ids` are the container's own, if it has some.
+fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&Mapped<'_>>) -> Step<Vec<PathBuf>> {
+    let layer = plan.directory.join("layer");
+    match &plan.root {
+        RootPlan::Host => return host::make(plan.rung, &layer, at, ids, label(plan)),
+        RootPlan::Layers(lower) => {
+            let mapped = ids.map(|ids| ids.layers(lower)).transpose()?;
+            if let Some(ids) = ids {
+                ids.own(&layer.join("upper"))
+                    .doing("make the container's writable layer")?;
+            }
+            overlay::writable(
+                plan.rung,
+                mapped.as_ref().unwrap_or(lower),
+                &layer,
+                at,
+                label(plan),
+            )
+            .map_err(|error| overlay::failure(lower.len(), error))
+        }
+        RootPlan::Copied => {
+            // A root has to be a mount of its own to be entered.
+            let what = "mount the copy of the image";
+            if let Some(label) = label(plan) {
+                lsm::relabel(at, label).doing("label the copy of the image")?;
+            }
+            let tree = clone_tree(at, false).doing(what)?;
+            attach(tree.as_fd(), open_dir(at).doing(what)?.as_fd()).doing(what)
+        }
+    }?;
+    Ok(Vec::new())
+}
+
+fn system_mounts(
+    plan: &LaunchPlan,
+    root: &Root,
+    shm: Option<OwnedFd>,
+    proc: Option<OwnedFd>,
+) -> Step {
+    let shares = matches!(plan.pids, Pids::Pod | Pids::Target { .. });
+    let proc = match proc {
+        Some(proc) => Ok(proc),
+        None if shares => clone_tree(Path::new("/proc"), true),
+        None => new_proc().or_else(|_| clone_tree(Path::new("/proc"), true)),
+    };
+    let proc = proc.doing("make the container's /proc")?;
+    attach(proc.as_fd(), root.directory(Path::new("/proc"))?.as_fd()).doing("mount /proc")?;
+
+    let dev = new_mount(
+        "tmpfs",
+        &labelled(&[("mode", "0755"), ("size", "65536k")], label(plan)),
+        MountAttrFlags::MOUNT_ATTR_NOSUID,
+    )
+    .doing("make the container's /dev")?;
+    devices::fill(plan.rung, dev.as_fd())?;
+    attach(dev.as_fd(), root.directory(Path::new("/dev"))?.as_fd()).doing("mount /dev")?;
+    if plan.rung == Rung::Rootless {
+        devices::bind(root)?;
+    }
+    if plan.privileged {
+        devices::add_all(plan.rung, root)?;
+    }
+    // Group 5 is `tty` on every distribution; where only one id is mapped it does not exist, and the owner's will do.
+    let pts_options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")];
+    let pts_options = labelled(&pts_options, label(plan));
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let pts = new_mount(
+        "devpts",
+        &[&pts_options[..], &[("gid", "5")]].concat(),
+        flags,
+    )
+    .or_else(|_| new_mount("devpts", &pts_options, flags))
+    .doing("make the container's terminals")?;
+    attach(pts.as_fd(), root.directory(Path::new("/dev/pts"))?.as_fd()).doing("mount /dev/pts")?;
+    if let Some(shm) = shm {
+        attach(shm.as_fd(), root.directory(Path::new("/dev/shm"))?.as_fd())
+            .doing("mount /dev/shm")?;
+    }
+    if let Ok(queues) = new_mount("mqueue", &[], QUIET) {
+        attach(
+            queues.as_fd(),
+            root.directory(Path::new("/dev/mqueue"))?.as_fd(),
+        )
+        .doing("mount /dev/mqueue")?;
+    }
+
+    let sys_flags = if plan.privileged {
+        QUIET
+    } else {
+        QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY
+    };
+    let sysfs = if plan.host_network {
+        Err(Errno::PERM)
+    } else {
+        new_mount("sysfs", &[], sys_flags)
+    };
+    let sysfs = match sysfs {
+        Ok(sysfs) => sysfs,
+        // Only the owner of a network namespace may mount a sysfs that shows it.
+        Err(_) => {
+            let tree = clone_tree(Path::new("/sys"), true).doing("share the host's /sys")?;
+            if !plan.privileged {
+                sys::set_read_only(tree.as_fd(), true).doing("make /sys read-only")?;
+            }
+            tree
+        }
+    };
+    attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).doing("mount /sys")?;
+    cgroups::mount(root, plan.privileged)
+}
+
+fn protect(plan: &LaunchPlan, root: &Root) -> Step {
+    for path in &plan.masked_paths {
+        let what = format!("mask {path}");
+        let Some(target) = root.existing(Path::new(path)).doing(&what)? else {
+            continue;
+        };
+        let directory = FileType::from_raw_mode(rustix::fs::fstat(&target).doing(&what)?.st_mode)
+            == FileType::Directory;
+        let empty = if directory {
+            new_mount(
+                "tmpfs",
+                &[("mode", "0555"), ("size", "0")],
+                MountAttrFlags::MOUNT_ATTR_RDONLY,
+            )
+        } else {
+            clone_tree(Path::new("/dev/null"), false)
+        };
+        attach(empty.doing(&what)?.as_fd(), target.as_fd()).doing(&what)?;
+    }
+    for path in &plan.read_only_paths {
+        let what = format!("make {path} read-only");
+        let Some(target) = root.existing(Path::new(path)).doing(&what)? else {
+            continue;
+        };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        let tree = open_tree(&target, "", flags).doing(&what)?;
+        sys::set_read_only(tree.as_fd(), true).doing(&what)?;
+        attach(tree.as_fd(), target.as_fd()).doing(&what)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! A container's view of its control groups: below `/sys/fs/cgroup` as on the host, each hierarchy from the container's own
+//! group downwards, which is the root of its cgroup namespace.
+
+use std::{
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::mount::MountAttrFlags;
+
+use crate::{
+    failure::{Doing as _, Step},
+    mount::{attach, new_mount},
+    secure_join::Root,
+    sys,
+};
+
+/// Where every distribution has them.
+const AT: &str = "/sys/fs/cgroup";
+/// The controllers of version 1 (cgroups(7)): other words among a mount's options are its flags.
+const CONTROLLERS: [&str; 14] = [
+    "blkio",
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "hugetlb",
+    "memory",
+    "misc",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "pids",
+    "rdma",
+];
+
+/// A hierarchy of the host.
+#[derive(Debug, PartialEq, Eq)]
+struct Hierarchy {
+    /// Below [`AT`]; empty where there is version 2 alone.
+    below: PathBuf,
+    /// `cgroup` or `cgroup2`.
+    kind: &'static str,
+    /// With which options it is mounted again.
+    options: Vec<(String, String)>,
+}
+
+/// Mounts them. What the kernel does not let us mount is left out.
+pub(crate) fn mount(root: &Root, writable: bool) -> Step {
+    let what = "show the container its control groups";
+    let table = std::fs::read_to_string("/proc/self/mountinfo").doing(what)?;
+    let hierarchies = hierarchies(&table);
+    let Some(target) = root.existing(Path::new(AT)).doing(what)? else {
+        return Ok(());
+    };
+    let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, !writable);
+    let again = |hierarchy: &Hierarchy| {
+        let options: Vec<_> = hierarchy
+            .options
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        new_mount(hierarchy.kind, &options, flags).ok()
+    };
+    if let [only] = hierarchies.as_slice()
+        && only.below.as_os_str().is_empty()
+    {
+        return match again(only) {
+            Some(tree) => attach(tree.as_fd(), target.as_fd()).doing(what),
+            None => Ok(()),
+        };
+    }
+    let trees: Vec<_> = hierarchies
+        .iter()
+        .filter_map(|h| Some((h, again(h)?)))
+        .collect();
+    // Those of the host are not to be seen in their place, as with a network of the host's and its /sys.
+    let all = new_mount(
+        "tmpfs",
+        &[("mode", "0755"), ("size", "64k")],
+        flags - MountAttrFlags::MOUNT_ATTR_RDONLY,
+    )
+    .doing(what)?;
+    attach(all.as_fd(), target.as_fd()).doing(what)?;
+    for (hierarchy, tree) in trees {
+        let at = root.directory(&Path::new(AT).join(&hierarchy.below))?;
+        attach(tree.as_fd(), at.as_fd()).doing(what)?;
+        let name = hierarchy.below.to_string_lossy();
+        // cpu → cpu,cpuacct: programs look for either.
+        for controller in name
+            .split(',')
+            .filter(|c| name.contains(',') && CONTROLLERS.contains(c))
+        {
+            rustix::fs::symlinkat(&*hierarchy.below, &all, controller).doing(what)?;
+        }
+    }
+    if writable {
+        return Ok(());
+    }
+    sys::set_read_only(all.as_fd(), false).doing(what)
+}
+
+/// The hierarchies in a table of mounts (proc_pid_mountinfo(5)); of two at one place the later one lies on top.
+fn hierarchies(table: &str) -> Vec<Hierarchy> {
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for line in table.lines() {
+        let Some((mount, system)) = line.split_once(" - ") else {
+            continue;
+        };
+        let at = mount.split(' ').nth(4).unwrap_or_default();
+        let Ok(below) = Path::new(at).strip_prefix(AT) else {
+            continue;
+        };
+        let mut system = system.split(' ');
+        let (kind, options) = (system.next(), system.nth(1).unwrap_or_default());
+        let kind = match kind {
+            Some("cgroup") => "cgroup",
+            Some("cgroup2") => "cgroup2",
+            _ => continue,
+        };
+        found.retain(|other| other.below != below);
+        found.push(Hierarchy {
+            below: below.to_owned(),
+            kind,
+            options: if kind == "cgroup" {
+                options_of(options)
+            } else {
+                Vec::new()
+            },
+        });
+    }
+    found
+}
+
+fn options_of(text: &str) -> Vec<(String, String)> {
+    let mut options = Vec::new();
+    for word in text.split(',') {
+        if let Some(name) = word.strip_prefix("name=") {
+            options.push(("none".to_owned(), String::new()));
+            options.push(("name".to_owned(), name.to_owned()));
+        } else if CONTROLLERS.contains(&word) {
+            options.push((word.to_owned(), String::new()));
+        }
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::version_two("25 23 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate", &[("", "cgroup2", "")])]
+    #[case::hybrid(
+        "31 23 0:28 / /sys/fs/cgroup ro - tmpfs tmpfs rw,mode=755
+         32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+         33 31 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+         34 31 0:31 / /sys/fs/cgroup/unified rw shared:9 master:1 - cgroup2 cgroup2 rw",
+        &[("cpu,cpuacct", "cgroup", "cpu= cpuacct="), ("systemd", "cgroup", "none= name=systemd"), ("unified", "cgroup2", "")]
+    )]
+    #[case::elsewhere("32 31 0:29 / /mnt/cpu rw - cgroup cgroup rw,cpu", &[])]
+    #[case::one_over_another("1 0 0:1 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n2 1 0:1 /a /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu", &[("cpu", "cgroup", "cpu=")])]
+    #[case::nothing("", &[])]
+    fn what_the_host_has(#[case] table: &str, #[case] expected: &[(&str, &str, &str)]) {
+        let table: Vec<_> = table.lines().map(str::trim).collect();
+        let found = hierarchies(&table.join("\n"));
+        let found: Vec<_> = found
+            .iter()
+            .map(|h| {
+                let options: Vec<_> = h.options.iter().map(|(n, v)| format!("{n}={v}")).collect();
+                (h.below.to_string_lossy(), h.kind, options.join(" "))
+            })
+            .collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(b, k, o)| (&**b, *k, o.as_str()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,154 @@
+//! A container's own `/dev`.
+
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{Access, AtFlags, FileType, Gid, Mode, Uid},
+    io::Errno,
+};
+
+use crate::{
+    failure::{Doing as _, Step},
+    host_devices,
+    mount::{attach, clone_tree},
+    plan::{DeviceKind, DevicePlan, Rung},
+    secure_join::Root,
+};
+
+/// What a container's own `/dev` has.
+const DEVICES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+/// Makes the usual devices, links and directories in a new `/dev`.
+pub(crate) fn fill(rung: Rung, dev: BorrowedFd<'_>) -> Step {
+    for (name, major, minor) in DEVICES {
+        let made = if rung == Rung::Rootless {
+            // A user namespace makes no devices: an empty file to mount the host's on.
+            rustix::fs::mknodat(
+                dev,
+                name,
+                FileType::RegularFile,
+                Mode::from_raw_mode(0o666),
+                0,
+            )
+        } else {
+            rustix::fs::mknodat(
+                dev,
+                name,
+                FileType::CharacterDevice,
+                Mode::from_raw_mode(0o666),
+                rustix::fs::makedev(major, minor),
+            )
+        };
+        made.doing(format_args!("make /dev/{name}"))?;
+    }
+    for (name, target) in DEVICE_LINKS {
+        rustix::fs::symlinkat(target, dev, name).doing(format_args!("make /dev/{name}"))?;
+    }
+    for name in ["pts", "shm", "mqueue"] {
+        rustix::fs::mkdirat(dev, name, Mode::from_raw_mode(0o755))
+            .doing(format_args!("make /dev/{name}"))?;
+    }
+    Ok(())
+}
+
+/// Puts the host's devices over the empty files that [`fill`] made for them.
+pub(crate) fn bind(root: &Root) -> Step {
+    for (name, ..) in DEVICES {
+        let path = Path::new("/dev").join(name);
+        let tree =
+            clone_tree(&path, false).doing(format_args!("share the host's {}", path.display()))?;
+        attach(tree.as_fd(), root.file(&path)?.as_fd())
+            .doing(format_args!("mount {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes the devices that the container asks for. Where no node can be made, the host's is mounted.
+pub(crate) fn add(rung: Rung, root: &Root, devices: &[DevicePlan]) -> Step {
+    devices
+        .iter()
+        .try_for_each(|device| make(rung, root, device))
+}
+
+/// All of the host's devices besides the usual ones; what the box does not let us have is left out.
+pub(crate) fn add_all(rung: Rung, root: &Root) -> Step {
+    for device in host_devices::below(Path::new("/dev")).doing("list the host's devices")? {
+        let usual = DEVICES.iter().map(|(name, ..)| *name).chain(["ptmx"]);
+        if usual
+            .into_iter()
+            .any(|name| device.below == Path::new(name))
+        {
+            continue;
+        }
+        // A mount for each would be of no use where none of them can be opened.
+        if rung == Rung::Rootless && rustix::fs::access(&device.host, Access::READ_OK).is_err() {
+            continue;
+        }
+        let plan = DevicePlan {
+            path: Path::new("/dev").join(&device.below),
+            host: device.host,
+            node: device.node,
+            access: String::new(),
+        };
+        let _ = make(rung, root, &plan);
+    }
+    Ok(())
+}
+
+fn make(rung: Rung, root: &Root, device: &DevicePlan) -> Step {
+    let what = || format!("make the device {}", device.path.display());
+    if rung == Rung::Rootless {
+        return mount(root, device);
+    }
+    let (Some(parent), Some(name)) = (device.path.parent(), device.path.file_name()) else {
+        return Err(Errno::INVAL).doing(what());
+    };
+    let parent = root.directory(parent)?;
+    let node = &device.node;
+    let kind = match node.kind {
+        DeviceKind::Character => FileType::CharacterDevice,
+        DeviceKind::Block => FileType::BlockDevice,
+    };
+    let (mode, number) = (
+        Mode::from_raw_mode(node.mode),
+        rustix::fs::makedev(node.major, node.minor),
+    );
+    match rustix::fs::mknodat(&parent, name, kind, mode, number) {
+        Ok(()) => {}
+        // What is there stays: it may be the host's. A box that lets nobody make devices may still have them.
+        Err(Errno::EXIST | Errno::PERM) => return mount(root, device),
+        Err(error) => return Err(error).doing(what()),
+    }
+    let owner = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
+    rustix::fs::chownat(
+        &parent,
+        name,
+        Some(owner.0),
+        Some(owner.1),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .doing(what())
+}
+
+fn mount(root: &Root, device: &DevicePlan) -> Step {
+    let tree = clone_tree(&device.host, false)
+        .doing(format_args!("share the host's {}", device.host.display()))?;
+    attach(tree.as_fd(), root.file(&device.path)?.as_fd())
+        .doing(format_args!("mount {}", device.path.display()))
+}

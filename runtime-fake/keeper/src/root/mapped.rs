@@ -1,0 +1,226 @@
+//! Files that show with other owners than they have: idmapped mounts, for pods with a user namespace of their own.
+//!
+//! Such a root is put together from outside the user namespace, by a process that still has the power to, and handed over
+//! a socket to the one that will enter it, as mounts that are attached nowhere.
+
+use std::{
+    cell::Cell,
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Gid, Mode, Uid},
+    mount::{MountAttrFlags, MountPropagationFlags, mount_change},
+    thread::UnshareFlags,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    failure::{Doing as _, Failure, FailureKind, Step},
+    frame,
+    mount::{attach, clone_tree, new_mount, open_dir},
+    plan::LaunchPlan,
+    pod::Pod,
+    root::{Outside, volumes},
+    shared::Shared,
+    sys,
+    unshare::unshare,
+    userns::UserNamespace,
+};
+
+/// Where files are given the ids of a user namespace.
+pub(crate) struct Mapped<'a> {
+    namespace: &'a UserNamespace,
+    place: PathBuf,
+    count: Cell<usize>,
+}
+
+impl<'a> Mapped<'a> {
+    /// `place` is a path of the container's own directory, where nothing is yet.
+    pub(crate) fn new(namespace: &'a UserNamespace, place: PathBuf) -> Step<Self> {
+        let what = "prepare the mapping of ids";
+        match rustix::fs::mkdir(&place, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error).doing(what),
+        }
+        let tmpfs = new_mount("tmpfs", &[("mode", "0700")], MountAttrFlags::empty()).doing(what)?;
+        attach(tmpfs.as_fd(), open_dir(&place).doing(what)?.as_fd()).doing(what)?;
+        Ok(Self {
+            namespace,
+            place,
+            count: Cell::new(0),
+        })
+    }
+
+    /// A path where the files of the directory `path` have the namespace's ids.
+    pub(crate) fn path(&self, path: &Path) -> io::Result<PathBuf> {
+        let tree = clone_tree(path, false)?;
+        sys::set_id_map(tree.as_fd(), self.namespace.fd())?;
+        let at = self
+            .place
+            .join(self.count.replace(self.count.get() + 1).to_string());
+        rustix::fs::mkdir(&at, Mode::from_raw_mode(0o700))?;
+        attach(tree.as_fd(), open_dir(&at)?.as_fd())?;
+        Ok(at)
+    }
+
+    /// The layers of an image. Where the file system cannot do it, the daemon copies them.
+    pub(crate) fn layers(&self, layers: &[PathBuf]) -> Step<Vec<PathBuf>> {
+        layers
+            .iter()
+            .map(|layer| self.path(layer))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(|error| {
+                Failure::new(
+                    FailureKind::NoIdMap,
+                    format!("failed to map the ids of the image's files: {error}"),
+                )
+            })
+    }
+
+    /// Gives a file that is the container's to its root.
+    pub(crate) fn own(&self, path: &Path) -> Result<(), rustix::io::Errno> {
+        let (uid, gid) = self.namespace.maps.root();
+        rustix::fs::chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+    }
+}
+
+/// Maps the ids of a mount's files that the client wants mapped.
+pub(crate) fn map(tree: BorrowedFd<'_>, namespace: &UserNamespace, target: &Path) -> Step {
+    sys::set_id_map(tree, namespace.fd()).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EPERM) => Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "failed to map the ids of the files at {}: their file system, or this kernel, has no idmapped mounts",
+                target.display()
+            ),
+        ),
+        _ => Failure::new(
+            FailureKind::System,
+            format!("failed to map the ids of the files at {}: {error}", target.display()),
+        ),
+    })
+}
+
+/// One frame on the socket; all but the last come with a descriptor.
+#[derive(Debug, Serialize, Deserialize)]
+enum Parcel {
+    Root,
+    SharedMemory,
+    Proc,
+    Source(usize),
+    Done { parts: Vec<PathBuf> },
+    Failed(Failure),
+}
+
+/// The process that prepares a root outside the pod's user namespace, and ends.
+pub(crate) fn prepare(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>, to: &OwnedFd) -> ! {
+    let namespace = pod.user_namespace.as_ref();
+    let mut keep = vec![to.as_raw_fd()];
+    let of_shared = shared.map(Shared::descriptors).into_iter().flatten();
+    keep.extend(of_shared.flatten().map(|fd| fd.as_raw_fd()));
+    keep.extend(pod.host_mounts.as_ref().map(|fd| fd.as_raw_fd()));
+    keep.extend(namespace.map(|namespace| namespace.fd().as_raw_fd()));
+    sys::close_others(&mut keep);
+    let work = || -> Step {
+        sys::die_with_parent().doing("be ended with the keeper")?;
+        rustix::process::umask(Mode::empty());
+        unshare(UnshareFlags::NEWNS).doing("make a mount namespace")?;
+        let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+        let ids = namespace
+            .map(|namespace| Mapped::new(namespace, plan.directory.join("mapped")))
+            .transpose()?;
+        let host = pod.host_mounts.as_ref().map(|fd| fd.as_fd());
+        let outside = super::outside(plan, pod.shm.as_deref(), shared, host, ids.as_ref())?;
+        let root = clone_tree(&plan.directory.join("rootfs"), true)
+            .doing("hand over the container's root")?;
+        let send = |parcel: &Parcel, fd: Option<&OwnedFd>| send(to, parcel, fd);
+        send(&Parcel::Root, Some(&root))?;
+        if let Some(shm) = &outside.shm {
+            send(&Parcel::SharedMemory, Some(shm))?;
+        }
+        if let Some(proc) = &outside.proc {
+            send(&Parcel::Proc, Some(proc))?;
+        }
+        for (index, source) in outside.sources.iter().enumerate() {
+            if let Some(tree) = source.tree() {
+                send(&Parcel::Source(index), Some(tree))?;
+            }
+        }
+        let parts = outside.parts;
+        send(&Parcel::Done { parts }, None)
+    };
+    if let Err(failure) = work() {
+        // When nobody listens any more there is nobody to tell.
+        let _ = send(to, &Parcel::Failed(failure), None);
+    }
+    std::process::exit(0)
+}
+
+fn send(to: &OwnedFd, parcel: &Parcel, descriptor: Option<&OwnedFd>) -> Step {
+    let what = "hand over the container's root";
+    let document = serde_json::to_vec(parcel)
+        .map_err(io::Error::from)
+        .doing(what)?;
+    let mut frame = frame::Outgoing::new(document, descriptor.into_iter().collect()).doing(what)?;
+    while !frame.send(to).doing(what)? {}
+    Ok(())
+}
+
+/// Takes over what [`prepare`] made, and attaches it where this process, which has a mount namespace of its own, can: the
+/// container's directory is closed to it. Returns where the root is.
+pub(crate) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outside)> {
+    let what = "take over the container's root";
+    let mut outside = Outside {
+        sources: plan
+            .mounts
+            .iter()
+            .map(|_| volumes::Source::none())
+            .collect(),
+        shm: None,
+        proc: None,
+        parts: Vec::new(),
+    };
+    let (mut receiver, mut root) = (frame::Receiver::default(), None);
+    loop {
+        let Some(document) = receiver.next_document().doing(what)? else {
+            if receiver.fill(from).doing(what)? == 0 {
+                let message = "the process that prepares the container's root ended early";
+                return Err(Failure::new(FailureKind::System, message));
+            }
+            continue;
+        };
+        let parcel = serde_json::from_slice(&document).map_err(io::Error::from);
+        let mut take = || receiver.take_descriptors(1).map(|mut all| all.pop());
+        match parcel.doing(what)? {
+            Parcel::Root => root = take().doing(what)?,
+            Parcel::SharedMemory => outside.shm = take().doing(what)?,
+            Parcel::Proc => outside.proc = take().doing(what)?,
+            Parcel::Source(index) => {
+                let tree = take().doing(what)?;
+                if let (Some(source), Some(tree)) = (outside.sources.get_mut(index), tree) {
+                    *source = volumes::Source::of(tree);
+                }
+            }
+            Parcel::Failed(failure) => return Err(failure),
+            Parcel::Done { parts } => {
+                outside.parts = parts;
+                break;
+            }
+        }
+    }
+    let Some(root) = root else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).doing(what);
+    };
+    // What the host has there is not needed any more.
+    for place in ["/tmp", "/mnt", "/etc", "/usr"] {
+        if let Ok(target) = open_dir(Path::new(place)) {
+            attach(root.as_fd(), target.as_fd()).doing(what)?;
+            return Ok((PathBuf::from(place), outside));
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::NotFound)).doing(what)
+}

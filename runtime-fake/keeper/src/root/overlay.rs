@@ -1,0 +1,98 @@
+//! Layers put together by overlayfs.
+
+use std::{
+    ffi::CString,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    io::Errno,
+    mount::{MountFlags, mount},
+};
+
+use crate::{
+    failure::{Failure, FailureKind, plain},
+    plan::Rung,
+};
+
+/// Mounts `lower`, topmost first, below a writable layer at `at`.
+pub(crate) fn writable(
+    rung: Rung,
+    lower: &[PathBuf],
+    layer: &Path,
+    at: &Path,
+    label: Option<&str>,
+) -> Result<(), Errno> {
+    let upper = format!(
+        ",upperdir={},workdir={}",
+        layer.join("upper").display(),
+        layer.join("work").display()
+    );
+    mount_overlay(rung, lower, &upper, at, label)
+}
+
+/// Mounts `lower`, two layers at least, topmost first, at `at`, which is made. Nothing can be written.
+pub(crate) fn read_only(
+    rung: Rung,
+    lower: &[PathBuf],
+    at: &Path,
+    label: Option<&str>,
+) -> Result<(), Errno> {
+    mount_overlay(rung, lower, "", at, label)
+}
+
+/// The mount option that gives all files of a file system one SELinux label; nothing without a label. In quotes: a label
+/// has commas.
+pub(crate) fn context(label: Option<&str>) -> String {
+    label.map_or_else(String::new, |label| format!(",context=\"{label}\""))
+}
+
+/// The daemon copies images where overlayfs does not work.
+pub(crate) fn failure(count: usize, error: Errno) -> Failure {
+    let reason = plain(&error.into());
+    let message =
+        format!("failed to put the layers of the image together ({count} layers): {reason}");
+    Failure::new(FailureKind::NoOverlay, message)
+}
+
+fn mount_overlay(
+    rung: Rung,
+    lower: &[PathBuf],
+    upper: &str,
+    at: &Path,
+    label: Option<&str>,
+) -> Result<(), Errno> {
+    // mount(2) takes one page of options: names relative to the directory that all layers share keep them short.
+    let shared = lower.first().and_then(|first| {
+        first
+            .ancestors()
+            .skip(1)
+            .find(|parent| lower.iter().all(|l| l.starts_with(parent)))
+    });
+    let relative = |l: &PathBuf| {
+        shared
+            .and_then(|parent| l.strip_prefix(parent).ok())
+            .unwrap_or(l)
+            .display()
+            .to_string()
+    };
+    let user = if rung == Rung::Rootless {
+        ",userxattr"
+    } else {
+        ""
+    };
+    let names: Vec<String> = lower.iter().map(relative).collect();
+    let context = context(label);
+    let options = format!("lowerdir={}{upper}{user}{context}", names.join(":"));
+    let options = CString::new(options).map_err(|_| Errno::INVAL)?;
+    rustix::process::chdir(shared.unwrap_or(Path::new("/")))?;
+    let mounted = mount(
+        "overlay",
+        at,
+        "overlay",
+        MountFlags::empty(),
+        Some(options.as_c_str()),
+    );
+    rustix::process::chdir("/")?;
+    mounted
+}

@@ -1,0 +1,360 @@
+//! Mounts over a container's root: opened where the host has them, attached where the container wants them.
+//!
+//! Root opens sources in the mount namespace of the daemon, not in the pod's: the pod's is a copy from when the pod was
+//! made, where later mounts of the host show only if the host shares them.
+
+use std::{
+    fs::{self, DirBuilder},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+        unix::fs::DirBuilderExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{FileType, OFlags},
+    io::Errno,
+    mount::{OpenTreeFlags, open_tree},
+};
+
+use crate::mount::{in_namespace, is_proc};
+use crate::{
+    failure::{Doing as _, Failure, FailureKind, Step, plain},
+    lsm,
+    mount::{attach, clone_tree, open_dir},
+    plan::{Forbidden, MountPlan, MountSource, Propagation, Rung},
+    root::overlay,
+    secure_join::Root,
+    sys,
+};
+
+/// What of `/proc` may be covered: programs look there for what a container may use (as runc allows it).
+const COVERABLE: [&str; 11] = [
+    "/proc/cpuinfo",
+    "/proc/diskstats",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/net/dev",
+    "/proc/slabinfo",
+    "/proc/stat",
+    "/proc/swaps",
+    "/proc/sys/crypto/fips_enabled",
+    "/proc/sys/kernel/ns_last_pid",
+    "/proc/uptime",
+];
+
+/// A mount that is attached nowhere yet; none where the container's own root is the source.
+pub(crate) struct Source(Option<OwnedFd>);
+
+impl Source {
+    /// The container's own root.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn of(tree: OwnedFd) -> Self {
+        Self(Some(tree))
+    }
+
+    pub(crate) fn tree(&self) -> Option<&OwnedFd> {
+        self.0.as_ref()
+    }
+}
+
+/// Opens what `mounts` name, before anything is mounted: a source is what the host has there.
+pub(crate) fn open(
+    rung: Rung,
+    mounts: &[MountPlan],
+    label: Option<&str>,
+    host: Option<BorrowedFd<'_>>,
+) -> Step<Vec<Source>> {
+    let of_host = |mount: &MountPlan| match &mount.source {
+        MountSource::Host(path) => open_host(mount, path, label).map(Some),
+        MountSource::Image { .. } | MountSource::Own => Ok(None),
+    };
+    let all = || mounts.iter().map(of_host).collect::<Step<Vec<_>>>();
+    let mut sources = match host {
+        Some(host) => in_namespace(host, all)?,
+        None => all()?,
+    };
+    for (mount, source) in mounts.iter().zip(&mut sources) {
+        if let MountSource::Image {
+            layers,
+            sub_path,
+            at,
+        } = &mount.source
+        {
+            *source = Some(open_image(rung, mount, layers, sub_path, at, label)?);
+        }
+    }
+    Ok(sources.into_iter().map(Source).collect())
+}
+
+fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedFd> {
+    make_missing(mount, path)?;
+    if let Some(label) = label.filter(|_| mount.relabel) {
+        relabel(path, label)?;
+    }
+    let what = format!(
+        "mount {} of the host at {}",
+        path.display(),
+        mount.target.display()
+    );
+    let tree = clone_tree(path, true).doing(&what)?;
+    let propagation = match mount.propagation {
+        Propagation::Private => libc::MS_PRIVATE,
+        Propagation::FromHost => {
+            let shared = sharing(path).doing(&what)?;
+            must_share(
+                mount,
+                path,
+                shared.shared || shared.slave,
+                "shared or slave",
+            )?;
+            libc::MS_SLAVE
+        }
+        Propagation::Both => {
+            must_share(mount, path, sharing(path).doing(&what)?.shared, "shared")?;
+            libc::MS_SHARED
+        }
+    };
+    sys::set_propagation(tree.as_fd(), propagation).doing(&what)?;
+    forbid(mount, &tree)?;
+    Ok(tree)
+}
+
+fn relabel(path: &Path, label: &str) -> Step {
+    lsm::relabel(path, label).map_err(|error| {
+        let refused = error.kind() == std::io::ErrorKind::InvalidInput;
+        let kind = if refused {
+            FailureKind::Invalid
+        } else {
+            FailureKind::System
+        };
+        let reason = plain(&error);
+        Failure::new(
+            kind,
+            format!(
+                "failed to give {} of the host the SELinux label {label}: {reason}",
+                path.display()
+            ),
+        )
+    })
+}
+
+/// What the client forbids.
+fn forbid(mount: &MountPlan, tree: &OwnedFd) -> Step {
+    let target = mount.target.display();
+    if mount.read_only {
+        sys::set_read_only(tree.as_fd(), mount.recursive_read_only)
+            .doing(format_args!("make the mount at {target} read-only"))?;
+    }
+    let attributes = mount.forbidden.iter().fold(0, |all, option| {
+        all | match option {
+            Forbidden::Programs => libc::MOUNT_ATTR_NOEXEC,
+            Forbidden::SetUid => libc::MOUNT_ATTR_NOSUID,
+            Forbidden::Devices => libc::MOUNT_ATTR_NODEV,
+            Forbidden::AccessTimes => libc::MOUNT_ATTR_NOATIME,
+            Forbidden::DirectoryAccessTimes => libc::MOUNT_ATTR_NODIRATIME,
+            Forbidden::Links => libc::MOUNT_ATTR_NOSYMFOLLOW,
+        }
+    });
+    if attributes == 0 {
+        return Ok(());
+    }
+    let what = format!("give the mount at {target} its mount_options");
+    sys::add_attributes(tree.as_fd(), attributes).doing(what)
+}
+
+/// A directory for a path of the host where there is nothing (containerd makes it too).
+fn make_missing(mount: &MountPlan, path: &Path) -> Step {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Ok(_) | Err(_) => return Ok(()),
+    }
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.map_err(|error| {
+        Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "failed to mount {} of the host at {}: it is not there, and no directory can be made in its place: {}",
+                path.display(),
+                mount.target.display(),
+                plain(&error)
+            ),
+        )
+    })
+}
+
+struct Sharing {
+    shared: bool,
+    slave: bool,
+}
+
+/// Whether the mount that `path` is on has peers, or a master.
+fn sharing(path: &Path) -> Result<Sharing, std::io::Error> {
+    let at = rustix::fs::open(
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", at.as_raw_fd()))?;
+    let id = info
+        .lines()
+        .find_map(|line| line.strip_prefix("mnt_id:"))
+        .map_or("", str::trim);
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let line = table
+        .lines()
+        .find(|line| line.split(' ').next() == Some(id));
+    // The fields from the seventh on, up to the dash, are optional (proc_pid_mountinfo(5)).
+    let has = |tag: &str| {
+        line.is_some_and(|line| {
+            let optional = line.split(' ').skip(6).take_while(|field| *field != "-");
+            optional.into_iter().any(|field| field.starts_with(tag))
+        })
+    };
+    Ok(Sharing {
+        shared: has("shared:"),
+        slave: has("master:"),
+    })
+}
+
+fn must_share(mount: &MountPlan, path: &Path, shares: bool, wanted: &str) -> Step {
+    if shares {
+        return Ok(());
+    }
+    Err(Failure::new(
+        FailureKind::Invalid,
+        format!(
+            "the propagation of the mount at {} cannot be had: {} of the host is not on a {wanted} mount; see mount(8), --make-shared",
+            mount.target.display(),
+            path.display()
+        ),
+    ))
+}
+
+fn open_image(
+    rung: Rung,
+    mount: &MountPlan,
+    layers: &[PathBuf],
+    sub_path: &Path,
+    at: &Path,
+    label: Option<&str>,
+) -> Step<OwnedFd> {
+    let what = format!("mount an image at {}", mount.target.display());
+    let whole = match (layers, label) {
+        ([only], None) => open_dir(only).doing(&what)?,
+        _ => {
+            let mut layers = layers.to_vec();
+            if let [_] = layers[..] {
+                // An overlay has two layers at least, and only as an overlay do the files have the label.
+                let empty = at.join("empty");
+                rustix::fs::mkdir(&empty, rustix::fs::Mode::from_raw_mode(0o755)).doing(&what)?;
+                layers.push(empty);
+            }
+            overlay::read_only(rung, &layers, at, label)
+                .map_err(|error| overlay::failure(layers.len(), error))?;
+            open_dir(at).doing(&what)?
+        }
+    };
+    let found = if sub_path.as_os_str().is_empty() {
+        Some(whole)
+    } else {
+        Root::new(whole).existing(sub_path).doing(&what)?
+    };
+    let Some(found) = found else {
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "failed to {what}: the image has no {}: image_sub_path names what is there",
+                sub_path.display()
+            ),
+        ));
+    };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(&found, "", flags).doing(&what)?;
+    sys::set_propagation(tree.as_fd(), libc::MS_PRIVATE).doing(&what)?;
+    forbid(mount, &tree)?;
+    Ok(tree)
+}
+
+/// Attaches `source` where `plan` wants it.
+pub(crate) fn place(root: &Root, plan: &MountPlan, source: Source) -> Step {
+    let Some(source) = source.0 else {
+        return keep_writable(root, &plan.target);
+    };
+    let kind = kind_of(&source).doing(format_args!("look at {}", named(plan)))?;
+    if let Some(there) = root.existing(&plan.target).doing(what(plan))? {
+        fits(plan, kind, kind_of(&there).doing(what(plan))?)?;
+    }
+    let target = if kind == FileType::Directory {
+        root.directory(&plan.target)?
+    } else {
+        root.file(&plan.target)?
+    };
+    let resolved = root.path_of(&target).doing(what(plan))?;
+    if resolved.starts_with("/proc") && !may_cover(&resolved, &source) {
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "nothing can be mounted at {}, which is inside /proc, but over {}",
+                plan.target.display(),
+                COVERABLE.join(", ")
+            ),
+        ));
+    }
+    attach(source.as_fd(), target.as_fd()).doing(what(plan))
+}
+
+fn what(plan: &MountPlan) -> String {
+    format!("mount {} at {}", named(plan), plan.target.display())
+}
+
+fn named(plan: &MountPlan) -> String {
+    match &plan.source {
+        MountSource::Host(path) => path.display().to_string(),
+        MountSource::Image { .. } => "an image".to_owned(),
+        MountSource::Own => "a volume of the image".to_owned(),
+    }
+}
+
+fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
+}
+
+fn fits(plan: &MountPlan, source: FileType, there: FileType) -> Step {
+    let (source, there) = (source == FileType::Directory, there == FileType::Directory);
+    let words = |directory| if directory { "a directory" } else { "a file" };
+    if source == there {
+        return Ok(());
+    }
+    Err(Failure::new(
+        FailureKind::Invalid,
+        format!(
+            "failed to {}: the one is {}, the other {}",
+            what(plan),
+            words(source),
+            words(there)
+        ),
+    ))
+}
+
+fn may_cover(resolved: &Path, source: &OwnedFd) -> bool {
+    COVERABLE.iter().any(|path| resolved == Path::new(path))
+        || (resolved == Path::new("/proc") && is_proc(source))
+}
+
+/// Mounts a directory of the root over itself: what makes the root read-only does not reach it.
+fn keep_writable(root: &Root, path: &Path) -> Step {
+    let target = root.directory(path)?;
+    let what = format!("make the volume {} of the image", path.display());
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(&target, "", flags).doing(&what)?;
+    attach(tree.as_fd(), target.as_fd()).doing(&what)
+}

@@ -1,0 +1,165 @@
+//! Terminals. The process that gets one makes it, in the devpts of its container, and hands the keeper the other side.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+    mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    process::{Gid, Uid},
+    pty::OpenptFlags,
+    termios::{Winsize, tcsetwinsize},
+};
+
+use crate::{
+    failure::{Doing as _, Failure, FailureKind, Step},
+    frame::{Receiver, send},
+    plan::MountPlan,
+};
+
+/// What a terminal's size is until its first client says more: 0 by 0, the kernel's default, confuses programs.
+const SIZE: Winsize = Winsize {
+    ws_row: 24,
+    ws_col: 80,
+    ws_xpixel: 0,
+    ws_ypixel: 0,
+};
+/// The device that makes terminals (Linux, Documentation/admin-guide/devices.txt).
+const MULTIPLEXER: (u32, u32) = (5, 2);
+/// The major numbers of the terminals that it makes.
+const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
+
+/// The way for a terminal from a new process to the keeper: the keeper's end, which does not block, and the process's.
+pub(crate) fn way() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+/// The keeper's side of the terminal that came the `way`.
+pub(crate) fn receive(way: OwnedFd) -> Step<OwnedFd> {
+    let mut receiver = Receiver::default();
+    receiver
+        .fill(&way)
+        .and_then(|_| receiver.take_descriptors(1))
+        .doing("take over the terminal")?
+        .pop()
+        .ok_or_else(|| Failure::new(FailureKind::System, "the new process sent no terminal"))
+}
+
+/// The other side of the terminal that `master` is one side of. Opening it makes it nobody's controlling terminal.
+pub(crate) fn other_side(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    Ok(rustix::pty::ioctl_tiocgptpeer(master, flags)?)
+}
+
+/// Gives this process a new terminal for its standard streams, and sends the other side.
+pub(crate) fn take(way: &OwnedFd) -> Step {
+    let what = "open a terminal";
+    // Where the container has put something else, opening it must neither wait nor do anything.
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    // Nor may it lead to what another process has open.
+    let resolve = ResolveFlags::NO_MAGICLINKS;
+    let master = rustix::fs::openat2(CWD, "/dev/ptmx", flags, Mode::empty(), resolve)
+        .doing(format_args!("{what} (/dev/ptmx)"))?;
+    let stat = rustix::fs::fstat(&master).doing(what)?;
+    let device = (
+        rustix::fs::major(stat.st_rdev),
+        rustix::fs::minor(stat.st_rdev),
+    );
+    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || device != MULTIPLEXER {
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            "failed to open a terminal: /dev/ptmx in the container is something else",
+        ));
+    }
+    rustix::pty::unlockpt(&master).doing(what)?;
+    let slave = other_side(master.as_fd()).doing(what)?;
+    tcsetwinsize(&slave, SIZE).doing("set the terminal's size")?;
+    rustix::stdio::dup2_stdin(&slave)
+        .and_then(|()| rustix::stdio::dup2_stdout(&slave))
+        .and_then(|()| rustix::stdio::dup2_stderr(&slave))
+        .doing("use the terminal")?;
+    send(way, b"t", &[master.as_fd()]).doing("hand the terminal over")?;
+    Ok(())
+}
+
+/// Makes the terminal that is this process's standard input that of the session that it leads.
+pub(crate) fn control() -> Step {
+    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
+        .doing("make the terminal the session's own")
+}
+
+/// Shows the terminal that is this process's standard input as `/dev/console`, as container runtimes do. A client that
+/// mounts something there wants that instead.
+pub(crate) fn console(mounts: &[MountPlan]) -> Step {
+    let ours = ["/dev", "/dev/pts", "/dev/console"].map(Path::new);
+    if mounts.iter().any(|mount| ours.contains(&&*mount.target)) {
+        return Ok(());
+    }
+    let what = "make /dev/console";
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(
+        CWD,
+        "/dev/console",
+        flags | OFlags::EXCL,
+        Mode::from_raw_mode(0o600),
+    ) {
+        Ok(_) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error).doing(what),
+    }
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(rustix::stdio::stdin(), "", flags).doing(what)?;
+    move_mount(
+        tree.as_fd(),
+        "",
+        CWD,
+        "/dev/console",
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )
+    .doing(what)
+}
+
+/// Makes the standard streams that were made for this process its user's: `/dev/stdout` can be opened then.
+pub(crate) fn own_streams(uid: u32) {
+    for stream in [
+        rustix::stdio::stdin(),
+        rustix::stdio::stdout(),
+        rustix::stdio::stderr(),
+    ] {
+        own(stream, uid);
+    }
+}
+
+/// Makes a stream that was made for a process its user's, `uid` as this process knows it. A process in a user namespace
+/// cannot do that itself to a pipe that was made outside.
+pub(crate) fn own(stream: BorrowedFd<'_>, uid: u32) {
+    if let Ok(stat) = rustix::fs::fstat(stream) {
+        let made_for_it = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo => true,
+            FileType::CharacterDevice => TERMINALS.contains(&rustix::fs::major(stat.st_rdev)),
+            FileType::RegularFile
+            | FileType::Directory
+            | FileType::Symlink
+            | FileType::Socket
+            | FileType::BlockDevice
+            | FileType::Unknown => false,
+        };
+        if made_for_it {
+            // The descriptors that it has work without.
+            let _ = rustix::fs::fchown(stream, Some(Uid::from_raw(uid)), None::<Gid>);
+        }
+    }
+}

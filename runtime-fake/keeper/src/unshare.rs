@@ -1,0 +1,36 @@
+//! What a fork of the keeper leaves: its namespaces, its keyring, and the sight of the container.
+
+use std::io;
+
+use rustix::thread::UnshareFlags;
+
+use crate::{
+    failure::{Doing as _, Step},
+    sys,
+};
+
+/// Keeps the container's processes from looking into this one, whose /proc/PID/exe is the runtime's own program.
+/// `execve` ends it.
+pub(crate) fn hide() -> Step {
+    sys::set_dumpable(false).doing("hide from the container")
+}
+
+/// `unshare` for the keeper and its forks.
+#[allow(
+    unsafe_code,
+    reason = "rustix marks unshare unsafe because of CLONE_FILES, which is not used here"
+)]
+pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    debug_assert!(!flags.contains(UnshareFlags::FILES));
+    // SAFETY: CLONE_FILES, which would split the descriptors that other threads own, is not among the flags.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+/// Gives this process a session keyring of its own. An ordinary user may have few (keyrings(7), maxkeys): beyond that it
+/// has its pod's, which is the keeper's.
+pub(crate) fn own_keyring() -> Step {
+    match sys::join_new_keyring() {
+        Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => Ok(()),
+        joined => joined.doing("make a session keyring"),
+    }
+}

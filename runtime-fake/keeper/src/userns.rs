@@ -1,0 +1,161 @@
+//! User namespaces as the keeper makes them. It never enters one itself: it needs its power over logs, mounts and cgroups.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    process::{Gid, Uid},
+    thread::{LinkNameSpaceType, UnshareFlags},
+};
+
+use crate::{
+    failure::{Doing as _, Failure, FailureKind, Step, plain},
+    plan::{IdMap, IdMaps, UserIds},
+    sys::{self, Fork},
+    unshare::unshare,
+};
+
+/// A user namespace, which lives as long as this, or a process or namespace of its own.
+pub(crate) struct UserNamespace {
+    fd: OwnedFd,
+    pub(crate) maps: IdMaps,
+}
+
+impl UserNamespace {
+    /// Makes one.
+    pub(crate) fn make(maps: &IdMaps) -> Step<Self> {
+        let what = "make a user namespace";
+        let (mut said, mut say) = io::pipe().doing(what)?;
+        let (mut wait, go) = io::pipe().doing(what)?;
+        let child = match sys::fork(libc::CLONE_NEWUSER).doing(what)? {
+            Fork::Child => {
+                drop((said, go));
+                // Its number as /proc has it, which is not always that of this process's own namespace.
+                let number = fs::read_link("/proc/self").unwrap_or_default();
+                let _ = say.write_all(number.to_string_lossy().as_bytes());
+                drop(say);
+                let _ = wait.read(&mut [0]);
+                std::process::exit(0)
+            }
+            Fork::Parent(child) => child,
+        };
+        drop((say, wait));
+        let mut made = || -> Step<Self> {
+            let mut number = String::new();
+            said.read_to_string(&mut number).doing(what)?;
+            let of_child = |file: &str| format!("/proc/{number}/{file}");
+            for (file, maps) in [("uid_map", &maps.uids), ("gid_map", &maps.gids)] {
+                write_map(&of_child(file), maps)?;
+            }
+            Ok(Self {
+                fd: File::open(of_child("ns/user")).doing(what)?.into(),
+                maps: maps.clone(),
+            })
+        };
+        let made = made();
+        drop(go);
+        // Just this child: nobody else waits for it.
+        let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None);
+        made
+    }
+
+    /// The user outside that is `user` inside; none for one that is not mapped.
+    pub(crate) fn outside(&self, user: &UserIds) -> Option<u32> {
+        self.maps.shift(user.uid, 0).map(|(uid, _)| uid)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Moves this process in and makes it root there: there is no way back.
+    pub(crate) fn enter(&self) -> Step {
+        let what = "enter the pod's user namespace";
+        let name = Some(LinkNameSpaceType::User);
+        rustix::thread::move_into_link_name_space(self.fd(), name).doing(what)?;
+        rustix::thread::set_thread_groups(&[]).doing(what)?;
+        rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).doing(what)?;
+        rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).doing(what)
+    }
+
+    /// Gives this process new namespaces that belong to this one. `inside` is done by their root.
+    pub(crate) fn surround(&self, flags: UnshareFlags, inside: impl FnOnce() -> Step) -> Step {
+        let what = "make the pod's namespaces";
+        let kinds = [
+            (UnshareFlags::NEWNET, "net", LinkNameSpaceType::Network),
+            (
+                UnshareFlags::NEWIPC,
+                "ipc",
+                LinkNameSpaceType::InterProcessCommunication,
+            ),
+            (
+                UnshareFlags::NEWUTS,
+                "uts",
+                LinkNameSpaceType::HostNameAndNISDomainName,
+            ),
+        ];
+        let (mut said, mut say) = io::pipe().doing(what)?;
+        let (mut wait, go) = io::pipe().doing(what)?;
+        let child = match sys::fork(0).doing(what)? {
+            Fork::Child => {
+                drop((said, go));
+                let done = self
+                    .enter()
+                    .and_then(|()| unshare(flags).doing(what))
+                    .and_then(|()| inside());
+                let _ = serde_json::to_writer(&mut say, &done);
+                drop(say);
+                let _ = wait.read(&mut [0]);
+                std::process::exit(0)
+            }
+            Fork::Parent(child) => child,
+        };
+        drop((say, wait));
+        let mut joined = || -> Step {
+            let mut report = Vec::new();
+            said.read_to_end(&mut report).doing(what)?;
+            let report: Step = serde_json::from_slice(&report).map_err(|_| {
+                Failure::new(
+                    FailureKind::System,
+                    "the process that makes the pod's namespaces ended early",
+                )
+            })?;
+            report?;
+            for (flag, file, name) in kinds {
+                if flags.contains(flag) {
+                    let namespace = File::open(format!("/proc/{child}/ns/{file}")).doing(what)?;
+                    rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(name))
+                        .doing(what)?;
+                }
+            }
+            Ok(())
+        };
+        let joined = joined();
+        drop(go);
+        let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None);
+        joined
+    }
+}
+
+fn write_map(path: &str, maps: &[IdMap]) -> Step {
+    let lines = maps
+        .iter()
+        .map(|map| format!("{} {} {}\n", map.inside, map.outside, map.count));
+    let lines: String = lines.collect();
+    fs::write(path, &lines).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EINVAL) => Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "the ids {:?} cannot be mapped: the runtime does not have all of them itself, or they overlap",
+                lines.trim_end()
+            ),
+        ),
+        _ => Failure::new(
+            FailureKind::System,
+            format!("failed to map ids: {}", plain(&error)),
+        ),
+    })
+}

@@ -1,0 +1,294 @@
+//! The connection to a keeper: one task that writes calls and reads answers. When it fails, every call on it fails.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::{fd::OwnedFd, unix::net as std_net},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::{
+    io::Interest,
+    net::UnixStream,
+    sync::{mpsc, oneshot},
+};
+
+use crate::{
+    id::ContainerId,
+    keeper_client::{Teller, Told, disconnected},
+};
+use keeper::{
+    failure::{Failure, FailureKind},
+    frame::{MAX_FRAME, Outgoing, Receiver},
+    protocol::{Call, Event, Message, Outcome, Request},
+};
+
+/// An answer, and the descriptors that came along.
+pub(super) type Answer = (Outcome, Vec<OwnedFd>);
+
+/// A call that was not answered yet.
+struct Pending {
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+    /// The container that the call creates or starts.
+    container: Option<String>,
+    /// Of an exec that the call begins.
+    ended: Option<Teller>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    calls: HashMap<u64, Pending>,
+    /// Execs that run, by their process.
+    execs: HashMap<i32, Teller>,
+    /// Why the connection has ended, if it has.
+    failed: Option<String>,
+}
+
+/// A numbered frame. One whose call was given up is not sent.
+struct Numbered {
+    number: u64,
+    /// Nobody waits for an answer.
+    posted: bool,
+    frame: Outgoing<OwnedFd>,
+}
+
+/// What goes out, and the calls that wait. The connection ends with the last clone.
+#[derive(Clone)]
+pub(super) struct Queue {
+    outgoing: mpsc::UnboundedSender<Numbered>,
+    waiting: Arc<Mutex<Waiting>>,
+    next: Arc<AtomicU64>,
+}
+
+impl Queue {
+    pub(super) fn start(
+        stream: std_net::UnixStream,
+        told: mpsc::UnboundedSender<Told>,
+    ) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let stream = UnixStream::from_std(stream)?;
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let this = Self {
+            outgoing,
+            waiting: Arc::default(),
+            next: Arc::new(AtomicU64::new(1)),
+        };
+        let reader = Reader {
+            waiting: this.waiting.clone(),
+            told,
+            outgoing: this.outgoing.downgrade(),
+            next: this.next.clone(),
+        };
+        tokio::spawn(reader.run(stream, queue));
+        Ok(this)
+    }
+
+    /// Queues a call. `ended` is told of the end of the exec that the call begins.
+    pub(super) fn ask(
+        &self,
+        call: Call,
+        descriptors: Vec<OwnedFd>,
+        ended: Option<Teller>,
+    ) -> Result<oneshot::Receiver<Result<Answer, Failure>>, Failure> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let container =
+            if let Call::Create { container, .. } | Call::Start { container, .. } = &call {
+                Some(container.clone())
+            } else {
+                None
+            };
+        let frame = frame(number, call, descriptors)?;
+        let (answer, answered) = oneshot::channel();
+        let pending = Pending {
+            answer,
+            container,
+            ended,
+        };
+        let mut waiting = lock(&self.waiting);
+        if let Some(why) = &waiting.failed {
+            return Err(disconnected(why));
+        }
+        waiting.calls.insert(number, pending);
+        // A task that has ended says so in `failed`, which was looked at under the same lock.
+        let _ = self.outgoing.send(Numbered {
+            number,
+            posted: false,
+            frame,
+        });
+        Ok(answered)
+    }
+}
+
+fn frame(number: u64, call: Call, descriptors: Vec<OwnedFd>) -> Result<Outgoing<OwnedFd>, Failure> {
+    let system = |error: &dyn std::fmt::Display| {
+        Failure::new(
+            FailureKind::System,
+            format!("failed to write a request: {error}"),
+        )
+    };
+    let request = Request {
+        number,
+        descriptors: descriptors.len(),
+        call,
+    };
+    let document = serde_json::to_vec(&request).map_err(|error| system(&error))?;
+    // A keeper would take it for nonsense and hang up, which would cost every other call.
+    if document.len() > MAX_FRAME {
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "the configuration is too long: {} bytes as JSON, of at most {MAX_FRAME}",
+                document.len()
+            ),
+        ));
+    }
+    Outgoing::new(document, descriptors).map_err(|error| system(&error))
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The task of a connection.
+struct Reader {
+    waiting: Arc<Mutex<Waiting>>,
+    told: mpsc::UnboundedSender<Told>,
+    outgoing: mpsc::WeakUnboundedSender<Numbered>,
+    next: Arc<AtomicU64>,
+}
+
+impl Reader {
+    async fn run(self, stream: UnixStream, queue: mpsc::UnboundedReceiver<Numbered>) {
+        // Whichever ends first ends the connection: half of one would keep calls waiting.
+        let why = tokio::select! {
+            read = self.read(&stream) => match read {
+                Ok(()) => "the keeper closed it".to_owned(),
+                Err(error) => error.to_string(),
+            },
+            written = write(&stream, queue, &self.waiting) => match written {
+                Ok(()) => "it is not needed any more".to_owned(),
+                Err(error) => error.to_string(),
+            },
+        };
+        let calls = {
+            let mut waiting = lock(&self.waiting);
+            waiting.failed = Some(why.clone());
+            waiting.execs.clear();
+            std::mem::take(&mut waiting.calls)
+        };
+        for pending in calls.into_values() {
+            let _ = pending.answer.send(Err(disconnected(&why)));
+        }
+        let _ = self.told.send(Told::Disconnected(why));
+    }
+
+    async fn read(&self, stream: &UnixStream) -> io::Result<()> {
+        let mut receiver = Receiver::default();
+        while stream
+            .async_io(Interest::READABLE, || receiver.fill(stream))
+            .await?
+            > 0
+        {
+            while let Some(document) = receiver.next_document()? {
+                match serde_json::from_slice(&document)? {
+                    Message::Reply {
+                        number,
+                        descriptors,
+                        result,
+                    } => {
+                        let descriptors = receiver.take_descriptors(descriptors)?;
+                        self.answered(number, result.map(|outcome| (outcome, descriptors)));
+                    }
+                    Message::Event(Event::ExecExited { pid, code }) => {
+                        // One that never ran is not there: its process id may be the next one's.
+                        if let Some(teller) = lock(&self.waiting).execs.remove(&pid) {
+                            let _ = teller.0.code.set(code);
+                        }
+                    }
+                    Message::Event(event) => drop(self.told.send(Told::Event(event))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answered(&self, number: u64, result: Result<Answer, Failure>) {
+        let mut waiting = lock(&self.waiting);
+        let Some(pending) = waiting.calls.remove(&number) else {
+            return;
+        };
+        // Here and now, so that its end, which may come right behind, finds it.
+        if let (Some(ended), Ok((Outcome::Exec { pid }, _))) = (pending.ended, &result) {
+            waiting.execs.insert(*pid, ended);
+        }
+        drop(waiting);
+        if let Err(Ok((outcome, _))) = pending.answer.send(result) {
+            self.undo(outcome, pending.container);
+        }
+    }
+
+    /// Its caller has given the call up, and was told that it failed.
+    fn undo(&self, outcome: Outcome, container: Option<String>) {
+        let call = if let (Outcome::Created { .. }, Some(container)) = (&outcome, &container) {
+            let container = container.clone();
+            Call::Forget { container }
+        } else if let Outcome::Exec { pid } = outcome {
+            Call::KillExec { pid }
+        } else {
+            // A program cannot be taken back: the store hears that it runs.
+            if let (Outcome::Started { at, pid }, Some(container)) = (outcome, container) {
+                let container = ContainerId::from_record(&container);
+                let _ = self.told.send(Told::Started { container, at, pid });
+            }
+            return;
+        };
+        tracing::info!(?call, "undoing a call that was answered too late");
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if let (Some(outgoing), Ok(frame)) =
+            (self.outgoing.upgrade(), frame(number, call, Vec::new()))
+        {
+            let _ = outgoing.send(Numbered {
+                number,
+                posted: true,
+                frame,
+            });
+        }
+    }
+}
+
+async fn write(
+    stream: &UnixStream,
+    mut queue: mpsc::UnboundedReceiver<Numbered>,
+    waiting: &Mutex<Waiting>,
+) -> io::Result<()> {
+    while let Some(Numbered {
+        number,
+        posted,
+        mut frame,
+    }) = queue.recv().await
+    {
+        // What was not begun before it was given up never is.
+        if !posted && forget_given_up(waiting, number) {
+            continue;
+        }
+        while !stream
+            .async_io(Interest::WRITABLE, || frame.send(stream))
+            .await?
+        {}
+    }
+    Ok(())
+}
+
+/// Forgets a call whose caller has gone, and says whether it had.
+fn forget_given_up(waiting: &Mutex<Waiting>, number: u64) -> bool {
+    let mut waiting = lock(waiting);
+    let pending = waiting.calls.get(&number);
+    let given_up = pending.is_none_or(|pending| pending.answer.is_closed());
+    if given_up {
+        waiting.calls.remove(&number);
+    }
+    given_up
+}

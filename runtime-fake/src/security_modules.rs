@@ -1,0 +1,250 @@
+//! The kernel's security modules, AppArmor and SELinux: what of them is there, and what they are told.
+//!
+//! Their files are looked for below one directory, which is `/` but in tests.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Once,
+};
+
+use cri::v1::{LinuxContainerSecurityContext, SeLinuxOption};
+
+use crate::launch::{
+    Invalid,
+    apparmor::{self, Profiles},
+    selinux::{self, Labels, Policy},
+};
+use keeper::plan::{Confinement, Rung};
+
+/// What loads a profile into the kernel; it comes with AppArmor.
+const PARSERS: [&str; 2] = ["sbin/apparmor_parser", "usr/sbin/apparmor_parser"];
+/// Where a policy's contexts for containers are: those of container-selinux first.
+const CONTEXTS: &str = "usr/share/containers/selinux/contexts";
+
+/// The modules of this box.
+#[derive(Debug)]
+pub(crate) struct Modules {
+    root: PathBuf,
+    apparmor: bool,
+    selinux: Option<Policy>,
+    /// Pods that ask for no label get one as well.
+    label_all: bool,
+    /// The log says once that labels are ignored.
+    ignored: Once,
+    /// Whose it is chooses a pod's labels.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
+impl Modules {
+    /// Looks at what is there, and loads the runtime's own AppArmor profile if it is not.
+    pub(crate) fn open(root: &Path, rung: Rung, label_all: bool) -> Self {
+        let enabled = fs::read(root.join("sys/module/apparmor/parameters/enabled"));
+        let apparmor = enabled.is_ok_and(|text| text.first() == Some(&b'Y'));
+        // Where its file system is not to be written, a container in a container, labels are somebody else's business.
+        let context = root.join("sys/fs/selinux/context");
+        let selinux = (rung != Rung::Process && File::options().write(true).open(context).is_ok())
+            .then(|| Policy::read(&contexts(root)));
+        let modules = Self {
+            root: root.to_owned(),
+            apparmor,
+            selinux,
+            label_all,
+            ignored: Once::new(),
+            turn: tokio::sync::Mutex::default(),
+        };
+        if label_all && modules.selinux.is_none() {
+            tracing::warn!("there is no SELinux for this runtime: no pod is labelled");
+        }
+        if apparmor
+            && rung != Rung::Rootless
+            && let Err(reason) = modules.load_default()
+        {
+            tracing::warn!(
+                reason,
+                "containers are not confined by AppArmor unless they name a profile"
+            );
+        }
+        modules
+    }
+
+    /// What Status says of them.
+    pub(crate) fn describe(&self) -> [(&'static str, String); 2] {
+        let apparmor = match self.profiles() {
+            Profiles::None => "none".to_owned(),
+            Profiles::Loaded(loaded) if loaded.contains(apparmor::DEFAULT) => {
+                format!("{} unless a profile is named", apparmor::DEFAULT)
+            }
+            Profiles::Loaded(_) | Profiles::Hidden => "named profiles only".to_owned(),
+        };
+        let selinux = match (&self.selinux, self.label_all) {
+            (None, _) => "none",
+            (Some(_), true) => "all pods",
+            (Some(_), false) => "pods that ask for a label",
+        };
+        [("apparmor", apparmor), ("selinux", selinux.to_owned())]
+    }
+
+    /// The labels that a pod's containers begin with, if this box has labels. Refuses what is no label, on every box.
+    pub(crate) fn pod<'a>(
+        &self,
+        options: Option<&SeLinuxOption>,
+        others: impl Iterator<Item = &'a Labels>,
+    ) -> Result<Option<Labels>, Invalid> {
+        selinux::check(options)?;
+        let Some(policy) = &self.selinux else {
+            self.ignore(options);
+            return Ok(None);
+        };
+        let mut seed = [0; 8];
+        // Without randomness pods are counted.
+        let _ = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty());
+        let free = || selinux::free_level(others, u64::from_ne_bytes(seed));
+        let labels = selinux::pod(options, policy, free);
+        if self.labels(options) {
+            self.known(&labels)?;
+        }
+        Ok(Some(labels))
+    }
+
+    /// Whether a pod of these options is labelled as a whole, what its containers share included.
+    pub(crate) fn labels(&self, options: Option<&SeLinuxOption>) -> bool {
+        self.label_all || selinux::asked(options)
+    }
+
+    /// What a container's processes and files get.
+    pub(crate) fn container(
+        &self,
+        context: Option<&LinuxContainerSecurityContext>,
+        of_pod: Option<&SeLinuxOption>,
+        pod: Option<&Labels>,
+    ) -> Result<Confinement, Invalid> {
+        let none = LinuxContainerSecurityContext::default();
+        let context = context.unwrap_or(&none);
+        let own = context.selinux_options.as_ref();
+        selinux::check(own)?;
+        let wanted = self.labels(of_pod) || selinux::asked(own);
+        let labels = match (&self.selinux, pod) {
+            (None, _) => {
+                self.ignore(own);
+                None
+            }
+            (Some(_), _) if !wanted => None,
+            (Some(policy), Some(pod)) => {
+                let labels = selinux::container(own, pod, policy, context.privileged);
+                self.known(&labels)?;
+                Some(labels)
+            }
+            (Some(_), None) => {
+                return Err(Invalid(
+                    "an SELinux label cannot be had: the pod is from before there were labels here; make it anew"
+                        .to_owned(),
+                ));
+            }
+        };
+        let (process, files) = labels.map(|l| (l.process, l.files)).unzip();
+        Ok(Confinement {
+            apparmor: apparmor::profile(context, || self.profiles())?,
+            selinux: process,
+            files,
+            kernel: (self.root != Path::new("/")).then(|| self.root.clone()),
+        })
+    }
+
+    /// Without SELinux a label protects nothing and hides nothing: manifests that name one run everywhere (containerd, CRI-O).
+    fn ignore(&self, options: Option<&SeLinuxOption>) {
+        if selinux::asked(options) {
+            self.ignored.call_once(|| {
+                tracing::warn!(
+                    "selinux_options are ignored: this kernel has no SELinux, it is switched off, or isolation is `process`"
+                );
+            });
+        }
+    }
+
+    /// Asks the policy whether there are such labels.
+    fn known(&self, labels: &Labels) -> Result<(), Invalid> {
+        let context = self.root.join("sys/fs/selinux/context");
+        for label in [&labels.process, &labels.files] {
+            write(&context, label).map_err(|error| {
+                Invalid(format!(
+                    "the SELinux label {label} cannot be had: the policy of this box does not know it, or refuses it to this runtime ({error})"
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn profiles(&self) -> Profiles {
+        if !self.apparmor {
+            return Profiles::None;
+        }
+        fs::read_to_string(self.root.join("sys/kernel/security/apparmor/profiles"))
+            .map_or(Profiles::Hidden, |list| {
+                Profiles::Loaded(apparmor::names(&list))
+            })
+    }
+
+    fn load_default(&self) -> Result<(), String> {
+        match self.profiles() {
+            Profiles::Loaded(loaded) if loaded.contains(apparmor::DEFAULT) => return Ok(()),
+            Profiles::None => return Ok(()),
+            Profiles::Loaded(_) | Profiles::Hidden => {}
+        }
+        let parsers = PARSERS.map(|path| self.root.join(path));
+        let Some(parser) = parsers.iter().find(|path| path.exists()) else {
+            return Err(
+                "there is no apparmor_parser to load the runtime's profile with".to_owned(),
+            );
+        };
+        let run = || -> io::Result<std::process::Output> {
+            let mut child = Command::new(parser)
+                .args(["--replace", "--skip-cache"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            // One that ends without having read says why.
+            if let Some(mut stdin) = child.stdin.take() {
+                let _ = stdin.write_all(apparmor::DEFAULT_RULES.as_bytes());
+            }
+            child.wait_with_output()
+        };
+        let output =
+            run().map_err(|error| format!("failed to run {}: {error}", parser.display()))?;
+        if output.status.success() {
+            tracing::info!(profile = apparmor::DEFAULT, "loaded");
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{} failed: {}", parser.display(), said.trim()))
+    }
+}
+
+/// The names that the policy of the box has for containers.
+fn contexts(root: &Path) -> String {
+    fs::read_to_string(root.join(CONTEXTS)).unwrap_or_else(|_| {
+        let config = fs::read_to_string(root.join("etc/selinux/config")).unwrap_or_default();
+        let name = config
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("SELINUXTYPE="))
+            .map_or("targeted", str::trim);
+        let list = root
+            .join("etc/selinux")
+            .join(name)
+            .join("contexts/lxc_contexts");
+        fs::read_to_string(list).unwrap_or_default()
+    })
+}
+
+/// Writes to a file that is there, in one call, as the kernel wants it.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options().write(true).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

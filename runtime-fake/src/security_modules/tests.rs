@@ -1,0 +1,295 @@
+//! The security modules, by files of a directory that stands for the kernel's.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use cri::v1::{SecurityProfile, security_profile::ProfileType};
+use tempfile::TempDir;
+
+use super::*;
+
+fn put(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn text(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path)).unwrap()
+}
+
+fn box_with_apparmor(profiles: &str) -> TempDir {
+    let root = TempDir::new().unwrap();
+    put(root.path(), "sys/module/apparmor/parameters/enabled", "Y\n");
+    put(
+        root.path(),
+        "sys/kernel/security/apparmor/profiles",
+        profiles,
+    );
+    root
+}
+
+fn box_with_selinux() -> TempDir {
+    let root = TempDir::new().unwrap();
+    put(root.path(), "sys/fs/selinux/context", "");
+    root
+}
+
+/// A parser that does with a profile what the kernel would: it is in the list.
+fn put_parser(root: &Path, script: &str) {
+    let path = root.join("sbin/apparmor_parser");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn localhost(name: &str) -> LinuxContainerSecurityContext {
+    LinuxContainerSecurityContext {
+        apparmor: Some(SecurityProfile {
+            profile_type: ProfileType::Localhost.into(),
+            localhost_ref: name.to_owned(),
+        }),
+        ..Default::default()
+    }
+}
+
+fn level(level: &str) -> SeLinuxOption {
+    SeLinuxOption {
+        level: level.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn apparmor_of(
+    modules: &Modules,
+    context: Option<&LinuxContainerSecurityContext>,
+) -> Option<String> {
+    modules.container(context, None, None).unwrap().apparmor
+}
+
+#[test]
+fn the_runtimes_own_profile_is_loaded_once() {
+    let root = box_with_apparmor("other (enforce)\n");
+    let list = root.path().join("sys/kernel/security/apparmor/profiles");
+    put_parser(
+        root.path(),
+        &format!(
+            "cat > {0}/rules; echo \"$@\" >> {0}/calls; echo 'crib-default (enforce)' >> {1}",
+            root.path().display(),
+            list.display()
+        ),
+    );
+    let modules = Modules::open(root.path(), Rung::Root, false);
+    assert_eq!(text(root.path(), "rules"), apparmor::DEFAULT_RULES);
+    assert_eq!(text(root.path(), "calls"), "--replace --skip-cache\n");
+    assert_eq!(apparmor_of(&modules, None).as_deref(), Some("crib-default"));
+    let [(_, said), _] = modules.describe();
+    assert!(said.starts_with("crib-default"), "{said}");
+    // Another daemon finds it there.
+    Modules::open(root.path(), Rung::Root, false);
+    assert_eq!(text(root.path(), "calls").lines().count(), 1);
+}
+
+#[test]
+fn without_a_parser_that_works_only_named_profiles_confine() {
+    for script in [None, Some("echo 'no such abi' >&2; exit 1")] {
+        let root = box_with_apparmor("other (enforce)\n");
+        if let Some(script) = script {
+            put_parser(root.path(), script);
+        }
+        let modules = Modules::open(root.path(), Rung::Root, false);
+        assert_eq!(apparmor_of(&modules, None), None);
+        assert_eq!(
+            apparmor_of(&modules, Some(&localhost("other"))).as_deref(),
+            Some("other")
+        );
+        assert_eq!(modules.describe()[0].1, "named profiles only");
+    }
+}
+
+#[test]
+fn an_ordinary_user_loads_nothing() {
+    let root = box_with_apparmor("");
+    put_parser(
+        root.path(),
+        &format!("touch {}/called", root.path().display()),
+    );
+    Modules::open(root.path(), Rung::Rootless, false);
+    assert!(!root.path().join("called").exists());
+}
+
+#[test]
+fn a_profile_that_is_loaded_later_is_found() {
+    let root = box_with_apparmor("");
+    let modules = Modules::open(root.path(), Rung::Root, false);
+    let refused = modules.container(Some(&localhost("later")), None, None);
+    assert!(
+        refused
+            .unwrap_err()
+            .0
+            .starts_with("apparmor profile not found later")
+    );
+    put(
+        root.path(),
+        "sys/kernel/security/apparmor/profiles",
+        "later (enforce)\n",
+    );
+    assert_eq!(
+        apparmor_of(&modules, Some(&localhost("later"))).as_deref(),
+        Some("later")
+    );
+}
+
+#[test]
+fn switched_off_is_as_not_there() {
+    let root = box_with_apparmor("p (enforce)\n");
+    put(root.path(), "sys/module/apparmor/parameters/enabled", "N\n");
+    let modules = Modules::open(root.path(), Rung::Root, false);
+    let refused = modules.container(Some(&localhost("p")), None, None);
+    assert!(refused.unwrap_err().0.contains("no AppArmor"));
+    assert_eq!(modules.describe()[0].1, "none");
+}
+
+#[test]
+fn labels_are_for_those_who_ask_or_for_all() {
+    let root = box_with_selinux();
+    let asks = level("s0:c7,c8");
+    for (all, of_pod, own, labelled) in [
+        (false, None, None, false),
+        (false, Some(&asks), None, true),
+        (false, None, Some(&asks), true),
+        (true, None, None, true),
+    ] {
+        let modules = Modules::open(root.path(), Rung::Root, all);
+        let pod = modules.pod(of_pod, [].iter()).unwrap().unwrap();
+        let context = LinuxContainerSecurityContext {
+            selinux_options: own.cloned(),
+            ..Default::default()
+        };
+        let given = modules
+            .container(Some(&context), of_pod, Some(&pod))
+            .unwrap();
+        assert_eq!(given.selinux.is_some(), labelled, "{given:?}");
+        assert_eq!(given.files.is_some(), labelled, "{given:?}");
+        if of_pod.or(own).is_some() {
+            let process = "system_u:system_r:container_t:s0:c7,c8";
+            assert_eq!(given.selinux.as_deref(), Some(process));
+        }
+    }
+}
+
+/// On a box whose policy knows no containers pods that ask for nothing are none the worse for it.
+#[test]
+fn a_policy_without_containers_matters_to_those_who_ask() {
+    let root = box_with_selinux();
+    let modules = Modules::open(root.path(), Rung::Root, false);
+    fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
+    let asks = level("s0:c1,c2");
+    let pod = modules.pod(None, [].iter()).unwrap();
+    assert!(!modules.labels(None) && modules.labels(Some(&asks)));
+    let given = modules.container(None, None, pod.as_ref()).unwrap();
+    assert_eq!(given, modules.container(None, None, None).unwrap());
+    let refused = modules.pod(Some(&asks), [].iter()).unwrap_err().0;
+    assert!(
+        refused.contains("container_t:s0:c1,c2 cannot be had"),
+        "{refused}"
+    );
+}
+
+/// A pod of an earlier version has no labels that a container's could be made of.
+#[test]
+fn a_pod_without_labels_has_no_containers_with_some() {
+    let root = box_with_selinux();
+    let modules = Modules::open(root.path(), Rung::Root, false);
+    let context = LinuxContainerSecurityContext {
+        selinux_options: Some(level("s0")),
+        ..Default::default()
+    };
+    let refused = modules.container(Some(&context), None, None);
+    assert!(refused.unwrap_err().0.contains("make it anew"));
+    modules.container(None, None, None).unwrap();
+}
+
+#[test]
+fn no_two_pods_have_the_same_level() {
+    let root = box_with_selinux();
+    let modules = Modules::open(root.path(), Rung::Root, true);
+    let mut pods: Vec<Labels> = Vec::new();
+    for _ in 0..50 {
+        let labels = modules.pod(None, pods.iter()).unwrap().unwrap();
+        assert!(!pods.contains(&labels));
+        pods.push(labels);
+    }
+}
+
+#[test]
+fn a_label_is_shown_to_the_policy() {
+    let root = box_with_selinux();
+    let modules = Modules::open(root.path(), Rung::Root, true);
+    let pod = modules.pod(Some(&level("s0:c1,c2")), [].iter()).unwrap();
+    modules.container(None, None, pod.as_ref()).unwrap();
+    let shown = text(root.path(), "sys/fs/selinux/context");
+    assert_eq!(shown, "system_u:object_r:container_file_t:s0:c1,c2");
+    // A policy that does not know it refuses the write; a directory does, too.
+    fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
+    fs::create_dir(root.path().join("sys/fs/selinux/context")).unwrap();
+    let refused = modules.container(None, None, pod.as_ref()).unwrap_err().0;
+    assert!(
+        refused.contains("container_t:s0:c1,c2 cannot be had"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn labels_are_ignored_without_selinux() {
+    let nothing = TempDir::new().unwrap();
+    let labels = box_with_selinux();
+    for (root, rung) in [(&nothing, Rung::Root), (&labels, Rung::Process)] {
+        let modules = Modules::open(root.path(), rung, true);
+        assert_eq!(modules.pod(None, [].iter()), Ok(None));
+        assert_eq!(
+            modules.pod(Some(&SeLinuxOption::default()), [].iter()),
+            Ok(None)
+        );
+        assert_eq!(modules.pod(Some(&level("s0")), [].iter()), Ok(None));
+        let context = LinuxContainerSecurityContext {
+            selinux_options: Some(level("s0:c1,c2")),
+            ..Default::default()
+        };
+        for context in [None, Some(&context)] {
+            let given = modules.container(context, None, None).unwrap();
+            assert_eq!((given.selinux, given.files), (None, None));
+        }
+        // What is no label on any box stays refused (containerd).
+        modules.pod(Some(&level("s0,c4")), [].iter()).unwrap_err();
+    }
+}
+
+#[test]
+fn a_policys_own_names_are_found() {
+    let root = box_with_selinux();
+    put(
+        root.path(),
+        "etc/selinux/config",
+        "SELINUX=enforcing\nSELINUXTYPE=mine\n",
+    );
+    put(
+        root.path(),
+        "etc/selinux/mine/contexts/lxc_contexts",
+        "process = \"system_u:system_r:svirt_t:s0\"\n",
+    );
+    let process = || {
+        let modules = Modules::open(root.path(), Rung::Root, true);
+        modules
+            .pod(Some(&level("s0")), [].iter())
+            .unwrap()
+            .unwrap()
+            .process
+    };
+    assert_eq!(process(), "system_u:system_r:svirt_t:s0");
+    put(
+        root.path(),
+        CONTEXTS,
+        "process = \"system_u:system_r:best_t:s0\"\n",
+    );
+    assert_eq!(process(), "system_u:system_r:best_t:s0");
+}
