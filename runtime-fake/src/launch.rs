@@ -5,6 +5,8 @@ mod capability;
 pub(crate) mod devices;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod image_defaults;
+mod invalid;
 mod limits;
 mod log;
 mod mounts;
@@ -19,7 +21,9 @@ mod strings;
 mod sysctl;
 mod userns;
 
+pub(crate) use image_defaults::ImageDefaults;
+pub(crate) use invalid::Invalid;
 pub(crate) use limits::{limits, pod_limits, updated};
-pub(crate) use plan::{Given, ImageDefaults, Invalid, container, exec, pod, stop_signal};
+pub(crate) use plan::{Given, container, exec, pod, stop_signal};
 pub(crate) use ports::host_ports;
 pub(crate) use signal::signal_of;

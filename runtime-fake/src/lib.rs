@@ -1,7 +1,8 @@
 //! **runtime-fake**: a container runtime that speaks CRI v1 over real namespaces and processes.
 //!
 //! Read in this order: `server` opens everything and serves; `service` takes the calls; `runtime` walks between the
-//! records and the processes; `launch` decides how a container is set up; `keeper` does it.
+//! records and the processes; `launch` decides how a container is set up; `keeper_client` speaks with the pod's keeper, which is
+//! the package `keeper`. Images, pod networks and the protocols of streams are the packages `image`, `network` and `stream`.
 //!
 //! # Tasks
 //! | task | owns | in | out |

@@ -3,6 +3,7 @@
 //! Records are the store's, processes the keepers'; this is the walk between the two.
 
 mod checkpoint;
+mod cleanup;
 mod clients;
 mod containers;
 mod create;

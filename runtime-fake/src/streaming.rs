@@ -9,6 +9,7 @@
 //! answer that there is nothing. What it speaks is the package `stream`.
 
 mod command;
+mod converse;
 mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -21,6 +22,7 @@ pub(crate) mod target;
 #[cfg(test)]
 mod tests;
 mod token;
+pub(crate) mod url_error;
 mod watch;
 
 use std::{
@@ -35,7 +37,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::{config::Streams as Settings, id::SandboxId};
 use target::{AttachRequest, ExecRequest, Target};
-use token::{Full, Kind, Tokens};
+use token::{Kind, Tokens};
+use url_error::UrlError;
 
 /// What a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,18 +62,6 @@ impl Request {
     }
 }
 
-/// Why there is no URL.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoUrl {
-    #[error(transparent)]
-    Full(#[from] Full),
-    #[error("there is no stream server: it could not listen on {address}")]
-    NotListening {
-        address: SocketAddr,
-        source: Arc<io::Error>,
-    },
-}
-
 /// Where URLs come from. Clones share the tokens.
 #[derive(Clone)]
 pub(crate) struct Streams {
@@ -80,14 +71,14 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// A URL that is good for one client, once, for a minute.
-    pub(crate) fn url(&self, request: Request) -> Result<String, NoUrl> {
-        let address = self
-            .address
-            .as_ref()
-            .map_err(|(address, source)| NoUrl::NotListening {
-                address: *address,
-                source: source.clone(),
-            })?;
+    pub(crate) fn url(&self, request: Request) -> Result<String, UrlError> {
+        let address =
+            self.address
+                .as_ref()
+                .map_err(|(address, source)| UrlError::NotListening {
+                    address: *address,
+                    source: source.clone(),
+                })?;
         let kind = request.kind();
         let token = crate::id::random_hex();
         let url = format!("http://{address}/{}/{token}", kind.path());
@@ -113,7 +104,7 @@ impl Server {
     ///
     /// # Errors
     /// When it was told where to listen, and cannot.
-    pub(crate) async fn listen(address: SocketAddr) -> Result<Self, NoUrl> {
+    pub(crate) async fn listen(address: SocketAddr) -> Result<Self, UrlError> {
         let bound = async {
             let listener = TcpListener::bind(address).await?;
             Ok((listener.local_addr()?, listener))
@@ -123,7 +114,7 @@ impl Server {
             Err(error) => {
                 let source: Arc<io::Error> = Arc::new(error);
                 if address != Settings::default().address {
-                    return Err(NoUrl::NotListening { address, source });
+                    return Err(UrlError::NotListening { address, source });
                 }
                 let error = source;
                 tracing::warn!(%address, %error, "exec, attach and port-forward have nowhere to listen");

@@ -53,6 +53,8 @@ async fn processes_are_told() {
             of_pod(&runtime, &pod).await,
         );
         assert_eq!(container["sandboxID"], *pod.id);
+        // The status has it already, and scripts search the text of both.
+        assert_eq!(container.get("state"), None);
         let (arguments, parent) = process(&container["pid"]);
         assert_eq!(arguments, ["sleep", &seconds]);
         assert_eq!(parent, sandbox["pid"]);

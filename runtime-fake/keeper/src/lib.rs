@@ -3,6 +3,11 @@
 //! namespaces and so holds them, and it outlives the daemon, which finds it again by its socket.
 //!
 //! It makes no decisions: plans come in, facts go out. See [`protocol`] for the two.
+//!
+//! Read in this order: [`plan`] and [`protocol`] are what comes in and goes out, [`frame`] how. `pod` makes the pod's
+//! namespaces, `container` and `exec` follow processes from the fork to the exit. `child` is what runs between fork and
+//! `execve`: `root` assembles the root file system, `process` gives up privileges. What these stand on knows nothing of them:
+//! `fork`, `unshare`, `mount`, `secure_join`, `report`, `sys`, and [`cgroup`], [`seccomp`], [`lsm`], [`log`], [`criu`].
 
 mod birth;
 mod calls;

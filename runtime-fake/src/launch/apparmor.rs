@@ -6,7 +6,7 @@ use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::
 
 use keeper::lsm;
 
-use crate::launch::{Invalid, plan::invalid};
+use crate::launch::{Invalid, invalid::invalid};
 
 /// The name of the runtime's own profile.
 pub(crate) const DEFAULT: &str = "crib-default";

@@ -5,7 +5,7 @@ use std::path::Path;
 use cri::v1::Device;
 use keeper::plan::{DevicePlan, Found};
 
-use crate::launch::{Invalid, paths, plan::invalid};
+use crate::launch::{Invalid, invalid::invalid, paths};
 use keeper::plan::Rung;
 
 /// The letters of a permission, all three where none is given.

@@ -8,8 +8,8 @@ use std::{
 use keeper::plan::LogPlan;
 
 use crate::launch::{
+    invalid::{Invalid, invalid},
     paths,
-    plan::{Invalid, invalid},
 };
 
 /// `path` in `directory`, where it may not lead out.

@@ -8,7 +8,7 @@ use std::{
 use cri::v1::{ContainerConfig, Mount, MountPropagation};
 use keeper::plan::{Forbidden, MountPlan, MountSource, Propagation};
 
-use crate::launch::{Given, Invalid, paths, plan::invalid, userns};
+use crate::launch::{Given, Invalid, invalid::invalid, paths, userns};
 use keeper::plan::{RootPlan, Rung};
 
 /// What every container has, unless the client brings its own.

@@ -2,7 +2,7 @@
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext};
 
-use super::plan::{Invalid, invalid};
+use crate::launch::invalid::{Invalid, invalid};
 
 /// The longest path and name that the kernel takes (`PATH_MAX` with its NUL, `NAME_MAX`).
 const LONGEST_PATH: usize = 4095;

@@ -15,11 +15,12 @@ use keeper::plan::{
     Confinement, DevicePlan, ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung,
     UserIds,
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
-    capability, devices, log, mounts, paths, ports, seccomp, security, signal, strings, sysctl,
-    userns,
+    capability, devices,
+    image_defaults::ImageDefaults,
+    invalid::{Invalid, invalid},
+    log, mounts, paths, ports, seccomp, security, signal, strings, sysctl, userns,
 };
 
 /// What asks a process to end, unless it wishes for another one.
@@ -27,29 +28,6 @@ const SIGTERM: i32 = 15;
 
 /// What programs on a terminal are told about it, unless the image or the client knows better (containerd says the same).
 const DEFAULT_TERM: &str = "TERM=xterm";
-
-/// What a client asked for that cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Invalid(pub(crate) String);
-
-pub(super) fn invalid<T>(message: impl Into<String>) -> Result<T, Invalid> {
-    Err(Invalid(message.into()))
-}
-
-/// What an image says about the containers made from it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ImageDefaults {
-    pub(crate) env: Vec<String>,
-    pub(crate) entrypoint: Vec<String>,
-    pub(crate) cmd: Vec<String>,
-    pub(crate) user: String,
-    pub(crate) working_dir: String,
-    pub(crate) stop_signal: Option<String>,
-    /// Directories that stay writable, with what the image has in them.
-    #[serde(default)]
-    pub(crate) volumes: Vec<String>,
-}
 
 /// What the runtime adds to a client's wishes.
 #[derive(Debug)]

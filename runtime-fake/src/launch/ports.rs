@@ -3,7 +3,7 @@
 use cri::v1::{PortMapping, Protocol};
 use keeper::plan::{HostPort, Transport};
 
-use crate::launch::plan::{Invalid, invalid};
+use crate::launch::invalid::{Invalid, invalid};
 
 /// What `mappings` ask for. Those without a host port ask for nothing (CRI v1, PortMapping; as with containerd and CRI-O).
 pub(crate) fn host_ports(mappings: &[PortMapping]) -> Result<Vec<HostPort>, Invalid> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType};
 
-use crate::launch::{Invalid, plan::invalid};
+use crate::launch::{Invalid, invalid::invalid};
 
 /// Which profile is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

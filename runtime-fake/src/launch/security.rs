@@ -3,10 +3,8 @@
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 use keeper::plan::UserPlan;
 
-use super::{
-    Invalid,
-    plan::{ImageDefaults, invalid},
-};
+use super::{image_defaults::ImageDefaults, invalid::Invalid};
+use crate::launch::invalid::invalid;
 
 /// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them, and `interrupts`, as a kubelet does.
 pub(super) const MASKED: [&str; 12] = [

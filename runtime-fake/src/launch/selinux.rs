@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use cri::v1::SeLinuxOption;
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{Invalid, plan::invalid};
+use crate::launch::{Invalid, invalid::invalid};
 
 /// The type of a process that is not confined.
 const PRIVILEGED: &str = "spc_t";

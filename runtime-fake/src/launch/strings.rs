@@ -6,7 +6,7 @@
 
 use cri::v1::{ContainerConfig, DnsConfig, PodSandboxConfig};
 
-use super::plan::{Invalid, invalid};
+use crate::launch::invalid::{Invalid, invalid};
 
 /// A line of a log, and of a file that a plugin writes, ends at a line break; a variable, such as `CNI_ARGS`, at a NUL.
 fn one_line(field: &str, text: &str) -> Result<(), Invalid> {

@@ -1,6 +1,6 @@
 //! Which kernel parameters a pod may set: pure.
 
-use crate::launch::plan::{Invalid, invalid};
+use crate::launch::invalid::{Invalid, invalid};
 
 /// Only parameters of the pod's own namespaces may be set (Kubernetes calls the others node-level).
 pub(super) fn check(name: &str, own_network: bool, own_ipc: bool) -> Result<(), Invalid> {

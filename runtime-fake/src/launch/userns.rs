@@ -2,7 +2,7 @@
 
 use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
 
-use crate::launch::{Invalid, plan::invalid};
+use crate::launch::{Invalid, invalid::invalid};
 use keeper::plan::Rung;
 use keeper::plan::{IdMap, IdMaps};
 

@@ -6,10 +6,7 @@ use keeper::{
 };
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    Error, Runtime,
-    pods::{self, Pod},
-};
+use super::{Error, Runtime, cleanup, pods::Pod};
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
     keeper_client::unexpected,
@@ -131,7 +128,7 @@ impl Runtime {
                 Err(failure) if failure.kind == FailureKind::Silent => return Err(failure.into()),
                 Err(failure) => {
                     tracing::debug!(%failure, "a keeper had ended before it could forget a container");
-                    pods::destroy_container_cgroup(&container).await;
+                    cleanup::destroy_container_cgroup(&container).await;
                 }
             }
         }

@@ -23,10 +23,7 @@ use keeper::{
 };
 
 use super::{
-    Error, Runtime, blocking, io,
-    pods::{self, Pod},
-    restore::Checkpoint,
-    shift, volumes,
+    Error, Runtime, blocking, cleanup, io, pods::Pod, restore::Checkpoint, shift, volumes,
 };
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
@@ -186,7 +183,7 @@ impl Runtime {
             Err(error) => {
                 // A keeper that lives has done it.
                 if let Some(container) = self.store.state().containers.get(id) {
-                    pods::destroy_container_cgroup(container).await;
+                    cleanup::destroy_container_cgroup(container).await;
                 }
                 self.store
                     .apply(Change::RemoveContainer(id.clone()))

@@ -65,7 +65,7 @@ pub(crate) enum Error {
     NoAnswer(String),
     /// There is no URL for a client of streams.
     #[error(transparent)]
-    NoUrl(#[from] crate::streaming::NoUrl),
+    NoUrl(#[from] crate::streaming::url_error::UrlError),
     /// The box, or this runtime on it, cannot do it.
     #[error("{0}")]
     Unable(String),

@@ -13,7 +13,9 @@
 
 use std::{
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
+    process::Stdio,
     sync::Arc,
     time::Duration,
 };
@@ -25,16 +27,20 @@ use keeper::{
     protocol::{Call, ContainerState as Seen, Event, Outcome},
     survivor,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    process::Command,
+    sync::{mpsc, oneshot},
+};
 
 use super::{
     blocking,
-    pods::{Pod, Pods, destroy_cgroups, lose},
+    cleanup::{destroy_cgroups, lose},
+    pods::{Pod, Pods},
 };
 use crate::{
     container::{ContainerEvent, ContainerState},
     id::{ContainerId, SandboxId},
-    keeper_client::{KeeperClient, Told, connect},
+    keeper_client::{KeeperClient, Told, connect, listen},
     store::{Change, Store},
 };
 
@@ -61,6 +67,64 @@ pub(super) struct Reach {
 }
 
 type News = mpsc::UnboundedReceiver<Told>;
+
+impl Pods {
+    /// Starts a keeper for a sandbox whose directory is there.
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        directory: &Path,
+        store: &Store,
+    ) -> io::Result<Arc<Pod>> {
+        let listener: OwnedFd = listen(directory)?.into();
+        // Connected before it listens: the answer to the first call says that it does.
+        let stream = connect(directory)?;
+        let (lock, log) = liveness::files(directory)?;
+        let mut command = Command::new(self.program().path());
+        command
+            .arg0("crib-keeper")
+            .arg("__keeper")
+            .env_clear()
+            .current_dir("/");
+        command
+            .stdin(Stdio::from(listener))
+            .stdout(Stdio::from(lock))
+            .stderr(Stdio::from(log));
+        let mut child = command.spawn()?;
+        if let Some(pid) = child.id() {
+            liveness::note(directory, pid)?;
+        }
+        // Somebody has to take its exit status while this daemon lives. A later one is not its parent.
+        tokio::spawn(async move { child.wait().await });
+        let (told, news) = mpsc::unbounded_channel();
+        let keeper = KeeperClient::start(stream, told, self.deadlines())?;
+        let pod = Arc::new(Pod::new(keeper));
+        self.insert(id, pod.clone());
+        tokio::spawn(self.reach(id, directory, store).follow(news));
+        Ok(pod)
+    }
+
+    /// Looks for the keeper of an earlier daemon, as long as it takes.
+    pub(crate) fn recover(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        directory: &Path,
+        store: &Store,
+    ) -> oneshot::Receiver<Found> {
+        let (found, outcome) = oneshot::channel();
+        tokio::spawn(self.reach(id, directory, store).recover(found));
+        outcome
+    }
+
+    fn reach(self: &Arc<Self>, id: &SandboxId, directory: &Path, store: &Store) -> Reach {
+        Reach {
+            id: id.clone(),
+            directory: directory.to_owned(),
+            store: store.clone(),
+            pods: self.clone(),
+        }
+    }
+}
 
 impl Reach {
     /// Follows a keeper that was just started, until it has ended.

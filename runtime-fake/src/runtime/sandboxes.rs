@@ -12,11 +12,7 @@ use keeper::{
     protocol::{Call, Outcome},
 };
 
-use super::{
-    Error, Runtime, Target, blocking, io,
-    pods::{self, Pod},
-    ports,
-};
+use super::{Error, Runtime, Target, blocking, cleanup, io, pods::Pod, ports};
 use crate::{
     id::SandboxId,
     keeper_client::unexpected,
@@ -225,9 +221,9 @@ impl Runtime {
             })
             .await
             .map_err(io("kill the pod's keeper"))?;
-            pods::lose(id, &directory, &self.store).await;
+            cleanup::lose(id, &directory, &self.store).await;
         }
-        pods::destroy_cgroups(id, &self.store).await;
+        cleanup::destroy_cgroups(id, &self.store).await;
         // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
         let ended = |state: &State| state.containers_of(id).all(|c| c.ended() || !c.visible());
         match tokio::time::timeout(NEWS, self.store.wait(ended)).await {

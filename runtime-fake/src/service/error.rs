@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use crate::{
     runtime::{Error, PortError},
     store::Refused,
-    streaming::NoUrl,
+    streaming::url_error::UrlError,
 };
 use image::PullError;
 use image::{ImageError, Problem};
@@ -30,8 +30,8 @@ impl From<Error> for Status {
                     Code::Internal
                 }
             },
-            Error::NoUrl(NoUrl::Full(_)) => Code::ResourceExhausted,
-            Error::NoUrl(NoUrl::NotListening { .. }) => Code::FailedPrecondition,
+            Error::NoUrl(UrlError::Full(_)) => Code::ResourceExhausted,
+            Error::NoUrl(UrlError::NotListening { .. }) => Code::FailedPrecondition,
             Error::Unable(_) | Error::NoNetwork(_) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source.kind()),

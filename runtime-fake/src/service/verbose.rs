@@ -93,6 +93,8 @@ fn info<const N: usize>(
 ) -> HashMap<String, String> {
     let mut info = serde_json::to_value(record).unwrap_or_default();
     if let Value::Object(info) = &mut info {
+        // The status beside it has the state. In crictl's output scripts take the only `state` there is (CRI-O's ctr.bats).
+        info.remove("state");
         let known = more.into_iter().filter(|(_, value)| !value.is_null());
         info.extend(known.map(|(name, value)| (name.to_owned(), value)));
     }

@@ -3,7 +3,6 @@
 
 use std::{
     convert::Infallible,
-    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -40,8 +39,6 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How many may be doing so at once. For one more the oldest of them is dropped: each holds a descriptor.
 const MAX_KNOCKERS: usize = 256;
-/// How long a client may take to close a connection over which everything was said.
-const LINGER: Duration = Duration::from_secs(5);
 /// The most ports that have channels: their numbers have to fit into a byte, in text too.
 const MAX_PORTS: usize = 64;
 
@@ -301,24 +298,4 @@ async fn hand_on(
         () = served => {}
         () = watch.idle(settings.idle) => tracing::debug!(kind, "closed an idle connection"),
     }
-}
-
-/// Talks over a connection while it is driven. When everything was said, what is still to be sent is; when the client
-/// goes away first, the talk is dropped.
-pub(super) async fn converse<E: Display>(
-    driven: impl Future<Output = Result<(), E>>,
-    talk: impl Future<Output = ()>,
-) {
-    tokio::pin!(driven);
-    // Neither is asked again once it has ended.
-    tokio::select! {
-        ended = &mut driven => {
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a client's connection ended early");
-            }
-            return;
-        }
-        () = talk => {}
-    }
-    let _ = tokio::time::timeout(LINGER, driven).await;
 }

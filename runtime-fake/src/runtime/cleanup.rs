@@ -1,0 +1,165 @@
+//! What is left to do when a keeper has ended: its pod's cgroups, its containers' processes and records.
+
+use std::{io, path::Path, time::Duration};
+
+use jiff::Timestamp;
+use keeper::{
+    cgroup::ending,
+    protocol::{Exit, exit_record},
+    survivor,
+};
+
+use crate::{
+    container::{Container, ContainerEvent, ContainerState},
+    id::SandboxId,
+    sandbox::SandboxEvent,
+    store::{Change, Store},
+};
+
+/// How long what was killed may take to be gone.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Takes away what is left of a pod's cgroups, and kills what is left in them: its keeper has ended, asked to or not.
+pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
+    let state = store.state();
+    let of_pod = state.sandboxes.get(id).and_then(|s| s.cgroup.clone());
+    // Of a pod whose record cannot be read its containers may tell.
+    let of_container = || {
+        state
+            .containers_of(id)
+            .find_map(|c| c.cgroup.as_ref()?.parent())
+    };
+    let Some(place) = of_pod.or_else(of_container) else {
+        return;
+    };
+    let mut containers: Vec<String> = state.containers_of(id).map(|c| c.id.to_string()).collect();
+    // That of the pod's process.
+    containers.push(id.to_string());
+    let gone = super::blocking(move || ending::destroy(&place, &containers, LAST)).await;
+    if !gone {
+        tracing::warn!(
+            sandbox = id.short(),
+            "processes of the pod did not end after SIGKILL: its cgroup is left"
+        );
+    }
+}
+
+/// Takes away what is left of a container's cgroup, and kills what is left in it. A record goes after the cgroup: what is not on
+/// record is not looked for when its pod ends.
+pub(super) async fn destroy_container_cgroup(container: &Container) {
+    let Some(place) = container.cgroup.clone() else {
+        return;
+    };
+    if !super::blocking(move || ending::destroy_container(&place, LAST)).await {
+        tracing::warn!(
+            container = container.id.short(),
+            "processes of the container did not end after SIGKILL: its cgroup is left"
+        );
+    }
+}
+
+/// Takes note that the keeper of the sandbox in `directory` has ended: asked to or not, nothing of the pod runs any more.
+/// It may have recorded exits that it could not tell.
+pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
+    let state = store.state();
+    let containers = state.containers_of(id);
+    let (unfinished, left): (Vec<_>, Vec<_>) = containers
+        .filter(|c| !c.ended())
+        .map(|c| c.id.clone())
+        .partition(|c| state.containers[c].state == ContainerState::Creating);
+    // Nobody was told of it.
+    for container in unfinished {
+        let _ = store.apply(Change::RemoveContainer(container)).await;
+    }
+    let _ = store.apply(Change::Keeper(id.clone(), Ok(()))).await;
+    for container in left {
+        survivor::kill(&directory.join("containers").join(container.as_str()));
+        let exit = recorded_exit(&exit_record(directory, container.as_str()));
+        let event = exit.map_or_else(
+            || ContainerEvent::Lost(Timestamp::now()),
+            ContainerEvent::Exited,
+        );
+        let _ = store.apply(Change::Container(container, event)).await;
+    }
+    let _ = store
+        .apply(Change::Sandbox(id.clone(), SandboxEvent::Stopped))
+        .await;
+}
+
+/// The exit that a keeper recorded. Without one, or with one that cannot be read, it is not known how the container ended.
+fn recorded_exit(path: &Path) -> Option<Exit> {
+    let read = std::fs::read(path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+    match read {
+        Ok(exit) => Some(exit),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "failed to read how a container ended");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{container::Container, id::ContainerId, launch::ImageDefaults, store};
+
+    fn running(id: &str, sandbox: &SandboxId) -> Container {
+        Container {
+            id: ContainerId::from_record(id),
+            sandbox: sandbox.clone(),
+            config: cri::v1::ContainerConfig::default(),
+            image_id: String::new(),
+            image_name: String::new(),
+            image_reference: String::new(),
+            image: ImageDefaults::default(),
+            stop_signal: 15,
+            log_path: String::new(),
+            state: ContainerState::Running,
+            created_at: Timestamp::UNIX_EPOCH,
+            started_at: None,
+            user: None,
+            exit: None,
+            cgroup: None,
+            not_applied: Vec::new(),
+            confinement: keeper::plan::Confinement::default(),
+            trouble: None,
+        }
+    }
+
+    /// A keeper may be killed between the record of an exit and the word of it.
+    #[tokio::test]
+    async fn what_a_keeper_recorded_last_is_believed() {
+        let root = tempfile::tempdir().unwrap();
+        let (directory, mut state) = store::open(root.path()).unwrap();
+        let id = SandboxId::random();
+        for name in ["recorded", "lost"] {
+            let container = running(name, &id);
+            state
+                .containers
+                .insert(container.id.clone(), std::sync::Arc::new(container));
+        }
+        let store = Store::start(directory, state);
+        let of_sandbox = store::sandbox_dir(root.path(), &id);
+        for name in ["recorded", "lost"] {
+            let directory = of_sandbox.join("containers").join(name);
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        let exit = Exit {
+            code: 7,
+            at: Timestamp::UNIX_EPOCH,
+            started: None,
+            start_error: None,
+            oom_killed: false,
+        };
+        let record = exit_record(&of_sandbox, "recorded");
+        std::fs::write(record, serde_json::to_vec(&exit).unwrap()).unwrap();
+        lose(&id, &of_sandbox, &store).await;
+        let state = store.state();
+        let known = |name: &str| state.containers[&ContainerId::from_record(name)].clone();
+        assert_eq!(known("recorded").state, ContainerState::Exited);
+        assert_eq!(known("recorded").exit.as_ref().unwrap().code, 7);
+        assert_eq!(known("lost").state, ContainerState::Lost);
+    }
+}
