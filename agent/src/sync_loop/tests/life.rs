@@ -17,8 +17,11 @@ async fn init_containers_one_after_another_then_apps_together_then_the_end() {
     scene
         .until("u1", "finished", |report| report.finished)
         .await;
+    let mut calls = scene.calls();
+    // Which of two that start together comes first is not promised.
+    calls[5..9].sort();
     assert_eq!(
-        scene.calls(),
+        calls,
         [
             "RunPodSandbox pod-u1/0",
             "CreateContainer i1/0",
@@ -26,8 +29,8 @@ async fn init_containers_one_after_another_then_apps_together_then_the_end() {
             "CreateContainer i2/0",
             "StartContainer i2/0",
             "CreateContainer a/0",
-            "StartContainer a/0",
             "CreateContainer b/0",
+            "StartContainer a/0",
             "StartContainer b/0",
             "StopPodSandbox pod-u1",
         ]
