@@ -37,6 +37,8 @@ struct Entry {
     body: Vec<u8>,
     mode: u32,
     owner: (u64, u64),
+    /// Major and minor number of a device node.
+    device: (u32, u32),
 }
 
 impl Layer {
@@ -61,6 +63,7 @@ impl Layer {
             body: Vec::new(),
             mode,
             owner: (0, 0),
+            device: (0, 0),
         });
         self
     }
@@ -87,6 +90,12 @@ impl Layer {
     pub fn symlink(self, path: &str, target: &str) -> Self {
         self.entry(EntryType::Symlink, path, 0o777)
             .change(|entry| entry.link = target.to_owned())
+    }
+
+    /// A FIFO, or a device node with its major and minor number.
+    pub fn node(self, path: &str, kind: EntryType, device: (u32, u32)) -> Self {
+        self.entry(kind, path, 0o666)
+            .change(|entry| entry.device = device)
     }
 
     /// Another name for an earlier file of this layer.
@@ -150,6 +159,10 @@ impl Layer {
             header.set_gid(entry.owner.1);
             header.set_mtime(1_600_000_000);
             header.set_size(entry.body.len() as u64);
+            if entry.kind == EntryType::Char {
+                header.set_device_major(entry.device.0)?;
+                header.set_device_minor(entry.device.1)?;
+            }
             match entry.kind {
                 EntryType::Link | EntryType::Symlink => {
                     tar.append_link(&mut header, &entry.path, &entry.link)?

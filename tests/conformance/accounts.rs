@@ -7,6 +7,7 @@ use cri::v1::Int64Value;
 use harness::fixture_image::{ImageBuilder, Layer};
 use harness::{Runtime, fixture};
 use rstest::rstest;
+use tar::EntryType;
 use tonic::Code;
 
 use crate::support::{Means, logged, of, skip_if};
@@ -75,6 +76,32 @@ async fn create_reads_only_regular_files_of_the_image(
             assert!(error.message().contains(word), "{error:?}");
         }
     }
+}
+
+/// A FIFO would keep the runtime waiting for a writer, and /dev/zero has no end.
+#[rstest]
+#[case::fifo(|l: Layer| l.node("etc/passwd", EntryType::Fifo, (0, 0)), "/etc/passwd is a FIFO")]
+#[case::device(|l: Layer| l.node("etc/group", EntryType::Char, (1, 5)), "/etc/group is a device")]
+#[tokio::test]
+async fn create_refuses_special_files_as_accounts(
+    #[case] make: fn(Layer) -> Layer,
+    #[case] refused: &str,
+) {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
+    image(&archive, make);
+    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
+    skip_if!(
+        "create_refuses_special_files_as_accounts",
+        Means::of(&runtime).await.no_device_nodes()
+    );
+    runtime.client.pull(NAME).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = pod.script("c", "id -u");
+    config.image.as_mut().unwrap().image = NAME.to_owned();
+    let error = pod.create(config).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+    assert!(error.message().contains(refused), "{error:?}");
 }
 
 /// What a client mounts there is for the container's programs: the runtime reads the image's (as containerd and CRI-O do).

@@ -51,7 +51,7 @@ async fn with_images() -> (Runtime, tempfile::TempDir) {
     }
     let app = ImageBuilder::new(APP)
         .layer(app)
-        .volumes(["/data", "/new/volume"]);
+        .volumes(["/data", "/new/volume", "C:/relative"]);
     app.write_docker(&place.path().join("app.tar")).unwrap();
     let runtime = Runtime::with()
         .durable()
@@ -149,11 +149,12 @@ async fn volumes_of_an_image() {
     let pod = runtime.pod("p").await.unwrap();
     // A volume has what the image has there, with its owners, and stays writable when the root is not.
     let script = "cat /data/file; echo new > /data/new && cat /data/new; echo x > /new/volume/x && cat /new/volume/x
+        echo y > /C:/relative/y && cat /C:/relative/y
         stat -c '%u:%g %a' /data /data/file; (echo x > /etc/x) 2>/dev/null || echo the root is read-only";
     let mut config = pod.script("c", script);
     config.image.as_mut().unwrap().image = APP.to_owned();
     fixture::security(&mut config).readonly_rootfs = true;
-    let expected = "of the image\nnew\nx\n33:34 750\n33:34 640\nthe root is read-only\n";
+    let expected = "of the image\nnew\nx\ny\n33:34 750\n33:34 640\nthe root is read-only\n";
     assert_eq!(pod.output(config.clone()).await.unwrap(), expected);
     // Each container has its own; one that the client brings is the client's.
     let mut other = pod.script(

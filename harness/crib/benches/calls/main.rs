@@ -1,16 +1,18 @@
 //! How long the calls take, and how much memory a pod: `cargo bench --bench calls [-- ROUNDS]`.
 //!
-//! A figure by itself says little on a shared machine: beside them stand what the kernel alone takes for a process, and
-//! for a process in new namespaces, in the same run.
+//! A figure by itself says little on a shared machine: beside them stands what the kernel alone takes for a container, with
+//! and without a network, in the same run (see [`floor`]).
+
+mod floor;
 
 use std::{
     collections::BTreeMap,
     future::Future,
     io::Write as _,
-    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
+use floor::Floor;
 use harness::{Client, Pod, Runtime, fixture};
 
 type Failed = Box<dyn std::error::Error>;
@@ -19,30 +21,26 @@ type Failed = Box<dyn std::error::Error>;
 const PODS: usize = 50;
 const ROUNDS: usize = 100;
 
-#[tokio::main]
-async fn main() -> Result<(), Failed> {
+fn main() -> Result<(), Failed> {
+    floor::become_helper();
+    tokio::runtime::Runtime::new()?.block_on(measure())
+}
+
+async fn measure() -> Result<(), Failed> {
     // Cargo passes --bench.
     let rounds = std::env::args()
         .find_map(|a| a.parse().ok())
         .unwrap_or(ROUNDS);
+    let (mut alone, mut connected) = (Floor::start(false)?, Floor::start(true)?);
     let runtime = Runtime::start().await?;
     let client: &Client = &runtime.client;
     let mut table = Table::default();
     for round in 0..rounds {
-        table.time_command("(a process: true)", Command::new("true"));
-        let mut unshare = Command::new("unshare");
-        unshare.args([
-            "--user",
-            "--map-root-user",
-            "--mount",
-            "--pid",
-            "--net",
-            "--ipc",
-            "--uts",
-            "--fork",
-            "true",
-        ]);
-        table.time_command("(a process in new namespaces: unshare true)", unshare);
+        table.add("(floor of a container)", alone.measure()?);
+        table.add(
+            "(floor of a container with a network)",
+            connected.measure()?,
+        );
         let pod = table
             .time("RunPodSandbox", runtime.pod(&format!("bench-{round}")))
             .await?;
@@ -103,18 +101,6 @@ impl Table {
         let result = work.await;
         self.add(name, began.elapsed());
         result
-    }
-
-    /// A command that cannot be run here is left out of the table.
-    fn time_command(&mut self, name: &'static str, mut command: Command) {
-        let began = Instant::now();
-        if command
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success())
-        {
-            self.add(name, began.elapsed());
-        }
     }
 
     fn print(&mut self, out: &mut impl std::io::Write) -> std::io::Result<()> {
