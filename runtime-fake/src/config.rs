@@ -5,11 +5,12 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use image::Registries;
+use network::{PodCidrs, cni::CniConfig};
+
 use crate::handler::Handlers;
 use crate::isolation::Isolation;
 use crate::keeper_client::Deadlines;
-use image::Registries;
-use network::{PodCidrs, cni::CniConfig};
 
 /// Where vendors install specifications, and where those that are made at run time are (CDI, SPEC.md).
 const CDI_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];

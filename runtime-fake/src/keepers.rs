@@ -9,7 +9,6 @@ use std::{
 };
 
 use keeper::liveness::{self, Liveness};
-
 use network::PodNetns;
 
 /// How long a killed keeper may take to end: one that does not is stuck in the kernel.

@@ -2,8 +2,9 @@
 
 mod addresses;
 
-use keeper::liveness::{self, Liveness};
 use std::{net::IpAddr, path::Path, time::Duration};
+
+use keeper::liveness::{self, Liveness};
 
 use crate::{
     id::SandboxId,

@@ -11,13 +11,13 @@ use std::{
 };
 
 use cri::v1::{LinuxContainerSecurityContext, SeLinuxOption};
+use keeper::plan::{Confinement, Rung};
 
 use crate::launch::{
     Invalid,
     apparmor::{self, Profiles},
     selinux::{self, Labels, Policy},
 };
-use keeper::plan::{Confinement, Rung};
 
 /// What loads a profile into the kernel; it comes with AppArmor.
 const PARSERS: [&str; 2] = ["sbin/apparmor_parser", "usr/sbin/apparmor_parser"];

@@ -7,13 +7,13 @@ mod seccomp;
 
 use std::{io::Write as _, net::Shutdown, os::unix::net::UnixStream};
 
+use fuzz_target::{Target, bytes};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     frame::{MAX_FRAME, Receiver},
     protocol::{Exit, Message, Request},
 };
-use fuzz_target::{Target, bytes};
 
 /// Every target of this package.
 #[must_use]

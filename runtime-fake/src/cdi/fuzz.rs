@@ -1,7 +1,8 @@
 //! Fuzz target: files of the Container Device Interface.
 
-use super::spec::{Format, Name, parse};
 use fuzz_target::{Target, bytes, text};
+
+use super::spec::{Format, Name, parse};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("cdi_spec", spec, seeds).slow(600),

@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use image::{Kind, Problem, SeekFile, TarReader};
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags},
     io::Errno,
@@ -18,8 +19,6 @@ use rustix::{
 use serde::{Serialize, de::DeserializeOwned};
 use tar::Builder;
 use tempfile::TempPath;
-
-use image::{Kind, Problem, SeekFile, TarReader};
 
 /// The longest document in an archive.
 const DOCUMENT: u64 = 16 << 20;

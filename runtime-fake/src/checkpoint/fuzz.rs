@@ -3,10 +3,10 @@
 
 use std::{fs, path::Path};
 
+use fuzz_target::Target;
 use serde_json::Value;
 
 use super::{Archive, CRIB, IMAGES, Remade, Writer};
-use fuzz_target::Target;
 
 pub(crate) const TARGETS: &[Target] =
     &[Target::new("checkpoint_archive", archive, seeds).slow(200)];

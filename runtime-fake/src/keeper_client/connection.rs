@@ -10,6 +10,11 @@ use std::{
     },
 };
 
+use keeper::{
+    failure::{Failure, FailureKind},
+    frame::{MAX_FRAME, Outgoing, Receiver},
+    protocol::{Call, Event, Message, Outcome, Request},
+};
 use tokio::{
     io::Interest,
     net::UnixStream,
@@ -19,11 +24,6 @@ use tokio::{
 use crate::{
     id::ContainerId,
     keeper_client::{Teller, Told, disconnected},
-};
-use keeper::{
-    failure::{Failure, FailureKind},
-    frame::{MAX_FRAME, Outgoing, Receiver},
-    protocol::{Call, Event, Message, Outcome, Request},
 };
 
 /// An answer, and the descriptors that came along.

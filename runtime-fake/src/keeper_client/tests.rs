@@ -6,12 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::keeper_client::*;
 use keeper::{
     frame::{MAX_FRAME, Outgoing, Receiver},
     plan::{Confinement, ProcessPlan, UserPlan},
     protocol::{Message, Request},
 };
+
+use crate::keeper_client::*;
 
 /// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(60);

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType};
-
 use keeper::lsm;
 
 use crate::launch::{Invalid, invalid::invalid};

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use cri::v1::Device;
+use keeper::plan::Rung;
 use keeper::plan::{DevicePlan, Found};
 
 use crate::launch::{Invalid, invalid::invalid, paths};
-use keeper::plan::Rung;
 
 /// The letters of a permission, all three where none is given.
 pub(crate) fn access(permissions: &str, name: &str) -> Result<String, Invalid> {

@@ -7,9 +7,9 @@ use std::{
 
 use cri::v1::{ContainerConfig, Mount, MountPropagation};
 use keeper::plan::{Forbidden, MountPlan, MountSource, Propagation};
+use keeper::plan::{RootPlan, Rung};
 
 use crate::launch::{Given, Invalid, invalid::invalid, paths, userns};
-use keeper::plan::{RootPlan, Rung};
 
 /// What every container has, unless the client brings its own.
 const PROVIDED: [&str; 3] = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"];

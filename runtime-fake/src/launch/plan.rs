@@ -10,7 +10,6 @@ use cri::v1::{
     ContainerConfig, LinuxContainerSecurityContext, Mount, NamespaceMode, NamespaceOption,
     PodSandboxConfig, Signal,
 };
-
 use keeper::plan::{
     Confinement, DevicePlan, ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung,
     UserIds,

@@ -1,10 +1,10 @@
 //! User namespaces: which ids a pod has of its own, and how the ids of mounted files are mapped: pure.
 
 use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
-
-use crate::launch::{Invalid, invalid::invalid};
 use keeper::plan::Rung;
 use keeper::plan::{IdMap, IdMaps};
+
+use crate::launch::{Invalid, invalid::invalid};
 
 /// The ids of a pod; none for those of the runtime.
 pub(super) fn pod(options: &NamespaceOption, rung: Rung) -> Result<Option<IdMaps>, Invalid> {

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use image::Rootfs;
 use keeper::{
     criu::{self, Dump, DumpError, mounts},
     plan::Rung,
@@ -30,7 +31,6 @@ use crate::{
     sandbox::{Sandbox, SandboxState},
     store::Refused,
 };
-use image::Rootfs;
 
 /// A container that has been dumped: its files are in the directory, which goes with this.
 struct Dumped {

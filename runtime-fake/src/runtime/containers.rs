@@ -1,10 +1,11 @@
 //! Containers: create, start, stop, remove, reopen the log.
 
+use std::{sync::Arc, time::Duration};
+
 use keeper::{
     failure::FailureKind,
     protocol::{Call, Outcome},
 };
-use std::{sync::Arc, time::Duration};
 
 use super::{Error, Runtime, cleanup, pods::Pod};
 use crate::{

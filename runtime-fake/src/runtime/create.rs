@@ -10,6 +10,7 @@ use std::{
 
 use cri::v1::ContainerConfig;
 use file_tree::private;
+use image::{self, ImageNames, Rootfs};
 use jiff::Timestamp;
 use keeper::{
     cgroup::{
@@ -33,7 +34,6 @@ use crate::{
     sandbox::{Sandbox, selinux_options},
     store::{Change, Refused, State},
 };
-use image::{self, ImageNames, Rootfs};
 
 impl Runtime {
     /// Sets a container up to its barrier; on failure nothing of it is left.

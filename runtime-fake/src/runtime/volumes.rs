@@ -6,11 +6,11 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, Mount, NamespaceMode};
+use image::{ImageStore, Rootfs};
 use keeper::plan::{MountPlan, MountSource, RootPlan};
 
 use super::{Error, Runtime, containers::wrong_state};
 use crate::{container::ContainerState, launch::Invalid, sandbox::Sandbox};
-use image::{ImageStore, Rootfs};
 
 /// Images that mounts name, by what the client calls them.
 pub(super) struct Held {

@@ -1,8 +1,9 @@
 //! Fuzz target: what a client sends on its connection, up to where h2 reads it.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
-use super::authority::AuthorityRewriter;
 use fuzz_target::Target;
+
+use super::authority::AuthorityRewriter;
 
 pub(crate) const TARGETS: &[Target] = &[Target::new("http2_requests", requests, connections)];
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use image::PullError;
+use image::{ImageError, Problem};
 use keeper::failure::FailureKind;
 use network::{NetError, cni::CniError};
 use tonic::{Code, Status};
@@ -11,8 +13,6 @@ use crate::{
     store::Refused,
     streaming::url_error::UrlError,
 };
-use image::PullError;
-use image::{ImageError, Problem};
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {

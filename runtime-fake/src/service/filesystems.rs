@@ -3,7 +3,6 @@
 use std::{path::PathBuf, sync::Arc};
 
 use cri::v1;
-
 use image::FsInfo;
 
 use crate::runtime::measure::ContainerFilesystem;

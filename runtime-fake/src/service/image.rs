@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use cri::v1;
 use cri::v1::image_service_server::ImageService;
+use image::{ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
+use image::{Login, Mirror, Puller, Secret, named_by_call};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use crate::runtime::Error;
 use crate::service::chunks::chunks;
 use crate::service::filesystems::{Measure, filesystems};
-use image::{ImageError, ImageId, ImageRecord, ImageStore, Reference, UserName};
-use image::{Login, Mirror, Puller, Secret, named_by_call};
 
 /// The service over one store. Every call leaves the store's blocking work to a blocking thread.
 #[derive(Clone)]

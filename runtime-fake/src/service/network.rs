@@ -1,13 +1,13 @@
 //! What clients hear of the network, and say about it.
 
 use cri::v1;
+use network::PodCidrs;
 use tonic::Status;
 
 use crate::{
     launch::Invalid,
     runtime::{Error, Moved, Network, Runtime, blocking, opening},
 };
-use network::PodCidrs;
 
 /// Whether pods can be connected, and why not.
 pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {

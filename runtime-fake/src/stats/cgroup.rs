@@ -1,7 +1,8 @@
 //! What a cgroup counts, on either version.
 
-use keeper::cgroup::{Place, hierarchy::Controller};
 use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use keeper::cgroup::{Place, hierarchy::Controller};
 
 use super::{
     parse::{self, keyed, limit, number},

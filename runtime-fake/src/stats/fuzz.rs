@@ -1,7 +1,8 @@
 //! Fuzz targets: the accounting files of control groups and processes.
 
-use super::parse;
 use fuzz_target::{Target, bytes, two_texts};
+
+use super::parse;
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("cgroup_files", cgroup_files, cgroup_seeds),

@@ -3,6 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
+use stream::{
+    Channels, Connection, Inlet, Outlet, Role, Stream, Tunnel, connect, pump_in, pump_out,
+    websocket_config,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
@@ -14,10 +18,6 @@ use super::{
     resize::Sizes,
     status::{Ending, message},
     target::{AttachRequest, ExecRequest, Reader, Session, Size, Target, Writer},
-};
-use stream::{
-    Channels, Connection, Inlet, Outlet, Role, Stream, Tunnel, connect, pump_in, pump_out,
-    websocket_config,
 };
 
 /// What to run or to join.

@@ -3,6 +3,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
+use fuzz_target::{Target, bytes};
 use hyper::{Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -16,7 +17,6 @@ use super::{
     resize::Sizes,
     token::Kind,
 };
-use fuzz_target::{Target, bytes};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target::new("upgrade_request", upgrade_request, requests).slow(400),

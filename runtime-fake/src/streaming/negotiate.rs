@@ -5,8 +5,9 @@
 //! | SPDY/3.1 | X-Stream-Protocol-Version | v4 to v1, or none for v1 | portforward.k8s.io, or none |
 //! | websocket | Sec-WebSocket-Protocol | v5, v4, v1 and their base64, or none for v1; SPDY/3.1+… | SPDY/3.1+portforward.k8s.io; v4, its base64, or none for channels |
 
-use super::token::Kind;
 use stream::Codec;
+
+use super::token::Kind;
 
 /// How the outcome of a command is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

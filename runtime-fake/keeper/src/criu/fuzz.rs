@@ -3,13 +3,13 @@
 
 use std::os::fd::AsFd as _;
 
+use fuzz_target::Target;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
     socketpair,
 };
 
 use super::{Dump, dump};
-use fuzz_target::Target;
 
 /// What criu answers.
 pub const TARGETS: &[Target] = &[Target::new("criu_response", responses, seeds)];

@@ -1,9 +1,10 @@
 //! Targets: tables of mounts and control groups, as the kernel shows them.
 
-use crate::{cgroup::hierarchy, criu::mounts};
 use std::collections::BTreeSet;
 
 use fuzz_target::{Target, bytes, two_texts};
+
+use crate::{cgroup::hierarchy, criu::mounts};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("mountinfo", mountinfo, seeds)];
 

@@ -1,9 +1,9 @@
 //! Target: what a container writes, on its way into a log.
 
-use crate::log::{Encoder, MAX_PART, Stream};
+use fuzz_target::Target;
 use jiff::Timestamp;
 
-use fuzz_target::Target;
+use crate::log::{Encoder, MAX_PART, Stream};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("log_output", output, seeds)];
 

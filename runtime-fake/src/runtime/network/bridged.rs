@@ -1,6 +1,5 @@
 //! The built-in bridge, with the host's packet rules for it; and what is tried again while there is none.
 
-use keeper::plan::{HostPort, Transport};
 use std::{
     collections::BTreeMap,
     io,
@@ -10,6 +9,7 @@ use std::{
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+use keeper::plan::{HostPort, Transport};
 use network::{
     Bridge, BridgeConfig, Nat, NetError, PodNetns, PortRule, SubnetLockError, SubnetLocks,
     private_netns,

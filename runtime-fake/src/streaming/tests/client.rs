@@ -2,6 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::Value;
+use stream::{
+    Channels, Codec, Connection, Headers, Inlet, Outlet, Role, Tunnel, connect, websocket_config,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -10,9 +13,6 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
 
 use super::in_time;
-use stream::{
-    Channels, Codec, Connection, Headers, Inlet, Outlet, Role, Tunnel, connect, websocket_config,
-};
 
 pub(super) const V4: &str = "v4.channel.k8s.io";
 

@@ -3,6 +3,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use rstest::rstest;
+use stream::{Headers, Role, connect};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -13,7 +14,6 @@ use super::{
     client::{Client, V4, command, send, spdy, websocket},
     fixture, in_time,
 };
-use stream::{Headers, Role, connect};
 
 /// Serves one that keeps to them.
 async fn still_serves(fixture: &Fixture) {

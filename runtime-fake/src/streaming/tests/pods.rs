@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use rstest::rstest;
+use stream::{Channels, Codec, Connection, Headers, Role, Stream, Tunnel, connect};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
     client::{rest, spdy, websocket},
     fixture, in_time,
 };
-use stream::{Channels, Codec, Connection, Headers, Role, Stream, Tunnel, connect};
 
 /// A forwarding connection: SPDY on its own, or tunnelled.
 async fn forward(url: &str, tunnelled: bool) -> Connection {
