@@ -82,11 +82,11 @@ async fn the_owners_own_group() {
 }
 
 #[tokio::test]
-async fn a_group_that_there_is_not() {
+async fn unknown_socket_group_is_refused() {
     let refused = Runtime::with()
         .argument("--socket-group=no-such-group")
         .start()
         .await;
     let said = refused.unwrap_err().to_string();
-    assert!(said.contains("there is no group no-such-group"), "{said}");
+    assert!(said.contains("unknown group no-such-group"), "{said}");
 }
