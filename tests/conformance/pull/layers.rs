@@ -235,7 +235,7 @@ async fn images_of_other_builders_run() {
     }
     assert_eq!(said, want);
     if !devices {
-        let line = "left out the device nodes of a layer";
+        let line = "skipped the device nodes of a layer";
         assert_eq!(runtime.log().matches(line).count(), 1, "{}", runtime.log());
     }
 }
