@@ -132,18 +132,20 @@ pub enum EnterError {
 }
 
 /// Finds the isolation for `wish`, and moves this process into a user namespace if it is for an ordinary user: the one of
-/// an earlier daemon's pods in `state_dir` if any still run, else a new one.
+/// an earlier daemon's pods in `state_dir` if any still run, else a new one. Without a state directory no pods run yet.
 ///
 /// # Errors
 /// When the box does not allow what was asked for. With [`IsolationWish::Auto`] there is always a last rung. When `state_dir`
 /// is another user's, or cannot be made for this one alone.
 ///
 /// It must be called before anything has started a thread: the kernel moves only single threads.
-pub fn enter(wish: IsolationWish, state_dir: &Path) -> Result<Isolation, EnterError> {
+pub fn enter(wish: IsolationWish, state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
     // What is made for containers has just the modes it is given: their users are not this one.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // Before anything in it is believed.
-    private::make(state_dir)?;
+    if let Some(state_dir) = state_dir {
+        private::make(state_dir)?;
+    }
     let uid = nix::unistd::geteuid().as_raw();
     match (wish, uid) {
         (IsolationWish::Process, _) => Ok(Isolation::Process),
@@ -160,8 +162,9 @@ pub fn enter(wish: IsolationWish, state_dir: &Path) -> Result<Isolation, EnterEr
 }
 
 /// The keepers that live. In another user namespace than theirs this process would have no power over them.
-fn living(state_dir: &Path) -> Result<Vec<i32>, EnterError> {
-    keepers::living(state_dir).map_err(|source| EnterError::Pods { source })
+fn living(state_dir: Option<&Path>) -> Result<Vec<i32>, EnterError> {
+    let living = state_dir.map_or(Ok(Vec::new()), keepers::living);
+    living.map_err(|source| EnterError::Pods { source })
 }
 
 /// Root: of the box, or of a user namespace that somebody made for us.

@@ -218,7 +218,7 @@ async fn put_away(runtime: Runtime) {
     } = runtime;
     let delete = blocking(move || {
         images.close();
-        // The next daemon goes on with it, or whoever calls `delete_trash`.
+        // The next daemon goes on with it, or a call of `delete_trash`.
         trash.stop();
     });
     within(CLOSE, "stop deleting", delete).await;

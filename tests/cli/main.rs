@@ -8,4 +8,5 @@ mod registry;
 mod run;
 mod servers;
 mod streams;
+mod temporary;
 mod usage;

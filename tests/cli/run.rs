@@ -20,7 +20,7 @@ const CRASH_LOOP: &str = concat!(
 );
 
 /// A pod with one container that runs a shell script once.
-fn pod(name: &str, script: &str) -> String {
+pub(crate) fn pod(name: &str, script: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  \
          terminationGracePeriodSeconds: 60\n  containers:\n  - name: main\n    image: crib.local/host\n    \
@@ -43,7 +43,7 @@ fn is_stubborn(line: &str) -> bool {
     line.contains("trap '' TERM")
 }
 
-fn assert_code(ended: &Ended, code: i32) {
+pub(crate) fn assert_code(ended: &Ended, code: i32) {
     assert_eq!(
         ended.code,
         Some(code),

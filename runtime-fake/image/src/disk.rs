@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Replaces `path` by `bytes`: a reader, or whoever comes after a SIGKILL, finds the old or the
+/// Replaces `path` by `bytes`: a reader, also one after a SIGKILL, finds the old or the
 /// new content. The temporary file is made in `temporary`, on the same file system.
 pub(crate) fn write(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(temporary)?;

@@ -112,7 +112,7 @@ fn run() -> std::io::Result<()> {
     sys::become_subreaper()?;
     // Signals that a terminal sends to the daemon's group are not for the pod. A leader of a group has no need of it.
     let _ = rustix::process::setsid();
-    // Whoever wants to know whether this process lives looks at the lock.
+    // The lock tells the daemon that this process lives.
     liveness::lock_stdout()?;
     let listener = UnixListener::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     listener.set_nonblocking(true)?;

@@ -19,7 +19,7 @@ pub(crate) enum Verdict {
     Wait,
     /// It has had its time: it is to be killed.
     Kill,
-    /// It does not end: whoever waits for it is to be answered.
+    /// It does not end: the caller gets an answer without it.
     GiveUp,
 }
 

@@ -115,7 +115,7 @@ impl Visitor for Each<'_> {
     }
 }
 
-/// A directory that is everybody's: whoever relabels it breaks the host (the list is that of go-selinux, with /lib32 and
+/// A directory of the host's own: relabelling it breaks the host (the list is that of go-selinux, with /lib32 and
 /// /libx32).
 fn of_the_host(path: &str) -> bool {
     const HOSTS: [&str; 26] = [

@@ -55,9 +55,13 @@ pub(super) fn probe_namespaces() -> Result<(), Reason> {
 }
 
 /// Moves this process into the user namespace of the `keepers` of pods in `state_dir`, or into a new one.
-pub(super) fn enter(keepers: &[i32], state_dir: &Path) -> Result<Isolation, Reason> {
+pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolation, Reason> {
     // Without a keeper there may be a container yet, for this daemon to kill. It may be in a namespace below ours.
-    let survivors = survivor::living(state_dir).into_iter().filter(in_ours);
+    let survivors = state_dir
+        .map(survivor::living)
+        .into_iter()
+        .flatten()
+        .filter(in_ours);
     for pid in keepers.iter().copied().chain(survivors) {
         if join(pid).is_ok() {
             return current();

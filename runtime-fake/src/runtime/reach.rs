@@ -150,7 +150,7 @@ impl Reach {
             Some(_) => Found::Adopted,
             None => Found::Ended,
         };
-        // Whoever waited may have given up.
+        // The waiting task may have given up.
         let _ = found.send(outcome);
         if let Some(news) = news {
             self.follow(news).await;

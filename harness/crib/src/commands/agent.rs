@@ -79,7 +79,7 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
     }
     // An ordinary user's containers own files as subordinate ids, which only a user namespace of the same ids can remove.
     if !nix::unistd::geteuid().is_root()
-        && let Err(error) = runtime_fake::enter(IsolationWish::Auto, &root_dir)
+        && let Err(error) = runtime_fake::enter(IsolationWish::Auto, Some(&root_dir))
     {
         complain(&error);
         return Exit::NoRuntime;

@@ -61,12 +61,11 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
     };
     // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no
     // help, and the runtime finds out by itself what the box allows.
-    if !nix::unistd::geteuid().is_root() {
-        let state_dir = args.state_dir.clone().unwrap_or_else(std::env::temp_dir);
-        if let Err(error) = runtime_fake::enter(args.isolation, &state_dir) {
-            complain(&error);
-            return Exit::NoRuntime;
-        }
+    if !nix::unistd::geteuid().is_root()
+        && let Err(error) = runtime_fake::enter(args.isolation, args.state_dir.as_deref())
+    {
+        complain(&error);
+        return Exit::NoRuntime;
     }
     let tokio = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

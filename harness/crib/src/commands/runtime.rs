@@ -124,7 +124,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
         let uid = nix::unistd::geteuid().as_raw();
         default_listen(root, runtime_dir.as_deref(), &std::env::temp_dir(), uid)
     });
-    let isolation = match runtime_fake::enter(args.isolation, &state_dir) {
+    let isolation = match runtime_fake::enter(args.isolation, Some(&state_dir)) {
         Ok(isolation) => isolation,
         Err(error) => {
             complain(&error);

@@ -1,0 +1,20 @@
+//! The temporary directory, in which `crib run` has a directory of its own.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::command::Place;
+use crate::run::{assert_code, pod};
+
+/// The temporary directory may be shared: only the directory of the run in it is closed.
+#[tokio::test]
+async fn run_leaves_temporary_directory_as_it_is() {
+    let place = Place::new();
+    let shared = place.path("tmp");
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let manifest = place.file("p.yaml", &pod("p", "echo fine"));
+    let ended = place.crib(&["run", &manifest]).await;
+    assert_code(&ended, 0);
+    let mode = std::fs::metadata(&shared).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o1777);
+    place.assert_clean();
+}
