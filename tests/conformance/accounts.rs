@@ -138,13 +138,16 @@ async fn create_does_not_read_mounted_accounts(#[case] fifo: bool) {
 #[case::fifo("mkfifo /etc/passwd /etc/group")]
 #[case::other_user("echo 'root:x:7:8::/elsewhere:/bin/sh' > /etc/passwd")]
 #[tokio::test]
-async fn exec_reads_nothing_of_the_container(#[case] change: &str) {
+async fn exec_ignores_account_files_of_container(#[case] change: &str) {
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("image.tar");
     image(&archive, |_| passwd("root:x:0:0::/home/root:/bin/sh\n"));
     let runtime = Runtime::with().archive(&archive).start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("exec_reads_nothing_of_the_container", means.no_namespaces());
+    skip_if!(
+        "exec_ignores_account_files_of_container",
+        means.no_namespaces()
+    );
     runtime.client.pull(NAME).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = format!("rm -f /etc/passwd; {change}; echo ready; sleep 86399");

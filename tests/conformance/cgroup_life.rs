@@ -63,10 +63,10 @@ async fn none_left(runtime: &Runtime) {
 }
 
 #[tokio::test]
-async fn a_pods_cgroups_are_its_clients() {
+async fn pod_cgroups_follow_cgroup_parent_and_end_with_pod() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_pods_cgroups_are_its_clients",
+        "pod_cgroups_follow_cgroup_parent_and_end_with_pod",
         Means::of(&runtime).await.no_limits()
     );
     let name = fixture::unique("crib-test");
@@ -98,7 +98,7 @@ async fn a_pods_cgroups_are_its_clients() {
 #[case::out("/a/../../b", "without ..")]
 #[case::root("/", "is not a path")]
 #[tokio::test]
-async fn a_parent_that_is_no_path_is_refused(#[case] parent: &str, #[case] complaint: &str) {
+async fn run_pod_rejects_invalid_cgroup_parent(#[case] parent: &str, #[case] complaint: &str) {
     let runtime = Runtime::start().await.unwrap();
     let mut config = runtime.sandbox("p");
     config.linux.get_or_insert_default().cgroup_parent = parent.to_owned();
@@ -112,10 +112,10 @@ async fn a_parent_that_is_no_path_is_refused(#[case] parent: &str, #[case] compl
 #[case::pod(NamespaceMode::Pod)]
 #[case::host(NamespaceMode::Node)]
 #[tokio::test]
-async fn what_a_container_leaves_ends_with_it(#[case] mode: NamespaceMode) {
+async fn stop_kills_remaining_processes_in_shared_pid_namespace(#[case] mode: NamespaceMode) {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "what_a_container_leaves",
+        "stop_kills_remaining_processes_in_shared_pid_namespace",
         Means::of(&runtime).await.no_limits()
     );
     let mut config = runtime.sandbox("p");
@@ -141,10 +141,10 @@ async fn what_a_container_leaves_ends_with_it(#[case] mode: NamespaceMode) {
 /// A keeper's own children end with it. Theirs, in the host's process namespace, would not.
 #[rstest]
 #[tokio::test]
-async fn what_a_killed_keeper_leaves_is_ended(#[values(true, false)] daemon_lives: bool) {
+async fn processes_left_by_killed_keeper_are_killed(#[values(true, false)] daemon_lives: bool) {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     skip_if!(
-        "what_a_killed_keeper_leaves",
+        "processes_left_by_killed_keeper_are_killed",
         Means::of(&runtime).await.no_limits()
     );
     let mut config = runtime.sandbox("p");
@@ -188,10 +188,10 @@ fn keeper(runtime: &Runtime, pod: &Pod) -> i32 {
 
 /// Thirty times the daemon is killed at another point of pods that come and go, and every other time a keeper too.
 #[tokio::test]
-async fn no_cgroup_outlives_thirty_kills() {
+async fn no_cgroup_leaks_after_thirty_kills() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     skip_if!(
-        "no_cgroup_outlives_thirty_kills",
+        "no_cgroup_leaks_after_thirty_kills",
         Means::of(&runtime).await.no_limits()
     );
     for round in 0..30u64 {
@@ -243,10 +243,13 @@ async fn no_cgroup_outlives_thirty_kills() {
 
 /// A node can be made of any device, but only those in `/dev` can be used.
 #[tokio::test]
-async fn devices_that_nobody_gave_cannot_be_used() {
+async fn device_cgroup_denies_devices_not_requested() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("devices_that_nobody_gave", means.no_host_mounts());
+    skip_if!(
+        "device_cgroup_denies_devices_not_requested",
+        means.no_host_mounts()
+    );
     let pod = runtime.pod("p").await.unwrap();
     // Character device 1:11 is the kernel's log, which root may read wherever it is allowed to.
     let script = "mknod /dev/mine c 1 11 && (head -c 1 /dev/mine) 2>&1 | tail -1; \
@@ -258,11 +261,11 @@ async fn devices_that_nobody_gave_cannot_be_used() {
 }
 
 #[tokio::test]
-async fn limits_that_nobody_can_apply_are_told_of() {
+async fn inapplicable_limits_are_reported_in_status_and_log() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
     skip_if!(
-        "limits_that_nobody_can_apply",
+        "inapplicable_limits_are_reported_in_status_and_log",
         means
             .no_limits()
             .is_none()

@@ -87,10 +87,13 @@ fn in_force(process: Witness) -> HashMap<&'static str, String> {
 }
 
 #[tokio::test]
-async fn limits_are_the_kernels() {
+async fn limits_apply_to_every_process_of_container() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("limits_are_the_kernels", means.no_limits());
+    skip_if!(
+        "limits_apply_to_every_process_of_container",
+        means.no_limits()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let wished = LinuxContainerResources {
         cpu_period: 100_000,
@@ -147,7 +150,7 @@ async fn limits_are_the_kernels() {
 #[case::way_out(LinuxContainerResources { unified: HashMap::from([("../../cgroup.procs".into(), "1".into())]), ..Default::default() }, "is not a file of a cgroup")]
 #[case::page(LinuxContainerResources { hugepage_limits: vec![HugepageLimit { page_size: "/../x".into(), limit: 1 }], ..Default::default() }, "page size")]
 #[tokio::test]
-async fn limits_that_cannot_be_are_refused(
+async fn create_and_update_reject_invalid_limits(
     #[case] wished: LinuxContainerResources,
     #[case] complaint: &str,
 ) {
@@ -167,10 +170,10 @@ async fn limits_that_cannot_be_are_refused(
 }
 
 #[tokio::test]
-async fn a_processor_that_the_box_does_not_have_is_refused() {
+async fn create_rejects_cpuset_with_missing_cpu() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("a_processor_that_the_box_does_not_have", means.no_limits());
+    skip_if!("create_rejects_cpuset_with_missing_cpu", means.no_limits());
     let pod = runtime.pod("p").await.unwrap();
     let wished = LinuxContainerResources {
         cpuset_cpus: "1000".to_owned(),
@@ -186,10 +189,13 @@ async fn a_processor_that_the_box_does_not_have_is_refused() {
 
 /// Memory that is used up ends the container, and only that one.
 #[tokio::test]
-async fn containers_that_use_up_their_memory_are_told_of() {
+async fn container_over_memory_limit_exits_oomkilled() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("containers_that_use_up_their_memory", means.no_limits());
+    skip_if!(
+        "container_over_memory_limit_exits_oomkilled",
+        means.no_limits()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let good = pod
         .start(with(fixture::forever("good"), memory(64 * MIB)))
@@ -225,10 +231,13 @@ async fn containers_that_use_up_their_memory_are_told_of() {
 }
 
 #[tokio::test]
-async fn a_container_that_lost_a_child_to_its_limit_and_was_killed_later_was_killed() {
+async fn oom_killed_child_does_not_make_container_oomkilled() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("a_container_that_lost_a_child", means.no_limits());
+    skip_if!(
+        "oom_killed_child_does_not_make_container_oomkilled",
+        means.no_limits()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let script = "tail /dev/zero; echo $?; while :; do sleep 1000; done";
     let config = with(pod.script("c", script), memory(15 * MIB));
@@ -240,11 +249,11 @@ async fn a_container_that_lost_a_child_to_its_limit_and_was_killed_later_was_kil
 }
 
 #[tokio::test]
-async fn memory_that_is_used_up_while_no_daemon_runs_is_told_of_later() {
+async fn oom_kill_without_daemon_is_reported_after_restart() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let means = Means::of(&runtime).await;
     skip_if!(
-        "memory_that_is_used_up_while_no_daemon_runs",
+        "oom_kill_without_daemon_is_reported_after_restart",
         means.no_limits()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -273,10 +282,13 @@ async fn memory_that_is_used_up_while_no_daemon_runs_is_told_of_later() {
 }
 
 #[tokio::test]
-async fn limits_change_before_and_after_the_start() {
+async fn update_changes_limits_before_and_after_start() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("limits_change", means.no_limits());
+    skip_if!(
+        "update_changes_limits_before_and_after_start",
+        means.no_limits()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let first = LinuxContainerResources {
         cpu_period: 100_000,
@@ -329,10 +341,10 @@ async fn limits_change_before_and_after_the_start() {
 }
 
 #[tokio::test]
-async fn memory_that_is_used_cannot_be_taken_away() {
+async fn update_rejects_memory_limit_below_usage() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("memory_that_is_used", means.no_limits());
+    skip_if!("update_rejects_memory_limit_below_usage", means.no_limits());
     let pod = runtime.pod("p").await.unwrap();
     let script = r#"exec perl -e '$x = "x" x (40 << 20); $| = 1; print "ready\n"; sleep 1000'"#;
     let wished = LinuxContainerResources {
@@ -362,10 +374,10 @@ async fn memory_that_is_used_cannot_be_taken_away() {
 }
 
 #[tokio::test]
-async fn a_pods_weight_is_that_of_all_in_it() {
+async fn pod_cpu_shares_set_weight_of_pod_cgroup() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("a_pods_weight", means.no_limits());
+    skip_if!("pod_cpu_shares_set_weight_of_pod_cgroup", means.no_limits());
     let mut config = runtime.sandbox("p");
     let shares = |cpu_shares| LinuxContainerResources {
         cpu_shares,

@@ -140,9 +140,12 @@ fn names(archive: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_container_goes_on() {
+async fn container_continues_after_checkpoint_and_restore() {
     let (runtime, _place) = with_image().await;
-    skip_if!("a_container_goes_on", not_root(&runtime).await);
+    skip_if!(
+        "container_continues_after_checkpoint_and_restore",
+        not_root(&runtime).await
+    );
     let archives = directory(&runtime, "archives");
     let archive = archives.join("c.tar");
     let pod = runtime.pod("before").await.unwrap();
@@ -150,7 +153,10 @@ async fn a_container_goes_on() {
     let before = beyond(&pod, &id, 10).await;
     let open = runtime.client.sh(&id, "ls /proc/1/fd").await.unwrap();
     let made = checkpoint(&runtime, &id, &archive).await;
-    skip_if!("a_container_goes_on", none(&made));
+    skip_if!(
+        "container_continues_after_checkpoint_and_restore",
+        none(&made)
+    );
     made.unwrap();
 
     // It runs on, and is as it was.
@@ -232,9 +238,12 @@ async fn a_container_goes_on() {
 
 /// Two containers, one with a volume, in a pod whose daemon is killed once they are back.
 #[tokio::test]
-async fn a_pod_goes_on() {
+async fn pod_continues_after_checkpoint_and_restore() {
     let (mut runtime, _place) = with_image().await;
-    skip_if!("a_pod_goes_on", not_root(&runtime).await);
+    skip_if!(
+        "pod_continues_after_checkpoint_and_restore",
+        not_root(&runtime).await
+    );
     let archive = runtime.root().join("pod.tar");
     let (old, new) = (directory(&runtime, "old"), directory(&runtime, "new"));
     let pod = runtime.pod("before").await.unwrap();
@@ -244,7 +253,7 @@ async fn a_pod_goes_on() {
     let two = pod.start(config.clone()).await.unwrap();
     let (before, begun) = (beyond(&pod, &one, 5).await, beyond(&pod, &two, 5).await);
     let made = checkpoint_pod(&runtime, &pod, &archive).await;
-    skip_if!("a_pod_goes_on", none(&made));
+    skip_if!("pod_continues_after_checkpoint_and_restore", none(&made));
     made.unwrap();
     runtime.client.remove_pod(&pod.id).await.unwrap();
 
@@ -314,9 +323,12 @@ fn has_capability(number: u32) -> bool {
 #[case::confined(false)]
 #[case::privileged(true)]
 #[tokio::test]
-async fn a_checkpoint_is_an_image(#[case] privileged: bool) {
+async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
     let (runtime, _place) = with_image().await;
-    skip_if!("a_checkpoint_is_an_image", not_root(&runtime).await);
+    skip_if!(
+        "create_restores_checkpoint_given_as_image",
+        not_root(&runtime).await
+    );
     let archive = runtime.root().join("c.tar");
     let pod = runtime.pod("p").await.unwrap();
     let mut config = counter("before");
@@ -345,7 +357,7 @@ async fn a_checkpoint_is_an_image(#[case] privileged: bool) {
     let what = "cat /proc/1/status /proc/1/cgroup /proc/1/mountinfo; ls /proc/irq";
     let shown = runtime.client.sh(&id, what).await.unwrap();
     let made = checkpoint(&runtime, &id, &archive).await;
-    skip_if!("a_checkpoint_is_an_image", none(&made));
+    skip_if!("create_restores_checkpoint_given_as_image", none(&made));
     made.unwrap();
 
     config.metadata.as_mut().unwrap().name = "after".to_owned();

@@ -121,13 +121,16 @@ async fn pods(runtime: &Runtime) -> Vec<v1::PodSandbox> {
 }
 
 #[tokio::test]
-async fn plugins_are_told_what_they_have_to_know() {
+async fn plugins_receive_configuration_and_runtime_arguments() {
     let plugins = Plugins::make();
     plugins.configure_both();
     // Not the first one by name.
     plugins.configure("20-other.conf", &json!({"cniVersion": "0.1.0"}));
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    skip_if!("plugins_are_told", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "plugins_receive_configuration_and_runtime_arguments",
+        Means::of(&runtime).await.no_network()
+    );
     assert_eq!(plugins.lines("calls")[..2], ["GC one", "GC two"]);
     plugins.lines("variables");
     let mut config = runtime.sandbox("pod");
@@ -210,12 +213,12 @@ async fn plugins_are_told_what_they_have_to_know() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_leaves_no_pod() {
+async fn run_pod_undoes_add_when_plugin_fails() {
     let plugins = Plugins::make();
     plugins.configure_both();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(
-        "a_plugin_that_fails",
+        "run_pod_undoes_add_when_plugin_fails",
         Means::of(&runtime).await.no_network()
     );
     plugins.lines("calls");
@@ -254,12 +257,12 @@ async fn a_plugin_that_fails_leaves_no_pod() {
 }
 
 #[tokio::test]
-async fn a_pod_that_cannot_be_disconnected_stays_to_be_removed() {
+async fn pod_is_kept_not_ready_while_del_fails() {
     let plugins = Plugins::make();
     plugins.configure_both();
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(
-        "a_pod_that_cannot_be_disconnected",
+        "pod_is_kept_not_ready_while_del_fails",
         Means::of(&runtime).await.no_network()
     );
     plugins.fail("ADD", "two", "");
@@ -289,12 +292,12 @@ async fn a_pod_that_cannot_be_disconnected_stays_to_be_removed() {
 
 /// What has been lost does not keep a pod from being stopped.
 #[tokio::test]
-async fn a_pod_whose_namespace_or_result_is_lost_is_disconnected() {
+async fn stop_runs_del_without_namespace_or_cached_result() {
     let plugins = Plugins::make();
     plugins.configure_both();
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(
-        "a_pod_whose_namespace",
+        "stop_runs_del_without_namespace_or_cached_result",
         Means::of(&runtime).await.no_network()
     );
     let (first, second) = (
@@ -329,11 +332,11 @@ async fn a_pod_whose_namespace_or_result_is_lost_is_disconnected() {
 }
 
 #[tokio::test]
-async fn no_network_is_ready_without_a_configuration() {
+async fn network_is_not_ready_without_usable_configuration() {
     let plugins = Plugins::make();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(
-        "no_network_is_ready",
+        "network_is_not_ready_without_usable_configuration",
         Means::of(&runtime).await.no_network()
     );
     let network = async || {
@@ -390,11 +393,14 @@ async fn no_network_is_ready_without_a_configuration() {
 
 /// A rate that cannot be understood is refused before anything is connected.
 #[tokio::test]
-async fn a_bandwidth_that_is_none_is_refused() {
+async fn run_pod_rejects_invalid_bandwidth() {
     let plugins = Plugins::make();
     plugins.configure_both();
     let runtime = plugins.options().start().await.unwrap();
-    skip_if!("a_bandwidth", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "run_pod_rejects_invalid_bandwidth",
+        Means::of(&runtime).await.no_network()
+    );
     plugins.lines("calls");
     let mut config = runtime.sandbox("pod");
     let annotation = ("kubernetes.io/egress-bandwidth", "fast");
@@ -408,12 +414,12 @@ async fn a_bandwidth_that_is_none_is_refused() {
 
 /// A daemon that is killed while a plugin works: what was begun is undone by the next one.
 #[tokio::test]
-async fn a_connection_that_was_cut_short_is_undone() {
+async fn restart_undoes_interrupted_add() {
     let plugins = Plugins::make();
     plugins.configure_both();
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(
-        "a_connection_that_was_cut_short",
+        "restart_undoes_interrupted_add",
         Means::of(&runtime).await.no_network()
     );
     plugins.lines("calls");

@@ -20,7 +20,7 @@ const NOBODY: u32 = 65534;
 #[case::minus_one(4_294_967_295)]
 #[case::beyond_kubernetes(2_147_483_648)]
 #[tokio::test]
-async fn an_id_that_no_process_can_have_is_refused(#[case] id: i64) {
+async fn create_rejects_user_ids_out_of_range(#[case] id: i64) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut as_user = pod.script("user", "id -u");
@@ -32,9 +32,12 @@ async fn an_id_that_no_process_can_have_is_refused(#[case] id: i64) {
     assert_eq!(code(pod.create(as_group).await), Code::InvalidArgument);
 }
 
-async fn a_read_only_root_has_no_writable_part(runtime: Runtime) {
+async fn check_read_only_root(runtime: Runtime) {
     let means = Means::of(&runtime).await;
-    skip_if!("a_read_only_root", means.no_namespaces());
+    skip_if!(
+        "read_only_root_has_no_writable_directory",
+        means.no_namespaces()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let script = "for d in / /etc /usr /var /home /tmp /run /var/tmp; do touch $d/x 2>/dev/null && echo $d; done
         touch /dev/shm/x && echo done";
@@ -58,20 +61,20 @@ async fn a_read_only_root_has_no_writable_part(runtime: Runtime) {
 }
 
 #[tokio::test]
-async fn a_read_only_root() {
-    a_read_only_root_has_no_writable_part(Runtime::start().await.unwrap()).await;
+async fn read_only_root_has_no_writable_directory() {
+    check_read_only_root(Runtime::start().await.unwrap()).await;
 }
 
 /// There the root is made of several mounts.
 #[tokio::test]
-async fn a_read_only_root_of_somebody_else() {
-    let name = "a_read_only_root_of_somebody_else";
+async fn read_only_root_of_ordinary_user_has_no_writable_directory() {
+    let name = "read_only_root_of_ordinary_user_has_no_writable_directory";
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(name, "only root can be somebody else");
     }
     let options = Runtime::with().user(NOBODY, NOBODY).isolation("rootless");
     match options.start().await {
-        Ok(runtime) => a_read_only_root_has_no_writable_part(runtime).await,
+        Ok(runtime) => check_read_only_root(runtime).await,
         Err(error) => {
             let text = error.to_string();
             assert!(text.contains("isolation rootless cannot be had"), "{text}");
@@ -107,13 +110,16 @@ impl Drop for HostMount<'_> {
 #[case::private(MountPropagation::PropagationPrivate, "no")]
 #[case::from_the_host(MountPropagation::PropagationHostToContainer, "yes")]
 #[tokio::test]
-async fn what_the_host_mounts_later_is_seen_as_asked(
+async fn later_host_mounts_follow_mount_propagation(
     #[case] propagation: MountPropagation,
     #[case] seen: &str,
 ) {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("what_the_host_mounts_later", means.no_host_mounts());
+    skip_if!(
+        "later_host_mounts_follow_mount_propagation",
+        means.no_host_mounts()
+    );
     let shared = runtime.root().join("shared");
     std::fs::create_dir(&shared).unwrap();
     // A mount that is shared, as a host's root is under systemd.
@@ -196,10 +202,13 @@ impl Drop for Bare {
 
 /// The records of all pods, with their environments, and sockets that do what they are told.
 #[tokio::test]
-async fn the_runtimes_state_is_hidden() {
+async fn container_does_not_see_state_directory() {
     let runtime = Bare::start("exec \"$@\"");
     if runtime.isolation().await == "process" {
-        harness::skip!("the_runtimes_state_is_hidden", "there are no namespaces");
+        harness::skip!(
+            "container_does_not_see_state_directory",
+            "there are no namespaces"
+        );
     }
     let pod = runtime.pod().await;
     let state = runtime.root.path().join("state");
@@ -209,12 +218,15 @@ async fn the_runtimes_state_is_hidden() {
 }
 
 #[tokio::test]
-async fn modes_do_not_depend_on_the_callers_umask() {
+async fn file_modes_ignore_umask_of_daemon() {
     use std::os::unix::fs::PermissionsExt as _;
     let runtime = Bare::start("umask 077; exec \"$@\"");
     let isolation = runtime.isolation().await;
     if isolation == "process" || isolation.contains("single id") {
-        harness::skip!("modes", "there is no other user: isolation is {isolation}");
+        harness::skip!(
+            "file_modes_ignore_umask_of_daemon",
+            "there is no other user: isolation is {isolation}"
+        );
     }
     let pod = runtime.pod().await;
     let mut config = pod.script("c", "cat /etc/hostname; stat -c %a /");
@@ -227,13 +239,13 @@ async fn modes_do_not_depend_on_the_callers_umask() {
 
 /// A container can come to run the program that all keepers on the box run, and so to hold it (CVE-2019-5736).
 #[tokio::test]
-async fn the_runtimes_own_program_is_not_to_be_written() {
+async fn keeper_program_is_read_only() {
     let runtime = Runtime::start().await.unwrap();
     let Some(daemon) = runtime.pid().filter(|_| runtime.is_ours()) else {
-        harness::skip!("the_runtimes_own_program", "this runtime has no keepers");
+        harness::skip!("keeper_program_is_read_only", "this runtime has no keepers");
     };
     skip_if!(
-        "the_runtimes_own_program",
+        "keeper_program_is_read_only",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();

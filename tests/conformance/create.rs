@@ -21,7 +21,7 @@ fn with_id(id: &str) -> ContainerFilter {
 }
 
 #[tokio::test]
-async fn a_container_is_created_runs_and_ends() {
+async fn container_goes_through_created_running_and_exited() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -51,7 +51,7 @@ async fn a_container_is_created_runs_and_ends() {
 }
 
 #[tokio::test]
-async fn a_container_can_be_removed_whatever_it_does() {
+async fn remove_works_in_every_state_and_is_idempotent() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -69,7 +69,7 @@ async fn a_container_can_be_removed_whatever_it_does() {
 }
 
 #[tokio::test]
-async fn an_unknown_container() {
+async fn unknown_container_is_not_found_except_by_stop_and_remove() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     assert_eq!(code(client.container("nothing").await), Code::NotFound);
@@ -85,7 +85,7 @@ async fn an_unknown_container() {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_is_echoed() {
+async fn status_and_list_return_given_container_config() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -127,7 +127,7 @@ async fn what_was_asked_for_is_echoed() {
 }
 
 #[tokio::test]
-async fn lists_are_filtered_by_all_that_is_set() {
+async fn container_list_applies_all_filters() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let (pod, other) = (
@@ -212,7 +212,7 @@ async fn lists_are_filtered_by_all_that_is_set() {
 
 /// A client whose call was cut short could not know what came of it, and calls again.
 #[tokio::test]
-async fn who_asks_again_for_a_container_that_was_not_started_gets_it() {
+async fn repeated_create_returns_existing_container_until_started() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let asked = || pod.create(fixture::forever("c"));
@@ -231,7 +231,7 @@ async fn who_asks_again_for_a_container_that_was_not_started_gets_it() {
 }
 
 #[tokio::test]
-async fn a_container_is_the_only_one_of_its_name_until_it_is_removed() {
+async fn container_name_is_unique_until_removal() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -254,7 +254,7 @@ async fn a_container_is_the_only_one_of_its_name_until_it_is_removed() {
 #[case::an_image(|config: &mut ContainerConfig| config.image = None)]
 #[case::an_image_that_is_here(|config: &mut ContainerConfig| config.image.as_mut().unwrap().image = "example.com/not/here:1".into())]
 #[tokio::test]
-async fn a_container_without(#[case] change: fn(&mut ContainerConfig)) {
+async fn create_rejects_missing_metadata_name_or_image(#[case] change: fn(&mut ContainerConfig)) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
@@ -272,7 +272,7 @@ async fn a_container_without(#[case] change: fn(&mut ContainerConfig)) {
 }
 
 #[tokio::test]
-async fn a_container_needs_a_pod_that_runs() {
+async fn create_and_start_require_ready_sandbox() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut calls = runtime.client.runtime.clone();
@@ -308,7 +308,7 @@ async fn a_container_needs_a_pod_that_runs() {
 }
 
 #[tokio::test]
-async fn a_container_is_started_once() {
+async fn start_fails_after_first_start() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -324,10 +324,10 @@ async fn a_container_is_started_once() {
 }
 
 #[tokio::test]
-async fn words_environment_and_directory_of_the_process() {
+async fn process_gets_arguments_environment_and_working_dir() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "words_environment_and_directory",
+        "process_gets_arguments_environment_and_working_dir",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -363,7 +363,7 @@ async fn words_environment_and_directory_of_the_process() {
 }
 
 #[tokio::test]
-async fn what_a_program_reads() {
+async fn stdin_is_empty_unless_requested() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     // Nothing at all, at once.
@@ -385,7 +385,7 @@ async fn what_a_program_reads() {
 #[case::not_executable(&["/etc/passwd"], "/etc/passwd")]
 #[case::a_directory(&["/etc"], "/etc")]
 #[tokio::test]
-async fn a_program_that_cannot_run(#[case] command: &[&str], #[case] named: &str) {
+async fn start_fails_when_program_cannot_run(#[case] command: &[&str], #[case] named: &str) {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();

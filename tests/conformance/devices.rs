@@ -29,10 +29,10 @@ fn numbers(path: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_device_under_another_name() {
+async fn device_appears_under_container_path() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_device_under_another_name",
+        "device_appears_under_container_path",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -54,14 +54,14 @@ async fn a_device_under_another_name() {
 }
 
 #[tokio::test]
-async fn a_directory_of_devices() {
+async fn directory_of_devices_is_mapped() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_directory_of_devices",
+        "directory_of_devices_is_mapped",
         Means::of(&runtime).await.no_namespaces()
     );
     if !Path::new("/dev/net/tun").exists() {
-        harness::skip!("a_directory_of_devices", "there is no /dev/net/tun");
+        harness::skip!("directory_of_devices_is_mapped", "there is no /dev/net/tun");
     }
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script("c", "stat -c %t:%T /dev/other/tun");
@@ -71,15 +71,15 @@ async fn a_directory_of_devices() {
 }
 
 #[tokio::test]
-async fn a_privileged_container_has_the_hosts_devices() {
+async fn privileged_container_has_host_devices() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_privileged_container_has_devices",
+        "privileged_container_has_host_devices",
         Means::of(&runtime).await.no_namespaces()
     );
     if fs::File::open("/dev/net/tun").is_err() {
         harness::skip!(
-            "a_privileged_container_has_devices",
+            "privileged_container_has_host_devices",
             "/dev/net/tun cannot be opened"
         );
     }
@@ -98,7 +98,7 @@ async fn a_privileged_container_has_the_hosts_devices() {
 #[case::relative(device("dev/null", "/dev/x"), "not an absolute path")]
 #[case::permissions(Device { permissions: "rwx".to_owned(), ..device("/dev/null", "/dev/x") }, "some of r, w and m")]
 #[tokio::test]
-async fn no_such_device(#[case] device: Device, #[case] reason: &str) {
+async fn create_rejects_invalid_device(#[case] device: Device, #[case] reason: &str) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
@@ -145,9 +145,12 @@ async fn with_specs() -> (Runtime, tempfile::TempDir) {
 #[case::by_its_field(true)]
 #[case::by_an_annotation(false)]
 #[tokio::test]
-async fn a_device_by_its_name(#[case] field: bool) {
+async fn cdi_device_is_injected_by_name(#[case] field: bool) {
     let (runtime, _place) = with_specs().await;
-    skip_if!("a_device_by_its_name", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "cdi_device_is_injected_by_name",
+        Means::of(&runtime).await.no_users()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
     let name = "vendor.example/widget=one".to_owned();
@@ -207,7 +210,7 @@ async fn cdi_spec_in_yaml_is_read_as_version_1_1() {
 #[case::no_name("widget", "does not name a device")]
 #[case::hooks("vendor.example/widget=hooked", "needs the hook createRuntime")]
 #[tokio::test]
-async fn no_device_of_that_name(#[case] name: &str, #[case] reason: &str) {
+async fn create_rejects_unusable_cdi_device(#[case] name: &str, #[case] reason: &str) {
     let (runtime, place) = with_specs().await;
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
@@ -229,14 +232,14 @@ async fn no_device_of_that_name(#[case] name: &str, #[case] reason: &str) {
 #[case::to_write("w", "written\n")]
 #[case::both("rw", "read\nwritten\n")]
 #[tokio::test]
-async fn what_a_device_may_be_opened_for(#[case] permissions: &str, #[case] wanted: &str) {
+async fn device_permissions_limit_open_mode(#[case] permissions: &str, #[case] wanted: &str) {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
-    skip_if!("what_a_device_may_be_opened_for", means.no_host_mounts());
-    skip_if!("what_a_device_may_be_opened_for", means.no_limits());
+    skip_if!("device_permissions_limit_open_mode", means.no_host_mounts());
+    skip_if!("device_permissions_limit_open_mode", means.no_limits());
     if fs::File::open("/dev/net/tun").is_err() {
         harness::skip!(
-            "what_a_device_may_be_opened_for",
+            "device_permissions_limit_open_mode",
             "/dev/net/tun cannot be opened"
         );
     }

@@ -37,7 +37,7 @@ async fn life(
 }
 
 #[tokio::test]
-async fn two_listeners_hear_the_same_life() {
+async fn events_report_every_change_in_order_to_each_subscriber() {
     use ContainerEventType::{
         ContainerCreatedEvent as Created, ContainerDeletedEvent as Deleted,
         ContainerStartedEvent as Started, ContainerStoppedEvent as Stopped,
@@ -112,7 +112,7 @@ async fn two_listeners_hear_the_same_life() {
 }
 
 #[tokio::test]
-async fn a_container_that_ends_by_itself_is_told_of() {
+async fn events_report_exit_of_container() {
     let runtime = Runtime::start().await.unwrap();
     let mut events = runtime.client.events().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
@@ -129,7 +129,7 @@ async fn a_container_that_ends_by_itself_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_listener_that_never_reads_delays_nobody() {
+async fn events_are_not_delayed_by_slow_subscriber() {
     let runtime = Runtime::start().await.unwrap();
     let deaf = runtime.client.events().await.unwrap();
     let mut events = runtime.client.events().await.unwrap();
@@ -164,7 +164,7 @@ async fn a_listener_that_never_reads_delays_nobody() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_the_runtime() {
+async fn event_stream_ends_when_runtime_stops() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let mut events = runtime.client.events().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();

@@ -12,7 +12,7 @@ const LONGEST: usize = 16 << 20;
 const SHORTER: usize = 64 << 10;
 
 #[tokio::test]
-async fn both_outputs_and_the_exit_code() {
+async fn exec_returns_both_outputs_and_exit_code() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -42,7 +42,7 @@ async fn both_outputs_and_the_exit_code() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run() {
+async fn exec_rejects_invalid_request_and_stopped_container() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.create(fixture::forever("c")).await.unwrap();
@@ -73,10 +73,10 @@ async fn what_cannot_be_run() {
 }
 
 #[tokio::test]
-async fn it_runs_where_and_as_the_container_does() {
+async fn exec_runs_in_context_of_container() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "it_runs_where_and_as_the_container_does",
+        "exec_runs_in_context_of_container",
         Means::of(&runtime).await.no_namespaces()
     );
     let mut config = runtime.sandbox("somewhere");
@@ -107,7 +107,7 @@ async fn it_runs_where_and_as_the_container_does() {
 }
 
 #[tokio::test]
-async fn a_timeout_kills_all_of_it() {
+async fn exec_timeout_kills_all_processes_of_exec() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_timeout_kills_all_of_it() {
 }
 
 #[tokio::test]
-async fn an_orphan_that_holds_the_outputs_keeps_nobody_waiting() {
+async fn exec_returns_while_orphan_holds_outputs() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -152,7 +152,7 @@ async fn an_orphan_that_holds_the_outputs_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn long_outputs_are_cut() {
+async fn exec_truncates_outputs_to_message_limit() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -185,7 +185,7 @@ async fn long_outputs_are_cut() {
 }
 
 #[tokio::test]
-async fn many_at_once() {
+async fn concurrent_execs_return_their_own_output() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -211,7 +211,7 @@ async fn many_at_once() {
 }
 
 #[tokio::test]
-async fn it_is_possible_during_the_grace_and_ends_with_the_container() {
+async fn exec_works_during_grace_period_and_ends_with_container() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -255,7 +255,7 @@ async fn it_is_possible_during_the_grace_and_ends_with_the_container() {
 
 /// Neither the daemon nor a keeper keeps anything open of what has ended.
 #[tokio::test]
-async fn nothing_stays_open() {
+async fn execs_and_failed_calls_leak_no_descriptors() {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();

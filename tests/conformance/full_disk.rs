@@ -15,13 +15,16 @@ fn assert_says_full<T: std::fmt::Debug>(answer: Result<T, Status>) {
 }
 
 #[tokio::test]
-async fn calls_on_a_full_disk() {
+async fn calls_report_full_disk_and_succeed_once_space_is_free() {
     if let Some(reason) = Runtime::no_small_disk() {
-        harness::skip!("calls_on_a_full_disk", "{reason}");
+        harness::skip!(
+            "calls_report_full_disk_and_succeed_once_space_is_free",
+            "{reason}"
+        );
     }
     let runtime = Runtime::with().small_disk(4 << 20).start().await.unwrap();
     skip_if!(
-        "calls_on_a_full_disk",
+        "calls_report_full_disk_and_succeed_once_space_is_free",
         Means::of(&runtime).await.no_namespaces()
     );
     let (full, room) = (0, 1 << 20);

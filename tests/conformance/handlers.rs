@@ -31,7 +31,7 @@ async fn run(runtime: &Runtime, handler: &str) -> Result<Pod, tonic::Status> {
 }
 
 #[tokio::test]
-async fn they_are_told_with_their_features() {
+async fn status_lists_configured_handlers() {
     let runtime = Runtime::with().config(HANDLERS).start().await.unwrap();
     let status = runtime.client.status().await.unwrap();
     let names: Vec<&str> = status
@@ -57,10 +57,10 @@ async fn they_are_told_with_their_features() {
 
 /// First processes and execs alike.
 #[tokio::test]
-async fn their_containers_are_as_strict_as_they_say() {
+async fn containers_follow_settings_of_handler() {
     let runtime = Runtime::with().config(HANDLERS).start().await.unwrap();
     skip_if!(
-        "their_containers_are_as_strict",
+        "containers_follow_settings_of_handler",
         Means::of(&runtime).await.no_namespaces()
     );
     let look = "grep -oE '(NoNewPrivs|Seccomp):.*' /proc/self/status; (echo x > /x) 2>/dev/null && echo writable; true";

@@ -80,9 +80,12 @@ fn has_ipv6() -> bool {
 }
 
 #[tokio::test]
-async fn a_tcp_port_of_the_host_leads_to_the_pod() {
+async fn tcp_host_port_forwards_to_pod() {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("a_tcp_port", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "tcp_host_port_forwards_to_pod",
+        Means::of(&runtime).await.no_network()
+    );
     let port = free_port();
     let config = with_ports(
         &runtime,
@@ -120,9 +123,12 @@ async fn a_tcp_port_of_the_host_leads_to_the_pod() {
 }
 
 #[tokio::test]
-async fn a_udp_port_of_the_host_leads_to_the_pod() {
+async fn udp_host_port_forwards_to_pod() {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("a_udp_port", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "udp_host_port_forwards_to_pod",
+        Means::of(&runtime).await.no_network()
+    );
     let port = free_port();
     let ports = vec![mapping(v1::Protocol::Udp, "127.0.0.1", port)];
     let pod = Pod::run(&runtime.client, with_ports(&runtime, "server", ports))
@@ -151,10 +157,10 @@ async fn a_udp_port_of_the_host_leads_to_the_pod() {
 }
 
 #[tokio::test]
-async fn a_port_on_which_the_pod_does_not_listen_refuses() {
+async fn host_port_resets_connection_when_pod_does_not_listen() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_port_on_which_the_pod_does_not_listen",
+        "host_port_resets_connection_when_pod_does_not_listen",
         Means::of(&runtime).await.no_network()
     );
     let port = free_port();
@@ -169,7 +175,7 @@ async fn a_port_on_which_the_pod_does_not_listen_refuses() {
 }
 
 #[tokio::test]
-async fn two_pods_do_not_get_one_port() {
+async fn run_pod_rejects_host_port_of_another_pod() {
     let runtime = Runtime::start().await.unwrap();
     let port = free_port();
     let ports = vec![mapping(v1::Protocol::Tcp, "", port)];
@@ -195,7 +201,7 @@ async fn two_pods_do_not_get_one_port() {
 }
 
 #[tokio::test]
-async fn a_port_of_a_program_of_the_host_is_taken() {
+async fn run_pod_rejects_host_port_in_use_on_host() {
     let runtime = Runtime::start().await.unwrap();
     let program = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = program.local_addr().unwrap().port();
@@ -211,10 +217,10 @@ async fn a_port_of_a_program_of_the_host_is_taken() {
 }
 
 #[tokio::test]
-async fn a_port_of_one_address_is_of_no_other() {
+async fn host_port_listens_on_given_address_only() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_port_of_one_address",
+        "host_port_listens_on_given_address_only",
         Means::of(&runtime).await.no_network()
     );
     let port = free_port();
@@ -233,9 +239,12 @@ async fn a_port_of_one_address_is_of_no_other() {
 }
 
 #[tokio::test]
-async fn ports_outlive_the_daemon() {
+async fn host_ports_survive_daemon_restart() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!("ports_outlive", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "host_ports_survive_daemon_restart",
+        Means::of(&runtime).await.no_network()
+    );
     let port = free_port();
     let ports = vec![mapping(v1::Protocol::Tcp, "", port)];
     let config = with_ports(&runtime, "server", ports.clone());
@@ -265,7 +274,7 @@ fn first_ordinary_port() -> u16 {
 }
 
 #[tokio::test]
-async fn a_low_port_needs_root() {
+async fn privileged_host_port_requires_root() {
     let first = first_ordinary_port();
     let mut low = (first.saturating_sub(300)..first).rev();
     let unused = |port: &u16| {
@@ -273,7 +282,7 @@ async fn a_low_port_needs_root() {
     };
     let Some(port) = low.find(unused) else {
         harness::skip!(
-            "a_low_port_needs_root",
+            "privileged_host_port_requires_root",
             "every user may take every port: net.ipv4.ip_unprivileged_port_start is {first}"
         );
     };
@@ -306,7 +315,7 @@ async fn a_low_port_needs_root() {
 #[case("", -1, 80, "-1 is not a port")]
 #[case("", 12000, 0, "0 is not a port")]
 #[tokio::test]
-async fn nonsense_is_refused(
+async fn run_pod_rejects_invalid_port_mapping(
     #[case] host_ip: &str,
     #[case] host_port: i32,
     #[case] container_port: i32,
@@ -335,9 +344,12 @@ async fn nonsense_is_refused(
 
 /// A parameter of the pod's interface is set when that is there.
 #[tokio::test]
-async fn a_sysctl_of_the_pods_interface() {
+async fn sysctl_of_pod_interface_is_applied() {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("a_sysctl", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "sysctl_of_pod_interface_is_applied",
+        Means::of(&runtime).await.no_network()
+    );
     let mut config = runtime.sandbox("tuned");
     let linux = config.linux.as_mut().unwrap();
     linux.sysctls = [("net.ipv4.conf.eth0.arp_ignore", "2")]
@@ -351,7 +363,7 @@ async fn a_sysctl_of_the_pods_interface() {
 
 /// Where there are no network namespaces, a pod has an address of its own all the same.
 #[tokio::test]
-async fn a_port_of_a_pod_without_namespaces() {
+async fn host_port_forwards_without_namespaces() {
     let runtime = Runtime::with().isolation("process").start().await.unwrap();
     let port = free_port();
     let ports = vec![mapping(v1::Protocol::Tcp, "127.0.0.1", port)];
@@ -369,7 +381,7 @@ async fn a_port_of_a_pod_without_namespaces() {
 
 /// A kernel may have SCTP or not; a pod that asks for it is told.
 #[tokio::test]
-async fn sctp_where_the_kernel_has_it() {
+async fn sctp_host_port_requires_kernel_support() {
     let runtime = Runtime::start().await.unwrap();
     let ports = vec![mapping(v1::Protocol::Sctp, "127.0.0.1", free_port())];
     let made = runtime

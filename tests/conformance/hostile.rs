@@ -49,7 +49,7 @@ fn long() -> String {
 #[case::two_dots("..")]
 #[case::a_percent("%s%n%x")]
 #[tokio::test]
-async fn ids(#[case] id: &str) {
+async fn calls_survive_hostile_ids(#[case] id: &str) {
     let runtime = Runtime::with().start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -99,7 +99,7 @@ async fn ids(#[case] id: &str) {
 #[case::sysctl(|c: &mut PodSandboxConfig, s: String| drop(c.linux.as_mut().unwrap().sysctls.insert(s, "1".into())))]
 #[case::sysctl_value(|c: &mut PodSandboxConfig, s: String| drop(c.linux.as_mut().unwrap().sysctls.insert("kernel.msgmax".into(), s)))]
 #[tokio::test]
-async fn words_of_a_pod(#[case] set: fn(&mut PodSandboxConfig, String)) {
+async fn run_pod_survives_hostile_strings(#[case] set: fn(&mut PodSandboxConfig, String)) {
     let runtime = Runtime::with().start().await.unwrap();
     for word in [
         "../../escape",
@@ -142,7 +142,7 @@ async fn words_of_a_pod(#[case] set: fn(&mut PodSandboxConfig, String)) {
 #[case::mount_source(|c: &mut ContainerConfig, s: String| c.mounts.push(cri::v1::Mount { host_path: s, container_path: "/mnt".into(), ..Default::default() }))]
 #[case::mount_target(|c: &mut ContainerConfig, s: String| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: s, ..Default::default() }))]
 #[tokio::test]
-async fn words_of_a_container(#[case] set: fn(&mut ContainerConfig, String)) {
+async fn create_survives_hostile_strings(#[case] set: fn(&mut ContainerConfig, String)) {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     for word in [
@@ -184,7 +184,9 @@ async fn words_of_a_container(#[case] set: fn(&mut ContainerConfig, String)) {
 #[case::propagation(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: "/mnt".into(), propagation: 9, ..Default::default() }))]
 #[case::groups_policy(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| fixture::security(c).supplemental_groups_policy = 9)]
 #[tokio::test]
-async fn values_that_mean_nothing(#[case] set: fn(&mut PodSandboxConfig, &mut ContainerConfig)) {
+async fn unknown_enum_values_are_rejected(
+    #[case] set: fn(&mut PodSandboxConfig, &mut ContainerConfig),
+) {
     let runtime = Runtime::with().start().await.unwrap();
     let (mut sandbox, mut container) = (runtime.sandbox("p"), fixture::script("c", "true"));
     set(&mut sandbox, &mut container);
@@ -208,7 +210,9 @@ async fn values_that_mean_nothing(#[case] set: fn(&mut PodSandboxConfig, &mut Co
 #[case::device(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: s, ..Default::default() }))]
 #[case::device_elsewhere(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: "/dev/null".into(), container_path: s, ..Default::default() }))]
 #[tokio::test]
-async fn paths_of_a_megabyte(#[case] set: fn(&mut PodSandboxConfig, &mut ContainerConfig, String)) {
+async fn megabyte_long_paths_are_rejected_with_short_message(
+    #[case] set: fn(&mut PodSandboxConfig, &mut ContainerConfig, String),
+) {
     let runtime = Runtime::with().start().await.unwrap();
     for path in ["/abc".repeat(1 << 18), format!("/{}", "x".repeat(1 << 20))] {
         let (mut sandbox, mut container) = (runtime.sandbox("p"), fixture::script("c", "true"));
@@ -228,7 +232,7 @@ async fn paths_of_a_megabyte(#[case] set: fn(&mut PodSandboxConfig, &mut Contain
 
 /// A message may be 16 MiB long; a record of ten has to be kept, listed and told of.
 #[tokio::test]
-async fn ten_megabytes_of_labels() {
+async fn ten_megabytes_of_labels_are_kept() {
     let runtime = Runtime::with().start().await.unwrap();
     let mut config = runtime.sandbox("p");
     for number in 0..100 {
@@ -245,7 +249,7 @@ async fn ten_megabytes_of_labels() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_long() {
+async fn oversized_message_is_rejected() {
     let runtime = Runtime::with().start().await.unwrap();
     let mut config = runtime.sandbox("p");
     config
@@ -260,7 +264,7 @@ async fn a_message_that_is_too_long() {
 }
 
 #[tokio::test]
-async fn what_is_no_grpc() {
+async fn server_survives_bytes_that_are_not_grpc() {
     use tokio::io::AsyncWriteExt as _;
     let runtime = Runtime::with().start().await.unwrap();
     for bytes in [

@@ -40,7 +40,7 @@ const ENDING: [&str; 4] = [
 ];
 
 #[tokio::test]
-async fn every_call_takes_the_beginning_of_an_id() {
+async fn every_call_accepts_id_prefix() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -74,7 +74,7 @@ async fn every_call_takes_the_beginning_of_an_id() {
 }
 
 #[tokio::test]
-async fn start_stop_and_remove_take_the_beginning_of_an_id() {
+async fn start_stop_and_remove_accept_id_prefix() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -99,7 +99,7 @@ async fn start_stop_and_remove_take_the_beginning_of_an_id() {
 }
 
 #[tokio::test]
-async fn filters_take_the_beginning_of_an_id() {
+async fn filters_accept_id_prefix() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let (pod, other) = (
@@ -149,7 +149,7 @@ async fn filters_take_the_beginning_of_an_id() {
 
 /// An image goes by 12 digits of its id, or by fewer after `sha256:`.
 #[tokio::test]
-async fn images_go_by_the_beginning_of_an_id() {
+async fn image_is_found_by_id_prefix() {
     let runtime = Runtime::start().await.unwrap();
     let image = runtime.client.image(&fixture::image()).await.unwrap();
     let id = image.unwrap().id;

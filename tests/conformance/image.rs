@@ -41,7 +41,7 @@ async fn with_small(
 }
 
 #[tokio::test]
-async fn an_image_has_the_same_id_everywhere() {
+async fn image_id_is_the_same_in_all_calls() {
     let (runtime, _place) = with_small(|image| image).await;
     let client = &runtime.client;
     assert_eq!(client.image(SMALL).await.unwrap(), None);
@@ -64,7 +64,7 @@ async fn an_image_has_the_same_id_everywhere() {
     assert!(client.list_images().await.unwrap().contains(&image));
 
     skip_if!(
-        "an_image_has_the_same_id_everywhere",
+        "image_id_is_the_same_in_all_calls",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -80,7 +80,7 @@ async fn an_image_has_the_same_id_everywhere() {
 }
 
 #[tokio::test]
-async fn a_removed_image_is_gone_under_all_its_names() {
+async fn remove_image_removes_all_names() {
     let (runtime, _place) = with_small(|image| image).await;
     let client = &runtime.client;
     let id = client.pull(SMALL).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_removed_image_is_gone_under_all_its_names() {
 }
 
 #[tokio::test]
-async fn many_pulls_at_once_are_one_image() {
+async fn concurrent_pulls_return_one_image() {
     let (runtime, _place) = with_small(|image| image).await;
     let mut pulls = tokio::task::JoinSet::new();
     for _ in 0..10 {
@@ -132,7 +132,7 @@ async fn many_pulls_at_once_are_one_image() {
 }
 
 #[tokio::test]
-async fn what_the_image_says_is_what_runs() {
+async fn container_defaults_come_from_image_config() {
     let (runtime, _place) = with_small(|image| {
         image
             .entrypoint(["/bin/sh", "-c"])
@@ -142,7 +142,7 @@ async fn what_the_image_says_is_what_runs() {
     })
     .await;
     skip_if!(
-        "what_the_image_says",
+        "container_defaults_come_from_image_config",
         Means::of(&runtime).await.no_namespaces()
     );
     runtime.client.pull(SMALL).await.unwrap();
@@ -173,13 +173,13 @@ async fn what_the_image_says_is_what_runs() {
 }
 
 #[tokio::test]
-async fn the_signal_and_the_user_of_an_image() {
+async fn user_and_stop_signal_come_from_image_config() {
     let (runtime, _place) = with_small(|image| image.stop_signal("SIGUSR1").user("0:0")).await;
     let id = runtime.client.pull(SMALL).await.unwrap();
     let image = runtime.client.image(&id).await.unwrap().unwrap();
     assert_eq!(image.uid.map(|uid| uid.value), Some(0));
     skip_if!(
-        "the_signal_and_the_user_of_an_image",
+        "user_and_stop_signal_come_from_image_config",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -210,14 +210,14 @@ async fn the_signal_and_the_user_of_an_image() {
 #[case::of_the_client("SIGUSR1", Signal::Sigint, Signal::Sigint)]
 #[case::of_the_client_by_its_other_name("", Signal::Sigiot, Signal::Sigiot)]
 #[tokio::test]
-async fn status_tells_signal_that_stop_sends(
+async fn status_reports_effective_stop_signal(
     #[case] of_image: &str,
     #[case] wished: Signal,
     #[case] told: Signal,
 ) {
     let (runtime, _place) = with_small(|image| image.stop_signal(of_image)).await;
     skip_if!(
-        "status_tells_signal_that_stop_sends",
+        "status_reports_effective_stop_signal",
         Means::of(&runtime).await.no_namespaces()
     );
     runtime.client.pull(SMALL).await.unwrap();
@@ -231,7 +231,7 @@ async fn status_tells_signal_that_stop_sends(
 }
 
 #[tokio::test]
-async fn an_image_without_a_command() {
+async fn start_fails_without_command() {
     let (runtime, _place) = with_small(|image| image).await;
     runtime.client.pull(SMALL).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
@@ -245,10 +245,10 @@ async fn an_image_without_a_command() {
 }
 
 #[tokio::test]
-async fn a_container_outlives_the_name_of_its_image() {
+async fn container_keeps_running_after_image_removal() {
     let (runtime, _place) = with_small(|image| image).await;
     skip_if!(
-        "a_container_outlives_the_name_of_its_image",
+        "container_keeps_running_after_image_removal",
         Means::of(&runtime).await.no_namespaces()
     );
     let client = &runtime.client;
@@ -275,7 +275,7 @@ async fn a_container_outlives_the_name_of_its_image() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_pulled() {
+async fn pull_rejects_missing_and_invalid_references() {
     let runtime = Runtime::with().start().await.unwrap();
     let error = runtime
         .client
@@ -340,7 +340,7 @@ async fn layer(runtime: &Runtime, id: &str) -> u64 {
 
 /// A kubelet takes a container file system that is told for another one than the images'.
 #[tokio::test]
-async fn image_file_system_is_the_only_one_told() {
+async fn fs_info_reports_single_file_system() {
     let (runtime, _place) = with_small(|image| image).await;
     runtime.client.pull(SMALL).await.unwrap();
     let only = async || {
@@ -354,7 +354,7 @@ async fn image_file_system_is_the_only_one_told() {
     let images = only().await;
     assert!(images.0 > 0 && images.1 > 0, "{images:?}");
     skip_if!(
-        "image_file_system_is_the_only_one_told",
+        "fs_info_reports_single_file_system",
         Means::of(&runtime).await.no_namespaces()
     );
     // What a container writes is not the image's.
@@ -365,7 +365,7 @@ async fn image_file_system_is_the_only_one_told() {
 }
 
 #[tokio::test]
-async fn container_file_system_of_its_own_is_told() {
+async fn fs_info_reports_separate_container_file_system() {
     let place = TempDir::new().unwrap();
     let archive = place.path().join("small.tar");
     let small = Layer::new()
@@ -378,7 +378,7 @@ async fn container_file_system_of_its_own_is_told() {
     let device = |path: &Path| fs::metadata(path).unwrap().dev();
     if device(memory.path()) == device(place.path()) {
         harness::skip!(
-            "container_file_system_of_its_own_is_told",
+            "fs_info_reports_separate_container_file_system",
             "temporary files are in /dev/shm: there is no second file system"
         );
     }
@@ -404,7 +404,7 @@ async fn container_file_system_of_its_own_is_told() {
     assert!(images.0 > 0 && images.1 > 0, "{images:?}");
     assert_eq!(containers, (0, 0));
     skip_if!(
-        "container_file_system_of_its_own_is_told",
+        "fs_info_reports_separate_container_file_system",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();

@@ -92,7 +92,7 @@ async fn status_of_image_volume_has_digest_of_image() {
 async fn image_volume_shows_content_and_is_read_only_and_executable() {
     let bench = Bench::new().await;
     skip_if!(
-        "image_volume_shows_content",
+        "image_volume_shows_content_and_is_read_only_and_executable",
         Means::of(&bench.runtime).await.no_namespaces()
     );
     let id = bench.pod.start(bench.container("", true)).await.unwrap();

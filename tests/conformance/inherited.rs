@@ -19,8 +19,8 @@ fn keyring() -> String {
 }
 
 #[tokio::test]
-async fn containers_and_execs_have_session_keyrings_of_their_own() {
-    let name = "containers_and_execs_have_session_keyrings_of_their_own";
+async fn containers_and_execs_have_own_session_keyrings() {
+    let name = "containers_and_execs_have_own_session_keyrings";
     let here = Command::new("sh")
         .args(["-c", &keyring()])
         .output()
@@ -49,7 +49,7 @@ async fn containers_and_execs_have_session_keyrings_of_their_own() {
 
 /// `crib runtime 9<file`: whoever starts a daemon may have left it anything.
 #[tokio::test]
-async fn keepers_and_containers_inherit_no_descriptor_of_the_daemon() {
+async fn keepers_and_containers_inherit_no_descriptors() {
     let place = tempfile::tempdir().unwrap();
     let secret = place.path().join("secret");
     std::fs::write(&secret, "s").unwrap();
@@ -83,11 +83,11 @@ async fn keepers_and_containers_inherit_no_descriptor_of_the_daemon() {
 /// The standard streams of a container can be opened again by whom it runs as: programs log to `/dev/stderr`.
 #[rstest::rstest]
 #[tokio::test]
-async fn standard_streams_can_be_opened_by_the_containers_user(
+async fn standard_streams_can_be_reopened_by_container_user(
     #[values(false, true)] own_users: bool,
     #[values(0, 1000)] user: i64,
 ) {
-    let name = "standard_streams_can_be_opened_by_the_containers_user";
+    let name = "standard_streams_can_be_reopened_by_container_user";
     let runtime = Runtime::start().await.unwrap();
     skip_if!(name, Means::of(&runtime).await.no_users());
     let mut config = runtime.sandbox("p");

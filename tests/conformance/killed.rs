@@ -107,7 +107,7 @@ async fn remove_all(runtime: &Runtime) {
 
 #[rstest]
 #[tokio::test]
-async fn a_call_is_cut_short(
+async fn repeated_call_succeeds_after_kill_at_any_instant(
     #[values(
         Call::RunPod,
         Call::Create,

@@ -30,7 +30,7 @@ async fn streamed(runtime: &Runtime, filter: PodSandboxFilter) -> (usize, Vec<Po
 }
 
 #[tokio::test]
-async fn more_sandboxes_than_fit_into_a_message() {
+async fn stream_returns_more_sandboxes_than_fit_into_message() {
     let runtime = Runtime::start().await.unwrap();
     let mut pods = Vec::new();
     // 18 MiB in all, where an answer may have 16.
@@ -52,7 +52,7 @@ async fn more_sandboxes_than_fit_into_a_message() {
 }
 
 #[tokio::test]
-async fn a_stream_has_what_the_list_has() {
+async fn stream_applies_filters_like_list() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();

@@ -65,7 +65,7 @@ async fn run(pod: &Pod, script: &str) -> ContainerStatus {
 }
 
 #[tokio::test]
-async fn lines_of_both_outputs() {
+async fn log_contains_lines_of_stdout_and_stderr() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let status = run(
@@ -101,7 +101,10 @@ async fn lines_of_both_outputs() {
 #[case::nothing("true", vec![])]
 #[case::a_line_and_a_piece("printf 'one\\ntwo'", vec![full("one"), partial("two")])]
 #[tokio::test]
-async fn what_has_no_line_end(#[case] script: &str, #[case] expected: Vec<Entry>) {
+async fn unterminated_output_is_logged_as_partial(
+    #[case] script: &str,
+    #[case] expected: Vec<Entry>,
+) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let status = run(&pod, script).await;
@@ -109,7 +112,7 @@ async fn what_has_no_line_end(#[case] script: &str, #[case] expected: Vec<Entry>
 }
 
 #[tokio::test]
-async fn long_lines_come_in_pieces() {
+async fn long_lines_are_split_into_partial_entries() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let status = run(
@@ -129,7 +132,7 @@ async fn long_lines_come_in_pieces() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text() {
+async fn binary_output_is_logged_unchanged() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let status = run(&pod, "printf '\\377\\376\\000\\001\\n'").await;
@@ -142,7 +145,7 @@ async fn bytes_that_are_no_text() {
 
 /// The reader of a log is done when the container has ended: nothing may come later.
 #[tokio::test]
-async fn all_is_in_the_log_when_the_container_has_ended() {
+async fn log_is_complete_when_container_exits() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let status = run(&pod, "seq 100000").await;
@@ -152,7 +155,7 @@ async fn all_is_in_the_log_when_the_container_has_ended() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_renamed_is_opened_again() {
+async fn reopen_creates_new_log_after_rename() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo hup' HUP; echo begin; while :; do sleep 1000 & wait $!; done";
@@ -176,7 +179,7 @@ async fn a_log_that_was_renamed_is_opened_again() {
 }
 
 #[tokio::test]
-async fn no_line_is_lost_when_logs_are_rotated() {
+async fn rotation_loses_no_lines() {
     const LINES: usize = 300_000;
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
@@ -212,7 +215,7 @@ async fn no_line_is_lost_when_logs_are_rotated() {
 }
 
 #[tokio::test]
-async fn the_log_of_what_does_not_run_is_not_opened() {
+async fn reopen_fails_for_exited_and_unknown_container() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let status = run(&pod, "echo done").await;
@@ -230,7 +233,7 @@ async fn the_log_of_what_does_not_run_is_not_opened() {
 }
 
 #[tokio::test]
-async fn a_log_can_be_opened_again_during_a_stop() {
+async fn reopen_works_during_stop() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -251,7 +254,7 @@ async fn a_log_can_be_opened_again_during_a_stop() {
 #[case::no_path("", true)]
 #[case::no_directory("c.log", false)]
 #[tokio::test]
-async fn nobody_wants_a_log(#[case] log_path: &str, #[case] directory: bool) {
+async fn container_runs_without_log(#[case] log_path: &str, #[case] directory: bool) {
     let runtime = Runtime::start().await.unwrap();
     let mut config = runtime.sandbox("p");
     if !directory {
@@ -270,7 +273,7 @@ async fn nobody_wants_a_log(#[case] log_path: &str, #[case] directory: bool) {
 #[case::up_later("a/../../escaped.log")]
 #[case::from_the_root("/tmp/escaped.log")]
 #[tokio::test]
-async fn a_log_path_that_leads_out(#[case] log_path: &str) {
+async fn create_rejects_log_path_outside_log_directory(#[case] log_path: &str) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script("c", "echo escaped");
@@ -284,7 +287,7 @@ async fn a_log_path_that_leads_out(#[case] log_path: &str) {
 #[case::a_file("c.log", "c.log")]
 #[case::a_directory("d/c.log", "d")]
 #[tokio::test]
-async fn a_link_that_leads_out(#[case] log_path: &str, #[case] link: &str) {
+async fn log_is_not_written_through_symlink(#[case] log_path: &str, #[case] link: &str) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     std::fs::create_dir_all(pod.log_directory()).unwrap();
@@ -319,7 +322,7 @@ async fn a_link_that_leads_out(#[case] log_path: &str, #[case] link: &str) {
 }
 
 #[tokio::test]
-async fn directories_of_a_log_are_made() {
+async fn missing_log_directories_are_created() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script("c", "echo deep");
@@ -335,7 +338,7 @@ async fn directories_of_a_log_are_made() {
 
 /// Whoever reads logs later finds them: a runtime never removes them.
 #[tokio::test]
-async fn logs_outlive_their_containers() {
+async fn logs_remain_after_container_removal() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let status = run(&pod, "echo kept").await;
@@ -345,7 +348,7 @@ async fn logs_outlive_their_containers() {
 }
 
 #[tokio::test]
-async fn a_container_that_cannot_be_created_has_no_log() {
+async fn failed_create_leaves_no_log() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script("c", "true");
@@ -356,7 +359,7 @@ async fn a_container_that_cannot_be_created_has_no_log() {
 
 /// A box without anybody who rotates logs may give them a size.
 #[tokio::test]
-async fn a_log_has_the_size_that_it_may_have() {
+async fn log_stays_within_max_size() {
     let runtime = Runtime::with()
         .config("logs: {max_size: 1048576}\n")
         .start()

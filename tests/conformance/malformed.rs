@@ -282,7 +282,7 @@ async fn running(runtime: &Runtime) -> (Pod, String) {
 }
 
 #[tokio::test]
-async fn a_request_with_nothing_in_it() {
+async fn every_call_answers_empty_and_undecodable_requests() {
     let runtime = Runtime::with().start().await.unwrap();
     let (_pod, id) = running(&runtime).await;
     let methods = methods();
@@ -306,7 +306,7 @@ async fn a_request_with_nothing_in_it() {
 #[case::least(Bad::Number(i64::MIN))]
 #[case::most(Bad::Number(i64::MAX))]
 #[tokio::test]
-async fn every_field_of_every_call(#[case] bad: Bad) {
+async fn every_call_answers_bad_value_in_each_field(#[case] bad: Bad) {
     let runtime = Runtime::with().start().await.unwrap();
     let (mut pod, mut container) = running(&runtime).await;
     let (mut tried, mut unhelpful_ones) = (0, Vec::new());

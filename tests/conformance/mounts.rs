@@ -18,10 +18,10 @@ async fn output(pod: &Pod, mounts: impl IntoIterator<Item = Mount>, script: &str
 }
 
 #[tokio::test]
-async fn a_directory_is_the_same_on_both_sides() {
+async fn bind_mount_shares_directory_with_host() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_directory_is_the_same",
+        "bind_mount_shares_directory_with_host",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -43,10 +43,10 @@ async fn a_directory_is_the_same_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_file_over_a_file_and_where_there_was_none() {
+async fn file_mount_covers_existing_and_missing_targets() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_file_over_a_file",
+        "file_mount_covers_existing_and_missing_targets",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -68,9 +68,12 @@ async fn a_file_over_a_file_and_where_there_was_none() {
 }
 
 #[tokio::test]
-async fn through_links_of_the_host_and_of_the_image() {
+async fn mount_follows_symlinks_of_host_and_image() {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("through_links", Means::of(&runtime).await.no_namespaces());
+    skip_if!(
+        "mount_follows_symlinks_of_host_and_image",
+        Means::of(&runtime).await.no_namespaces()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let volume = directory(&runtime, "volume");
     fs::write(volume.join("file"), "real\n").unwrap();
@@ -91,10 +94,10 @@ async fn through_links_of_the_host_and_of_the_image() {
 }
 
 #[tokio::test]
-async fn read_only_is_read_only() {
+async fn read_only_mount_rejects_writes() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "read_only_is_read_only",
+        "read_only_mount_rejects_writes",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -116,13 +119,13 @@ async fn read_only_is_read_only() {
 #[case::alone(false, "written\n")]
 #[case::with_all_below(true, "Read-only file system\n")]
 #[tokio::test]
-async fn read_only_and_what_is_mounted_below(
+async fn submounts_are_read_only_only_when_recursive(
     #[case] recursive_read_only: bool,
     #[case] expected: &str,
 ) {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "read_only_and_below",
+        "submounts_are_read_only_only_when_recursive",
         Means::of(&runtime).await.no_namespaces()
     );
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -130,7 +133,10 @@ async fn read_only_and_what_is_mounted_below(
         .lines()
         .any(|line| line.split(' ').nth(4) == Some("/dev/shm"))
     {
-        harness::skip!("read_only_and_below", "nothing is mounted at /dev/shm");
+        harness::skip!(
+            "submounts_are_read_only_only_when_recursive",
+            "nothing is mounted at /dev/shm"
+        );
     }
     let pod = runtime.pod("p").await.unwrap();
     let mount = Mount {
@@ -150,7 +156,7 @@ async fn read_only_and_what_is_mounted_below(
 #[case::host_to_container(|mount: &mut Mount| mount.set_propagation(MountPropagation::PropagationHostToContainer))]
 #[case::bidirectional(|mount: &mut Mount| mount.set_propagation(MountPropagation::PropagationBidirectional))]
 #[tokio::test]
-async fn recursive_read_only_needs_more(#[case] change: fn(&mut Mount)) {
+async fn create_rejects_invalid_recursive_read_only(#[case] change: fn(&mut Mount)) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut mount = Mount {
@@ -176,7 +182,7 @@ async fn recursive_read_only_needs_more(#[case] change: fn(&mut Mount)) {
 #[case::target_that_is_no_directory("/usr", "/etc/passwd/mnt")]
 #[case::no_target("/usr", "")]
 #[tokio::test]
-async fn it_is_refused(#[case] host_path: &str, #[case] container_path: &str) {
+async fn create_rejects_invalid_mount(#[case] host_path: &str, #[case] container_path: &str) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::script("c", "echo fine");
@@ -191,10 +197,10 @@ async fn it_is_refused(#[case] host_path: &str, #[case] container_path: &str) {
 
 /// Its `..` are taken away before links are followed, as runc does.
 #[tokio::test]
-async fn a_target_by_way_of_another_place() {
+async fn dot_dot_in_mount_target_is_resolved_lexically() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_target_by_way_of_another_place",
+        "dot_dot_in_mount_target_is_resolved_lexically",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -204,10 +210,10 @@ async fn a_target_by_way_of_another_place() {
 }
 
 #[tokio::test]
-async fn mounts_are_echoed() {
+async fn status_returns_given_mounts() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "mounts_are_echoed",
+        "status_returns_given_mounts",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -225,10 +231,10 @@ async fn mounts_are_echoed() {
 
 /// Emptying a directory on the host reaches a container that runs, as with a volume that is updated.
 #[tokio::test]
-async fn later_changes_are_seen() {
+async fn volume_changes_are_visible_to_container_and_host() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "later_changes_are_seen",
+        "volume_changes_are_visible_to_container_and_host",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();

@@ -47,10 +47,10 @@ fn differing(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<
 }
 
 #[tokio::test]
-async fn containers_share_the_pods_namespaces_and_nothing_else() {
+async fn containers_share_ipc_net_and_uts_namespaces_of_pod() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "containers_share_the_pods_namespaces",
+        "containers_share_ipc_net_and_uts_namespaces_of_pod",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -69,11 +69,11 @@ async fn containers_share_the_pods_namespaces_and_nothing_else() {
 
 /// What a container sees of control groups begins with its own, whatever the host has above it.
 #[tokio::test]
-async fn the_control_group_of_a_container_is_its_root() {
+async fn container_sees_own_cgroup_as_root() {
     const LOOK: &str = "cut -d: -f3- /proc/self/cgroup | sort -u";
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "the_control_group_of_a_container_is_its_root",
+        "container_sees_own_cgroup_as_root",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -83,10 +83,10 @@ async fn the_control_group_of_a_container_is_its_root() {
 }
 
 #[tokio::test]
-async fn a_pod_may_live_in_the_hosts_namespaces() {
+async fn pod_uses_host_namespaces_when_requested() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_pod_may_live_in_the_hosts_namespaces",
+        "pod_uses_host_namespaces_when_requested",
         Means::of(&runtime).await.no_namespaces()
     );
     let mut config = runtime.sandbox("p");
@@ -114,10 +114,10 @@ async fn a_pod_may_live_in_the_hosts_namespaces() {
 }
 
 #[tokio::test]
-async fn process_namespaces() {
+async fn pid_namespace_is_private_or_shared_as_requested() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "process_namespaces",
+        "pid_namespace_is_private_or_shared_as_requested",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("own").await.unwrap();
@@ -163,10 +163,10 @@ fn targeting(mut config: ContainerConfig, target: &str) -> ContainerConfig {
 
 /// What a kubelet asks for with `kubectl debug --target`.
 #[tokio::test]
-async fn the_process_namespace_of_another_container() {
+async fn target_mode_joins_pid_namespace_of_container() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "the_process_namespace_of_another_container",
+        "target_mode_joins_pid_namespace_of_container",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -188,7 +188,7 @@ async fn the_process_namespace_of_another_container() {
 }
 
 #[tokio::test]
-async fn no_process_namespace_to_join() {
+async fn create_rejects_invalid_pid_target() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let other = runtime.pod("q").await.unwrap();
@@ -206,10 +206,10 @@ async fn no_process_namespace_to_join() {
 }
 
 #[tokio::test]
-async fn shared_memory_is_the_pods() {
+async fn dev_shm_is_shared_within_pod_only() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "shared_memory_is_the_pods",
+        "dev_shm_is_shared_within_pod_only",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -231,10 +231,10 @@ async fn shared_memory_is_the_pods() {
 }
 
 #[tokio::test]
-async fn names_and_addresses_files() {
+async fn etc_files_follow_hostname_and_dns_config() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "names_and_addresses_files",
+        "etc_files_follow_hostname_and_dns_config",
         Means::of(&runtime).await.no_namespaces()
     );
     let mut config = runtime.sandbox("web-0");
@@ -271,10 +271,10 @@ async fn names_and_addresses_files() {
 #[case::shared_memory("kernel.shm_rmid_forced", "1")]
 #[case::network("net.ipv4.ip_unprivileged_port_start", "80")]
 #[tokio::test]
-async fn a_sysctl_of_the_pod(#[case] name: &str, #[case] value: &str) {
+async fn sysctl_applies_to_pod_only(#[case] name: &str, #[case] value: &str) {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_sysctl_of_the_pod",
+        "sysctl_applies_to_pod_only",
         Means::of(&runtime).await.no_namespaces()
     );
     let mut config = runtime.sandbox("p");
@@ -306,7 +306,7 @@ async fn a_sysctl_of_the_pod(#[case] name: &str, #[case] value: &str) {
 #[case::that_climbs_with_dots("net....kernel.hostname")]
 #[case::unknown("net.no.such.thing")]
 #[tokio::test]
-async fn a_sysctl_is_refused(#[case] name: &str) {
+async fn run_pod_rejects_sysctl_outside_pod_namespaces(#[case] name: &str) {
     let runtime = Runtime::start().await.unwrap();
     let mut config = runtime.sandbox("p");
     config
@@ -322,7 +322,7 @@ async fn a_sysctl_is_refused(#[case] name: &str) {
 }
 
 #[tokio::test]
-async fn a_sysctl_of_the_network_is_refused_in_the_hosts() {
+async fn run_pod_rejects_net_sysctl_in_host_network() {
     let runtime = Runtime::start().await.unwrap();
     let mut config: PodSandboxConfig = runtime.sandbox("p");
     fixture::pod_namespaces(&mut config).network = NamespaceMode::Node.into();
@@ -335,7 +335,7 @@ async fn a_sysctl_of_the_network_is_refused_in_the_hosts() {
 }
 
 #[tokio::test]
-async fn user_namespaces_are_refused_rather_than_left_out() {
+async fn run_pod_rejects_user_namespace_without_mappings() {
     let runtime = Runtime::with().start().await.unwrap();
     let mut config = runtime.sandbox("p");
     fixture::pod_namespaces(&mut config).userns_options = Some(cri::v1::UserNamespace {
@@ -350,10 +350,10 @@ async fn user_namespaces_are_refused_rather_than_left_out() {
 
 /// The host's namespace has the host's name.
 #[tokio::test]
-async fn a_hostname_in_the_hosts_network_is_refused() {
+async fn run_pod_rejects_hostname_in_host_network() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_hostname_in_the_hosts_network",
+        "run_pod_rejects_hostname_in_host_network",
         Means::of(&runtime).await.no_namespaces()
     );
     let mut config = runtime.sandbox("p");
@@ -372,10 +372,10 @@ async fn a_hostname_in_the_hosts_network_is_refused() {
 /// A program that does not ask the kernel for the pod's name finds it in its environment, as with every runtime, unless it
 /// is told another one.
 #[tokio::test]
-async fn the_hostname_is_in_the_environment() {
+async fn hostname_variable_is_set_unless_given() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "the_hostname_is_in_the_environment",
+        "hostname_variable_is_set_unless_given",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("front").await.unwrap();

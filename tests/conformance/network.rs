@@ -35,10 +35,10 @@ async fn ask(pod: &Pod, address: &str) -> String {
 }
 
 #[tokio::test]
-async fn pods_reach_each_other_by_their_addresses() {
+async fn pods_reach_each_other_by_address() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "pods_reach_each_other",
+        "pods_reach_each_other_by_address",
         Means::of(&runtime).await.no_network()
     );
     let server = runtime.pod("server").await.unwrap();
@@ -53,10 +53,10 @@ async fn pods_reach_each_other_by_their_addresses() {
 }
 
 #[tokio::test]
-async fn loopback_is_the_pods_own() {
+async fn loopback_is_private_to_pod() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "loopback_is_the_pods_own",
+        "loopback_is_private_to_pod",
         Means::of(&runtime).await.no_network()
     );
     let server = runtime.pod("server").await.unwrap();
@@ -70,9 +70,12 @@ async fn loopback_is_the_pods_own() {
 }
 
 #[tokio::test]
-async fn two_runtimes_do_not_disturb_each_other() {
+async fn two_runtimes_use_separate_networks() {
     let first = Runtime::with().start().await.unwrap();
-    skip_if!("two_runtimes", Means::of(&first).await.no_network());
+    skip_if!(
+        "two_runtimes_use_separate_networks",
+        Means::of(&first).await.no_network()
+    );
     let second = Runtime::with().start().await.unwrap();
     let (pod, other) = (
         first.pod("one").await.unwrap(),
@@ -91,10 +94,10 @@ async fn two_runtimes_do_not_disturb_each_other() {
 
 /// An address comes back, so many more pods than one subnet has can run one after another.
 #[tokio::test]
-async fn addresses_are_given_back() {
+async fn running_pod_keeps_address_while_others_come_and_go() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "addresses_are_given_back",
+        "running_pod_keeps_address_while_others_come_and_go",
         Means::of(&runtime).await.no_network()
     );
     let keep = runtime.pod("keep").await.unwrap();
@@ -145,15 +148,18 @@ async fn apart(argument: Option<&str>) -> (Option<Netns>, Runtime) {
 }
 
 #[tokio::test]
-async fn pods_have_addresses_of_both_families() {
+async fn pods_have_ipv4_and_ipv6_addresses() {
     if !has_ipv6() {
         harness::skip!(
-            "both_families",
+            "pods_have_ipv4_and_ipv6_addresses",
             "the kernel has no IPv6, or it is switched off"
         );
     }
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("both_families", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "pods_have_ipv4_and_ipv6_addresses",
+        Means::of(&runtime).await.no_network()
+    );
     let (server, client) = (
         runtime.pod("server").await.unwrap(),
         runtime.pod("client").await.unwrap(),
@@ -170,10 +176,10 @@ async fn pods_have_addresses_of_both_families() {
 }
 
 #[tokio::test]
-async fn addresses_are_of_the_subnets_that_are_asked_for() {
+async fn pod_addresses_come_from_pod_cidr() {
     if !has_ipv6() {
         harness::skip!(
-            "addresses_of_subnets",
+            "pod_addresses_come_from_pod_cidr",
             "the kernel has no IPv6, or it is switched off"
         );
     }
@@ -187,7 +193,7 @@ async fn addresses_are_of_the_subnets_that_are_asked_for() {
     ] {
         let (_netns, mut runtime) = apart(Some(argument)).await;
         skip_if!(
-            "addresses_of_subnets",
+            "pod_addresses_come_from_pod_cidr",
             Means::of(&runtime).await.no_network()
         );
         let server = runtime.pod("server").await.unwrap();
@@ -209,9 +215,12 @@ async fn addresses_are_of_the_subnets_that_are_asked_for() {
 
 /// What a kubelet does when its node is given a subnet.
 #[tokio::test]
-async fn another_subnet_while_it_runs() {
+async fn update_runtime_config_changes_subnet_only_without_pods() {
     let (_netns, runtime) = apart(None).await;
-    skip_if!("another_subnet", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "update_runtime_config_changes_subnet_only_without_pods",
+        Means::of(&runtime).await.no_network()
+    );
     let update = async |cidr: &str| {
         let network_config = Some(v1::NetworkConfig {
             pod_cidr: cidr.to_owned(),

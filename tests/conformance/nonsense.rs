@@ -343,7 +343,7 @@ fn sorted<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 #[test]
-fn any_calls_in_any_order() {
+fn calls_in_any_order_match_model() {
     let mut config = Config::default();
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = 12;

@@ -31,12 +31,12 @@ fn mode(runtime: &Runtime) -> u32 {
 }
 
 #[tokio::test]
-async fn nobody_but_the_owner_may_use_the_socket() {
+async fn socket_is_for_owner_only() {
     let runtime = Runtime::with().start().await.unwrap();
     assert_eq!(mode(&runtime), 0o600);
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
-            "nobody_but_the_owner",
+            "socket_is_for_owner_only",
             "only root can be somebody else; the socket's mode was checked"
         );
     }
@@ -52,10 +52,10 @@ async fn nobody_but_the_owner_may_use_the_socket() {
 }
 
 #[tokio::test]
-async fn a_group_that_the_owner_names_may_use_it() {
+async fn socket_group_may_use_socket() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
-            "a_group_that_the_owner_names",
+            "socket_group_may_use_socket",
             "only root can be somebody else"
         );
     }
@@ -72,7 +72,7 @@ async fn a_group_that_the_owner_names_may_use_it() {
 }
 
 #[tokio::test]
-async fn the_owners_own_group() {
+async fn socket_group_may_be_group_of_owner() {
     let group = nix::unistd::getegid().as_raw();
     let options = Runtime::with().argument(format!("--socket-group={group}"));
     let runtime = options.start().await.unwrap();
@@ -82,7 +82,7 @@ async fn the_owners_own_group() {
 }
 
 #[tokio::test]
-async fn unknown_socket_group_is_refused() {
+async fn start_rejects_unknown_socket_group() {
     let refused = Runtime::with()
         .argument("--socket-group=no-such-group")
         .start()

@@ -83,10 +83,10 @@ fn tables(netns: &Netns) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn another_machine_reaches_a_host_port_under_its_own_address() {
+async fn host_port_preserves_source_address_of_other_machine() {
     let Some(Hosts { other, host }) = Hosts::make(true) else {
         harness::skip!(
-            "another_machine",
+            "host_port_preserves_source_address_of_other_machine",
             "only root has a host's network to connect"
         );
     };
@@ -125,10 +125,10 @@ async fn another_machine_reaches_a_host_port_under_its_own_address() {
 }
 
 #[tokio::test]
-async fn pods_reach_other_machines_under_the_hosts_address() {
+async fn pod_traffic_leaves_with_host_address() {
     let Some(Hosts { other, host }) = Hosts::make(true) else {
         harness::skip!(
-            "pods_reach_other_machines",
+            "pod_traffic_leaves_with_host_address",
             "only root has a host's network to connect"
         );
     };
@@ -152,10 +152,10 @@ async fn pods_reach_other_machines_under_the_hosts_address() {
 
 /// Forwarding packets is the host's to decide: without, there are no rules, and host ports work nevertheless.
 #[tokio::test]
-async fn a_host_that_does_not_forward() {
+async fn host_ports_work_without_ip_forwarding() {
     let Some(Hosts { other, host }) = Hosts::make(false) else {
         harness::skip!(
-            "a_host_that_does_not_forward",
+            "host_ports_work_without_ip_forwarding",
             "only root has a host's network to connect"
         );
     };
@@ -180,10 +180,10 @@ async fn a_host_that_does_not_forward() {
 
 /// A filter that lets through what it knows only, as Docker's: what would be sent on is served by the forwarder.
 #[tokio::test]
-async fn a_host_whose_filter_drops_what_is_forwarded() {
+async fn host_ports_work_when_filter_drops_forwarded_packets() {
     let Some(Hosts { other, host }) = Hosts::make(true) else {
         harness::skip!(
-            "a_host_whose_filter_drops",
+            "host_ports_work_when_filter_drops_forwarded_packets",
             "only root has a host's network to connect"
         );
     };
@@ -200,7 +200,7 @@ async fn a_host_whose_filter_drops_what_is_forwarded() {
 
 /// A client that never stops speaking is not left with the pod that has gone.
 #[tokio::test]
-async fn a_dialogue_by_udp_goes_on_with_the_next_pod() {
+async fn udp_flow_reaches_replacement_pod() {
     const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
         $server = IO::Socket::INET->new(Proto => "udp", LocalPort => 8080) or die "bind: $!";
         $| = 1; print "ready\n";
@@ -210,7 +210,7 @@ async fn a_dialogue_by_udp_goes_on_with_the_next_pod() {
         $socket->send("hello"); alarm 20; $socket->recv($text, 100); print $text"#;
     let Some(Hosts { other, host }) = Hosts::make(true) else {
         harness::skip!(
-            "a_dialogue_by_udp",
+            "udp_flow_reaches_replacement_pod",
             "only root has a host's network to connect"
         );
     };

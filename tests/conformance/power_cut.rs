@@ -49,9 +49,9 @@ fn file_of(layers: &[PathBuf], name: &str) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn image_that_was_pulled_is_whole_after_a_power_cut() {
+async fn pulled_image_is_complete_after_power_cut() {
     if let Some(reason) = Runtime::no_disk_image() {
-        harness::skip!("image_that_was_pulled", "{reason}");
+        harness::skip!("pulled_image_is_complete_after_power_cut", "{reason}");
     }
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("image.tar");

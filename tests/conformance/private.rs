@@ -47,10 +47,10 @@ fn directories(runtime: &Runtime, pod: &str, container: &str) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn directories_of_the_daemon_are_its_users_alone() {
+async fn daemon_directories_are_private_to_user() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     skip_if!(
-        "directories_of_the_daemon_are_its_users_alone",
+        "daemon_directories_are_private_to_user",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -71,10 +71,10 @@ async fn directories_of_the_daemon_are_its_users_alone() {
 }
 
 #[tokio::test]
-async fn stranger_cannot_run_what_a_container_leaves() {
+async fn other_user_cannot_run_files_of_container() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
-            "stranger_cannot_run_what_a_container_leaves",
+            "other_user_cannot_run_files_of_container",
             "only root can be somebody else"
         );
     }
@@ -91,7 +91,7 @@ async fn stranger_cannot_run_what_a_container_leaves() {
         .unwrap();
     let runtime = Runtime::with().archive(&archive).start().await.unwrap();
     skip_if!(
-        "stranger_cannot_run_what_a_container_leaves",
+        "other_user_cannot_run_files_of_container",
         Means::of(&runtime).await.no_namespaces()
     );
     runtime.client.pull(image).await.unwrap();
@@ -117,10 +117,10 @@ async fn stranger_cannot_run_what_a_container_leaves() {
 }
 
 #[tokio::test]
-async fn text_files_of_a_container_are_mounted_without_programs() {
+async fn etc_files_are_mounted_nosuid_nodev_noexec() {
     let runtime = Runtime::with().start().await.unwrap();
     skip_if!(
-        "text_files_of_a_container_are_mounted_without_programs",
+        "etc_files_are_mounted_nosuid_nodev_noexec",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -146,7 +146,7 @@ async fn text_files_of_a_container_are_mounted_without_programs() {
 }
 
 #[tokio::test]
-async fn logs_are_for_their_owner_and_group() {
+async fn logs_are_readable_by_owner_and_group_only() {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script("c", "echo fine");
@@ -158,10 +158,10 @@ async fn logs_are_for_their_owner_and_group() {
 }
 
 #[tokio::test]
-async fn state_directory_of_another_user_is_refused() {
+async fn start_rejects_state_directory_of_another_user() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
-            "state_directory_of_another_user_is_refused",
+            "start_rejects_state_directory_of_another_user",
             "only root can give files away"
         );
     }

@@ -113,7 +113,7 @@ async fn attach(pod: &Pod, id: &str, tty: bool, stdin: bool) -> Session {
 }
 
 #[tokio::test]
-async fn an_exec_has_three_streams_and_a_status() {
+async fn exec_has_three_streams_and_status() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -137,7 +137,7 @@ async fn an_exec_has_three_streams_and_a_status() {
 }
 
 #[tokio::test]
-async fn an_exec_on_a_terminal() {
+async fn exec_on_terminal_reads_lines_until_ctrl_d() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -154,7 +154,7 @@ async fn an_exec_on_a_terminal() {
 
 /// As a closed connection does with ssh.
 #[tokio::test]
-async fn a_client_that_goes_away_hangs_up() {
+async fn exec_gets_eof_or_sighup_when_client_disconnects() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_client_that_goes_away_hangs_up() {
 }
 
 #[tokio::test]
-async fn several_clients_see_what_is_written_from_now_on() {
+async fn attach_shows_new_output_to_all_clients() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let config = ContainerConfig {
@@ -210,7 +210,7 @@ async fn several_clients_see_what_is_written_from_now_on() {
 }
 
 #[tokio::test]
-async fn the_first_client_ends_an_input_that_is_for_once() {
+async fn stdin_once_closes_input_after_first_client() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let config = ContainerConfig {
@@ -228,7 +228,7 @@ async fn the_first_client_ends_an_input_that_is_for_once() {
 }
 
 #[tokio::test]
-async fn a_terminal_is_attached_to_also_by_the_next_daemon() {
+async fn attach_to_terminal_works_after_daemon_restart() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let config = ContainerConfig {
@@ -253,7 +253,7 @@ async fn a_terminal_is_attached_to_also_by_the_next_daemon() {
 
 /// The container goes on, its log has everything, and the client is told of what it has missed.
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_nobody_up() {
+async fn slow_attach_client_does_not_block_container() {
     const LINES: usize = 2_000_000;
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
@@ -289,7 +289,7 @@ async fn a_client_that_does_not_read_holds_nobody_up() {
 
 /// Also when the container has nothing more to say to it.
 #[tokio::test]
-async fn a_client_that_reads_after_the_end_is_told_what_it_missed() {
+async fn slow_attach_client_learns_of_missing_bytes_after_exit() {
     const LINES: usize = 2_000_000;
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
@@ -310,10 +310,10 @@ async fn a_client_that_reads_after_the_end_is_told_what_it_missed() {
 }
 
 #[tokio::test]
-async fn nothing_answers_at_a_port() {
+async fn port_forward_reports_refused_connection() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "nothing_answers_at_a_port",
+        "port_forward_reports_refused_connection",
         (!runtime.is_ours()).then_some("other runtimes have other words")
     );
     let pod = runtime.pod("p").await.unwrap();

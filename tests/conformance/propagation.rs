@@ -54,14 +54,14 @@ fn propagating(host_path: &Path, propagation: MountPropagation) -> Mount {
 #[case::from_host_to_container(MountPropagation::PropagationHostToContainer, true, false)]
 #[case::both_ways(MountPropagation::PropagationBidirectional, true, true)]
 #[tokio::test]
-async fn what_is_mounted_later(
+async fn later_mounts_propagate_as_requested(
     #[case] propagation: MountPropagation,
     #[case] inside: bool,
     #[case] outside: bool,
 ) {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "what_is_mounted_later",
+        "later_mounts_propagate_as_requested",
         Means::of(&runtime).await.no_host_mounts()
     );
     // Made before the volume: its namespaces know nothing of it.
@@ -98,10 +98,10 @@ async fn what_is_mounted_later(
 #[case::from_host_to_container(MountPropagation::PropagationHostToContainer)]
 #[case::both_ways(MountPropagation::PropagationBidirectional)]
 #[tokio::test]
-async fn what_the_host_does_not_share(#[case] propagation: MountPropagation) {
+async fn create_rejects_propagation_of_private_mount(#[case] propagation: MountPropagation) {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "what_the_host_does_not_share",
+        "create_rejects_propagation_of_private_mount",
         Means::of(&runtime).await.no_host_mounts()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -114,7 +114,7 @@ async fn what_the_host_does_not_share(#[case] propagation: MountPropagation) {
 }
 
 #[tokio::test]
-async fn both_ways_needs_root() {
+async fn bidirectional_propagation_requires_root() {
     let runtime = Runtime::start().await.unwrap();
     if runtime.isolation().await.unwrap() == "root" {
         return;
@@ -130,10 +130,10 @@ async fn both_ways_needs_root() {
 
 /// A volume that is mounted on the host after the pod was made is what later containers of the pod get.
 #[tokio::test]
-async fn what_the_host_mounts_after_the_pod_was_made() {
+async fn volume_mounted_after_pod_creation_is_visible() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "what_the_host_mounts_after_the_pod_was_made",
+        "volume_mounted_after_pod_creation_is_visible",
         Means::of(&runtime).await.no_host_mounts()
     );
     let pod = runtime.pod("p").await.unwrap();

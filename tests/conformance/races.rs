@@ -39,7 +39,7 @@ fn keepers(runtime: &Runtime) -> Vec<Pid> {
 #[case::into_a_log(true)]
 #[case::into_nothing(false)]
 #[tokio::test]
-async fn a_flood_of_output_keeps_nothing_from_being_done(#[case] log: bool) {
+async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut flood = pod.script("flood", "exec yes");
@@ -70,7 +70,7 @@ async fn a_flood_of_output_keeps_nothing_from_being_done(#[case] log: bool) {
 
 /// The orphan writes as fast as it can, for ever.
 #[tokio::test]
-async fn an_exec_is_answered_while_its_orphan_writes() {
+async fn exec_returns_while_orphan_writes() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -85,7 +85,7 @@ async fn an_exec_is_answered_while_its_orphan_writes() {
 /// An exec without a time limit and a stop with a very long grace do not keep the runtime from ending; the check for
 /// leaks sees whether it took everything along.
 #[tokio::test]
-async fn a_runtime_ends_in_the_middle_of_calls() {
+async fn runtime_stops_during_exec_and_stop() {
     let mut runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -117,7 +117,7 @@ async fn a_runtime_ends_in_the_middle_of_calls() {
 
 /// A keeper that does not answer (here it is stopped) is no reason to wait for ever, nor to leave the pod.
 #[tokio::test]
-async fn a_pod_whose_keeper_does_not_answer_is_removed() {
+async fn remove_pod_works_with_stopped_keeper() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_pod_whose_keeper_does_not_answer_is_removed() {
 }
 
 #[tokio::test]
-async fn a_keeper_that_does_not_answer_holds_no_restart_up() {
+async fn restart_is_not_blocked_by_stopped_keeper() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     pod.start(fixture::forever("c")).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_keeper_that_does_not_answer_holds_no_restart_up() {
 
 /// One that is refused because the state directory is in use must not disturb the one that uses it.
 #[tokio::test]
-async fn a_second_runtime_leaves_the_first_one_alone() {
+async fn second_runtime_does_not_disturb_first() {
     const NOBODY: u32 = 65534;
     let options = Runtime::with();
     let root = nix::unistd::geteuid().is_root();
@@ -188,7 +188,7 @@ async fn a_second_runtime_leaves_the_first_one_alone() {
 
 /// Kubernetes calls this RunContainerError; the container has ended, and the reason is there to be read.
 #[tokio::test]
-async fn a_log_that_cannot_be_opened_fails_the_start() {
+async fn start_fails_when_log_cannot_be_opened() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.create(fixture::forever("c")).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_log_that_cannot_be_opened_fails_the_start() {
 
 /// More than a keeper reads at once: refused, and the pod goes on.
 #[tokio::test]
-async fn a_configuration_that_is_too_long_costs_no_pod() {
+async fn create_rejects_oversized_configuration_and_keeps_pod() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -218,10 +218,13 @@ async fn a_configuration_that_is_too_long_costs_no_pod() {
 
 /// A container waits at its barrier as a process of the runtime's program: one beside it does not see that.
 #[tokio::test]
-async fn a_container_at_its_barrier_is_hidden_from_its_neighbours() {
+async fn created_container_is_hidden_from_other_containers_of_pod() {
     let runtime = Runtime::start().await.unwrap();
     let no_namespaces = Means::of(&runtime).await;
-    skip_if!("hidden_from_its_neighbours", no_namespaces.no_namespaces());
+    skip_if!(
+        "created_container_is_hidden_from_other_containers_of_pod",
+        no_namespaces.no_namespaces()
+    );
     let mut sandbox = runtime.sandbox("p");
     fixture::pod_namespaces(&mut sandbox).pid = NamespaceMode::Pod.into();
     let pod = Pod::run(&runtime.client, sandbox).await.unwrap();

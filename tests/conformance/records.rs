@@ -111,7 +111,7 @@ async fn address(runtime: &Runtime, pod: &str) -> String {
 }
 
 #[tokio::test]
-async fn pods_with_damaged_records_are_kept_until_their_client_removes_them() {
+async fn pods_with_damaged_records_are_kept_until_removal() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let healthy = runtime.pod("healthy").await.unwrap();
     let (healthy_container, healthy_mark) = marked(&healthy, "c").await;
@@ -190,7 +190,7 @@ async fn pods_with_damaged_records_are_kept_until_their_client_removes_them() {
 }
 
 #[tokio::test]
-async fn containers_with_damaged_records_are_kept_until_their_client_removes_them() {
+async fn containers_with_damaged_records_are_kept_until_removal() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let (healthy, healthy_mark) = marked(&pod, "healthy").await;

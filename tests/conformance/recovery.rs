@@ -76,7 +76,7 @@ fn lasting(status: &ContainerStatus) -> ContainerStatus {
 }
 
 #[tokio::test]
-async fn containers_outlive_a_killed_daemon() {
+async fn containers_survive_kill_of_daemon() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let stopped = runtime.pod("stopped").await.unwrap();
@@ -197,7 +197,7 @@ async fn containers_outlive_a_killed_daemon() {
 }
 
 #[tokio::test]
-async fn containers_outlive_a_daemon_that_ends_in_order() {
+async fn containers_survive_shutdown_of_daemon() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -218,11 +218,11 @@ async fn containers_outlive_a_daemon_that_ends_in_order() {
 }
 
 #[tokio::test]
-async fn a_new_pod_reaches_an_old_one() {
+async fn new_pod_reaches_pod_from_before_restart() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     if runtime.isolation().await.unwrap() == "process" {
         harness::skip!(
-            "a_new_pod_reaches_an_old_one",
+            "new_pod_reaches_pod_from_before_restart",
             "isolation is `process`: pods have no network of their own"
         );
     }
@@ -264,7 +264,7 @@ async fn a_new_pod_reaches_an_old_one() {
 }
 
 #[tokio::test]
-async fn a_pod_whose_keeper_is_killed() {
+async fn keeper_death_ends_its_pod_only() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let other = runtime.pod("other").await.unwrap();
@@ -322,7 +322,7 @@ async fn a_pod_whose_keeper_is_killed() {
 
 /// Killed at any instant of a pod's making: after a restart each pod that is listed works, and what is not listed is gone.
 #[tokio::test]
-async fn a_daemon_that_is_killed_in_the_middle() {
+async fn daemon_killed_at_any_instant_leaves_consistent_state() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let whole = runtime.pod("whole").await.unwrap();
     let began = std::time::Instant::now();
@@ -410,7 +410,7 @@ async fn a_daemon_that_is_killed_in_the_middle() {
 }
 
 #[tokio::test]
-async fn nothing_survives_an_ephemeral_daemon() {
+async fn pods_end_with_killed_ephemeral_daemon() {
     let mut runtime = Runtime::with().start().await.unwrap();
     for name in ["a", "b", "c"] {
         let pod = runtime.pod(name).await.unwrap();
@@ -431,7 +431,7 @@ async fn nothing_survives_an_ephemeral_daemon() {
 }
 
 #[tokio::test]
-async fn two_daemons_on_one_state_directory() {
+async fn second_daemon_on_same_state_directory_is_refused() {
     let runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let second = std::process::Command::new(harness::binary::crib().unwrap())
@@ -464,7 +464,7 @@ async fn two_daemons_on_one_state_directory() {
 
 /// A record that was being written when the power went, say, does not keep the others from being found.
 #[tokio::test]
-async fn a_record_that_was_being_written() {
+async fn sandbox_directory_without_record_does_not_block_recovery() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();

@@ -19,7 +19,7 @@ fn with_id(id: &str) -> PodSandboxFilter {
 }
 
 #[tokio::test]
-async fn a_pod_runs_is_stopped_and_removed() {
+async fn pod_goes_through_ready_not_ready_and_removed() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -42,7 +42,7 @@ async fn a_pod_runs_is_stopped_and_removed() {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_is_echoed() {
+async fn status_and_list_return_given_sandbox_config() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let mut config = runtime.sandbox("p");
@@ -82,7 +82,7 @@ async fn what_was_asked_for_is_echoed() {
 
 /// CRI v1, StopPodSandbox and RemovePodSandbox: no error when there is nothing to do.
 #[tokio::test]
-async fn to_stop_and_to_remove_again_is_no_error() {
+async fn stop_and_remove_pod_are_idempotent() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     client.stop_pod("nothing").await.unwrap();
@@ -98,7 +98,7 @@ async fn to_stop_and_to_remove_again_is_no_error() {
 }
 
 #[tokio::test]
-async fn a_pod_takes_its_containers_along() {
+async fn stop_and_remove_pod_include_its_containers() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -126,7 +126,7 @@ async fn a_pod_takes_its_containers_along() {
 }
 
 #[tokio::test]
-async fn lists_are_filtered_by_all_that_is_set() {
+async fn pod_list_applies_all_filters() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let suite = fixture::unique("suite");
@@ -186,7 +186,7 @@ async fn lists_are_filtered_by_all_that_is_set() {
 
 /// A client whose call was cut short could not know what came of it, and calls again.
 #[tokio::test]
-async fn who_asks_again_for_an_unused_pod_gets_it() {
+async fn repeated_run_returns_existing_pod_until_used() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let config = runtime.sandbox("p");
@@ -213,7 +213,7 @@ async fn who_asks_again_for_an_unused_pod_gets_it() {
 }
 
 #[tokio::test]
-async fn a_pod_is_the_only_one_of_its_name_until_it_is_removed() {
+async fn pod_name_is_unique_until_removal() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let config = runtime.sandbox("p");
@@ -235,7 +235,7 @@ async fn a_pod_is_the_only_one_of_its_name_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn the_beginning_of_an_id_will_do() {
+async fn calls_accept_id_prefix_but_not_empty_id() {
     let runtime = Runtime::start().await.unwrap();
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
@@ -265,7 +265,7 @@ async fn the_beginning_of_an_id_will_do() {
 #[case::namespace(|config: &mut cri::v1::PodSandboxConfig| config.metadata.as_mut().unwrap().namespace.clear())]
 #[case::uid(|config: &mut cri::v1::PodSandboxConfig| config.metadata.as_mut().unwrap().uid.clear())]
 #[tokio::test]
-async fn a_pod_without(#[case] change: fn(&mut cri::v1::PodSandboxConfig)) {
+async fn run_pod_rejects_missing_metadata(#[case] change: fn(&mut cri::v1::PodSandboxConfig)) {
     let runtime = Runtime::with().start().await.unwrap();
     let mut config = runtime.sandbox("p");
     change(&mut config);
@@ -284,7 +284,7 @@ async fn a_pod_without(#[case] change: fn(&mut cri::v1::PodSandboxConfig)) {
 }
 
 #[tokio::test]
-async fn a_pod_with_a_handler_that_nobody_configured_is_refused() {
+async fn run_pod_rejects_unknown_handler_and_missing_config() {
     let runtime = Runtime::start().await.unwrap();
     let mut calls = runtime.client.runtime.clone();
     let request = |handler: &str, config| RunPodSandboxRequest {
@@ -301,7 +301,7 @@ async fn a_pod_with_a_handler_that_nobody_configured_is_refused() {
 }
 
 #[tokio::test]
-async fn the_status_has_what_a_kubelet_needs() {
+async fn version_and_status_satisfy_kubelet() {
     let runtime = Runtime::start().await.unwrap();
     let version = runtime.client.version().await.unwrap();
     assert_eq!(version.version, "0.1.0");
@@ -333,16 +333,16 @@ async fn the_status_has_what_a_kubelet_needs() {
 
 /// Many at once, and nothing of them is left.
 #[tokio::test]
-async fn twenty_pods_at_once() {
+async fn twenty_concurrent_pods_leave_nothing() {
     twenty_pods(Runtime::with().start().await.unwrap()).await;
 }
 
 /// The same for an ordinary user that has no subordinate ids, where the test is root.
 #[tokio::test]
-async fn twenty_pods_at_once_of_somebody_else() {
+async fn twenty_concurrent_pods_leave_nothing_with_single_id() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
-            "twenty_pods_at_once_of_somebody_else",
+            "twenty_concurrent_pods_leave_nothing_with_single_id",
             "only root can be somebody else"
         );
     }
@@ -362,7 +362,10 @@ async fn twenty_pods_at_once_of_somebody_else() {
                 .to_string()
                 .contains("isolation rootless cannot be had") =>
         {
-            harness::skip!("twenty_pods_at_once_of_somebody_else", "{error}");
+            harness::skip!(
+                "twenty_concurrent_pods_leave_nothing_with_single_id",
+                "{error}"
+            );
         }
         Err(error) => panic!("{error}"),
     }

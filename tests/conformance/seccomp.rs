@@ -46,7 +46,7 @@ fn with_path(mut config: ContainerConfig, path: &str) -> ContainerConfig {
 #[case::the_runtimes(Some(ProfileType::RuntimeDefault), 2)]
 #[case::a_file(Some(ProfileType::Localhost), 2)]
 #[tokio::test]
-async fn profiles(
+async fn profile_type_sets_seccomp_mode(
     #[case] kind: Option<ProfileType>,
     #[case] mode: u8,
     #[values(false, true)] no_new_privs: bool,
@@ -77,7 +77,7 @@ async fn profiles(
 #[case::the_runtimes_by_its_first_name("docker/default", 2)]
 #[case::a_file("localhost/", 2)]
 #[tokio::test]
-async fn profiles_as_they_were_named_once(#[case] path: &str, #[case] mode: u8) {
+async fn deprecated_profile_names_are_accepted(#[case] path: &str, #[case] mode: u8) {
     let place = tempfile::tempdir().unwrap();
     let file = write(place.path(), NO_CHMOD);
     let path = match path {
@@ -94,10 +94,10 @@ async fn profiles_as_they_were_named_once(#[case] path: &str, #[case] mode: u8) 
 }
 
 #[tokio::test]
-async fn nobody_filters_what_is_privileged() {
+async fn privileged_container_is_not_filtered() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "nobody_filters_what_is_privileged",
+        "privileged_container_is_not_filtered",
         Means::of(&runtime).await.no_namespaces()
     );
     let mut sandbox = runtime.sandbox("p");
@@ -112,7 +112,7 @@ async fn nobody_filters_what_is_privileged() {
 /// The filter is the one that the container was made with, for its first process and later ones, whatever becomes of
 /// the file.
 #[tokio::test]
-async fn a_profile_of_the_clients() {
+async fn localhost_profile_applies_to_first_process_and_execs() {
     let place = tempfile::tempdir().unwrap();
     let file = write(place.path(), NO_CHMOD);
     let runtime = Runtime::start().await.unwrap();
@@ -147,10 +147,10 @@ async fn a_profile_of_the_clients() {
 #[case::root(0)]
 #[case::somebody(1001)]
 #[tokio::test]
-async fn the_runtimes_own_profile(#[case] user: i64) {
+async fn default_profile_blocks_calls_and_changes_nothing_else(#[case] user: i64) {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "the_runtimes_own_profile",
+        "default_profile_blocks_calls_and_changes_nothing_else",
         Means::of(&runtime).await.no_users()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -169,10 +169,10 @@ async fn the_runtimes_own_profile(#[case] user: i64) {
 }
 
 #[tokio::test]
-async fn the_runtimes_own_profile_follows_the_capabilities() {
+async fn default_profile_allows_calls_of_added_capabilities() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "the_runtimes_own_profile_follows_the_capabilities",
+        "default_profile_allows_calls_of_added_capabilities",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -192,7 +192,7 @@ async fn the_runtimes_own_profile_follows_the_capabilities() {
 }
 
 #[tokio::test]
-async fn profiles_without_namespaces() {
+async fn profile_applies_without_namespaces() {
     let runtime = Runtime::with().isolation("process").start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let config = with(look(&pod), ProfileType::RuntimeDefault, "");
@@ -204,7 +204,7 @@ async fn profiles_without_namespaces() {
 #[case::not_one(Some("{}"), "defaultAction")]
 #[case::a_listener(Some(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#), "SCMP_ACT_NOTIFY")]
 #[tokio::test]
-async fn profiles_that_cannot_be(#[case] text: Option<&str>, #[case] expected: &str) {
+async fn create_rejects_invalid_profile(#[case] text: Option<&str>, #[case] expected: &str) {
     let place = tempfile::tempdir().unwrap();
     let path = match text {
         Some(text) => write(place.path(), text),
@@ -227,7 +227,7 @@ async fn profiles_that_cannot_be(#[case] text: Option<&str>, #[case] expected: &
 }
 
 #[tokio::test]
-async fn profiles_that_are_no_files() {
+async fn create_rejects_profile_reference_that_is_no_file() {
     let place = tempfile::tempdir().unwrap();
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();

@@ -60,9 +60,16 @@ fn with_capabilities(add: &[&str], drop: &[&str]) -> ContainerConfig {
 #[case::all(&["ALL"], &[], u64::MAX)]
 #[case::all_but_one(&["ALL"], &["NET_RAW"], !NET_RAW)]
 #[tokio::test]
-async fn capabilities(#[case] add: &[&str], #[case] drop: &[&str], #[case] expected: u64) {
+async fn capabilities_are_added_and_dropped(
+    #[case] add: &[&str],
+    #[case] drop: &[&str],
+    #[case] expected: u64,
+) {
     let runtime = Runtime::with().start().await.unwrap();
-    skip_if!("capabilities", Means::of(&runtime).await.no_namespaces());
+    skip_if!(
+        "capabilities_are_added_and_dropped",
+        Means::of(&runtime).await.no_namespaces()
+    );
     let pod = runtime.pod("p").await.unwrap();
     // Nobody can give more than there is.
     let daemon = Witness {
@@ -79,9 +86,12 @@ async fn capabilities(#[case] add: &[&str], #[case] drop: &[&str], #[case] expec
 /// Who is not root keeps what is ambient, and nothing else, filtered or not.
 #[rstest]
 #[tokio::test]
-async fn ambient_capabilities(#[values(false, true)] filtered: bool) {
+async fn non_root_user_keeps_ambient_capabilities_only(#[values(false, true)] filtered: bool) {
     let runtime = Runtime::with().start().await.unwrap();
-    skip_if!("ambient_capabilities", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "non_root_user_keeps_ambient_capabilities_only",
+        Means::of(&runtime).await.no_users()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let mut config = with_capabilities(&[], &[]);
     let security = fixture::security(&mut config);
@@ -99,7 +109,7 @@ async fn ambient_capabilities(#[values(false, true)] filtered: bool) {
 }
 
 #[tokio::test]
-async fn an_unknown_capability_is_refused() {
+async fn create_rejects_unknown_capability() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let error = pod
@@ -110,10 +120,10 @@ async fn an_unknown_capability_is_refused() {
 }
 
 #[tokio::test]
-async fn a_privileged_container_has_all_there_is() {
+async fn privileged_container_has_all_capabilities_of_daemon() {
     let runtime = Runtime::with().start().await.unwrap();
     skip_if!(
-        "a_privileged_container",
+        "privileged_container_has_all_capabilities_of_daemon",
         Means::of(&runtime).await.no_namespaces()
     );
     let mut sandbox = runtime.sandbox("p");
@@ -142,14 +152,14 @@ async fn a_privileged_container_has_all_there_is() {
 #[case::kept(true, "1")]
 #[case::not_asked_for(false, "0")]
 #[tokio::test]
-async fn no_new_privileges(#[case] no_new_privs: bool, #[case] expected: &str) {
+async fn no_new_privs_is_set_when_requested(#[case] no_new_privs: bool, #[case] expected: &str) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::script("c", "grep NoNewPrivs /proc/self/status");
     fixture::security(&mut config).no_new_privs = no_new_privs;
     if runtime.isolation().await.unwrap() == "process" {
         harness::skip!(
-            "no_new_privileges",
+            "no_new_privs_is_set_when_requested",
             "a process without namespaces has those of the daemon"
         );
     }
@@ -205,12 +215,15 @@ const NOTHING: Wish = Wish {
 #[case::strict(Wish { user: Some(1001), more: &[1234], policy: SupplementalGroupsPolicy::Strict, ..NOTHING }, "1001 1002 1002 1234")]
 #[case::root_with_more(Wish { more: &[5], ..NOTHING }, "0 0 0 5")]
 #[tokio::test]
-async fn users_and_groups(#[case] wish: Wish, #[case] expected: &str) {
+async fn process_runs_as_requested_user_and_groups(#[case] wish: Wish, #[case] expected: &str) {
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("users.tar");
     let image = image_of_users(&archive);
     let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    skip_if!("users_and_groups", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "process_runs_as_requested_user_and_groups",
+        Means::of(&runtime).await.no_users()
+    );
     runtime.client.pull(&image).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let look = "echo $(id -u) $(id -g) $(for g in $(id -G); do echo $g; done)";
@@ -273,7 +286,7 @@ async fn users_and_groups(#[case] wish: Wish, #[case] expected: &str) {
 }
 
 #[tokio::test]
-async fn users_that_cannot_be() {
+async fn create_rejects_invalid_users_and_groups() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut group_alone = fixture::forever("a");
@@ -296,7 +309,7 @@ async fn users_that_cannot_be() {
 }
 
 #[tokio::test]
-async fn a_single_id_says_why_others_cannot_be_had() {
+async fn run_as_user_error_names_missing_subordinate_ids() {
     let runtime = Runtime::start().await.unwrap();
     if !runtime.isolation().await.unwrap().contains("single id") {
         return;
@@ -311,13 +324,16 @@ async fn a_single_id_says_why_others_cannot_be_had() {
 
 #[rstest]
 #[tokio::test]
-async fn the_root(
+async fn root_writes_stay_in_container(
     #[values((false, "written\n"), (true, "Read-only file system\n"))] root: (bool, &str),
     #[values("/", "/var/", "/tmp/", "/var/tmp/")] directory: &str,
 ) {
     let (readonly_rootfs, expected) = root;
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("the_root", Means::of(&runtime).await.no_namespaces());
+    skip_if!(
+        "root_writes_stay_in_container",
+        Means::of(&runtime).await.no_namespaces()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let file = fixture::unique(directory) + "-crib-test";
     let script = format!(
@@ -336,10 +352,10 @@ async fn the_root(
 }
 
 #[tokio::test]
-async fn masked_and_read_only_paths() {
+async fn masked_and_read_only_paths_are_applied() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "masked_and_read_only_paths",
+        "masked_and_read_only_paths_are_applied",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -361,10 +377,10 @@ async fn masked_and_read_only_paths() {
 }
 
 #[tokio::test]
-async fn what_is_protected_for_who_asks_for_nothing() {
+async fn default_paths_are_protected_without_security_context() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "what_is_protected",
+        "default_paths_are_protected_without_security_context",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -388,10 +404,10 @@ async fn what_is_protected_for_who_asks_for_nothing() {
 
 /// Also what reads as empty anyhow, and whatever kernel this is: each of the usual paths, as far as it is there, is covered.
 #[tokio::test]
-async fn nothing_of_the_usual_paths_is_left_out() {
+async fn every_default_path_is_covered() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "nothing_of_the_usual_paths_is_left_out",
+        "every_default_path_is_covered",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -409,10 +425,10 @@ async fn nothing_of_the_usual_paths_is_left_out() {
 
 /// Empty lists are what a kubelet sends for `procMount: Unmasked`.
 #[tokio::test]
-async fn nothing_is_protected_for_who_asks_for_that() {
+async fn empty_path_lists_protect_nothing() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "nothing_is_protected",
+        "empty_path_lists_protect_nothing",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -421,9 +437,12 @@ async fn nothing_is_protected_for_who_asks_for_that() {
 }
 
 #[tokio::test]
-async fn devices_that_every_program_expects() {
+async fn standard_devices_exist() {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("devices", Means::of(&runtime).await.no_namespaces());
+    skip_if!(
+        "standard_devices_exist",
+        Means::of(&runtime).await.no_namespaces()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let script = "echo x > /dev/null && head -c 3 /dev/zero | wc -c && head -c 3 /dev/urandom | wc -c
         head -c 1 /dev/zero 2>&1 >/dev/full | grep -o 'No space left on device'
@@ -434,7 +453,7 @@ async fn devices_that_every_program_expects() {
 }
 
 #[tokio::test]
-async fn the_score_for_the_out_of_memory_killer() {
+async fn oom_score_adj_is_applied() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
@@ -448,11 +467,11 @@ async fn the_score_for_the_out_of_memory_killer() {
 
 /// A kubelet asks for -997 for some pods: where the kernel refuses that, they run with what the runtime has.
 #[tokio::test]
-async fn a_score_that_the_box_does_not_allow() {
+async fn disallowed_oom_score_adj_falls_back_to_score_of_runtime() {
     let runtime = Runtime::start().await.unwrap();
     let Some(daemon) = runtime.pid() else {
         harness::skip!(
-            "a_score_that_the_box_does_not_allow",
+            "disallowed_oom_score_adj_falls_back_to_score_of_runtime",
             "the runtime is somebody else's"
         );
     };

@@ -91,7 +91,7 @@ fn labelled(name: &str, wished: &str) -> PodSandboxConfig {
 #[case::the_newer_wins(|config| named(named_as_before(config, "gone"), "web"), "exec web")]
 #[case::privileged(|mut config| { fixture::security(&mut config).privileged = true; config }, "")]
 #[tokio::test]
-async fn the_kernel_is_told_of_a_profile(
+async fn apparmor_profile_is_set_for_first_process_and_execs(
     #[case] change: fn(ContainerConfig) -> ContainerConfig,
     #[case] wanted: &str,
 ) {
@@ -107,7 +107,7 @@ async fn the_kernel_is_told_of_a_profile(
 }
 
 #[tokio::test]
-async fn a_profile_that_is_not_loaded_is_refused() {
+async fn create_rejects_unloaded_apparmor_profile() {
     let kernel = apparmor("crib-default (enforce)\nweb (enforce)\n");
     let runtime = on(&kernel).await;
     let pod = runtime.pod("p").await.unwrap();
@@ -127,7 +127,7 @@ async fn a_profile_that_is_not_loaded_is_refused() {
 
 /// Where the daemon may not see what is loaded the kernel says so, to the container's own process.
 #[tokio::test]
-async fn a_profile_that_only_the_kernel_misses_is_refused() {
+async fn create_reports_apparmor_profile_unknown_to_kernel() {
     let kernel = apparmor("");
     fs::remove_file(kernel.path().join("sys/kernel/security/apparmor/profiles")).unwrap();
     fs::remove_file(kernel.path().join(EXEC)).unwrap();

@@ -101,10 +101,8 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
 /// Whatever a container may do to other processes: there is nothing of the host to be found.
 #[rstest]
 #[tokio::test]
-async fn tracer_finds_nothing_of_the_host_in_the_pod_process(
-    #[values(false, true)] own_users: bool,
-) {
-    let name = "tracer_finds_nothing_of_the_host_in_the_pod_process";
+async fn tracer_finds_nothing_of_host_in_pod_process(#[values(false, true)] own_users: bool) {
+    let name = "tracer_finds_nothing_of_host_in_pod_process";
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
     skip_if!(name, means.no_namespaces());
@@ -147,11 +145,11 @@ fn watcher(state: &str) -> String {
 /// A process is set up outside of the namespace that others live in already, and comes in with what it will have.
 #[rstest]
 #[tokio::test]
-async fn tracer_finds_no_process_that_is_not_confined_yet(
+async fn tracer_sees_no_unconfined_process(
     #[values(false, true)] own_users: bool,
     #[values(false, true)] filtered: bool,
 ) {
-    let name = "tracer_finds_no_process_that_is_not_confined_yet";
+    let name = "tracer_sees_no_unconfined_process";
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
     skip_if!(name, means.no_namespaces());

@@ -47,7 +47,7 @@ fn exec(container: &str) -> ExecSyncRequest {
 }
 
 #[tokio::test]
-async fn calls_to_stopped_keeper_end_at_their_deadline_and_others_go_on() {
+async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("silent").await.unwrap();
     let container = pod.start(fixture::forever("c")).await.unwrap();
@@ -118,7 +118,7 @@ async fn calls_to_stopped_keeper_end_at_their_deadline_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn stop_pod_sandbox_ends_a_stopped_keeper() {
+async fn stop_pod_kills_stopped_keeper() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("silent").await.unwrap();
     pod.start(fixture::forever("c")).await.unwrap();
@@ -133,11 +133,11 @@ async fn stop_pod_sandbox_ends_a_stopped_keeper() {
 
 /// Its pods end with it, those of stopped keepers too, within its bound.
 #[tokio::test]
-async fn sigterm_ends_an_ephemeral_daemon_with_a_stopped_keeper() {
+async fn sigterm_ends_ephemeral_daemon_with_stopped_keeper() {
     let mut runtime = Runtime::start().await.unwrap();
     if !runtime.is_ours() {
         harness::skip!(
-            "sigterm_ends_an_ephemeral_daemon",
+            "sigterm_ends_ephemeral_daemon_with_stopped_keeper",
             "the runtime is not ours"
         );
     }
@@ -150,7 +150,7 @@ async fn sigterm_ends_an_ephemeral_daemon_with_a_stopped_keeper() {
 
 /// A file that never ends being read holds a thread of the daemon.
 #[tokio::test]
-async fn sigterm_ends_daemon_while_a_fifo_is_read() {
+async fn sigterm_ends_daemon_while_it_reads_fifo() {
     let place = tempfile::tempdir().unwrap();
     let fifo = place.path().join("vendor.json");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();

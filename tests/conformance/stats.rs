@@ -39,7 +39,7 @@ fn value(value: Option<v1::UInt64Value>) -> u64 {
 }
 
 #[tokio::test]
-async fn a_container_that_works_and_one_that_does_not() {
+async fn container_stats_report_cpu_and_memory_usage() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let busy = pod
@@ -76,7 +76,7 @@ async fn a_container_that_works_and_one_that_does_not() {
 }
 
 #[tokio::test]
-async fn a_filter_picks() {
+async fn stats_list_applies_all_filters() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let other = runtime.pod("other").await.unwrap();
@@ -148,7 +148,7 @@ async fn a_filter_picks() {
 }
 
 #[tokio::test]
-async fn a_pod_with_all_that_is_in_it() {
+async fn pod_stats_include_containers_and_network() {
     let runtime = Runtime::start().await.unwrap();
     let means = Means::of(&runtime).await;
     let pod = runtime.pod("p").await.unwrap();
@@ -200,7 +200,7 @@ async fn a_pod_with_all_that_is_in_it() {
 }
 
 #[tokio::test]
-async fn metrics_have_the_labels_that_are_described() {
+async fn metrics_match_labels_of_descriptors() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     pod.start(fixture::script(

@@ -23,7 +23,11 @@ const LONG: i64 = 3600;
     "Error"
 )]
 #[tokio::test]
-async fn a_container_ends(#[case] script: &str, #[case] exit_code: i32, #[case] reason: &str) {
+async fn exit_code_and_reason_follow_end_of_process(
+    #[case] script: &str,
+    #[case] exit_code: i32,
+    #[case] reason: &str,
+) {
     let runtime = Runtime::start().await.unwrap();
     let mut sandbox = runtime.sandbox("p");
     // Not as process 1, which no signal from inside can kill.
@@ -45,7 +49,7 @@ async fn a_container_ends(#[case] script: &str, #[case] exit_code: i32, #[case] 
 }
 
 #[tokio::test]
-async fn a_polite_container_ends_on_sigterm() {
+async fn stop_sends_sigterm() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -60,7 +64,7 @@ async fn a_polite_container_ends_on_sigterm() {
 }
 
 #[tokio::test]
-async fn a_stubborn_container_is_killed_after_its_grace() {
+async fn stop_kills_after_grace_period() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -75,7 +79,7 @@ async fn a_stubborn_container_is_killed_after_its_grace() {
 
 /// Of two that are asked to end at once, and do not, the one with the short grace ends.
 #[tokio::test]
-async fn a_grace_is_its_own_calls() {
+async fn concurrent_stops_keep_their_own_grace_periods() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -100,7 +104,7 @@ async fn a_grace_is_its_own_calls() {
 }
 
 #[tokio::test]
-async fn a_stop_without_grace_kills() {
+async fn stop_without_grace_period_kills() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -119,7 +123,7 @@ async fn a_stop_without_grace_kills() {
 }
 
 #[tokio::test]
-async fn the_signal_that_a_container_asked_for() {
+async fn stop_sends_configured_stop_signal() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo term' TERM; trap 'exit 10' USR1; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -138,7 +142,7 @@ async fn the_signal_that_a_container_asked_for() {
 }
 
 #[tokio::test]
-async fn of_two_stops_the_shorter_wins() {
+async fn shorter_of_two_stops_wins() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -153,7 +157,7 @@ async fn of_two_stops_the_shorter_wins() {
 }
 
 #[tokio::test]
-async fn a_stop_whose_client_goes_away_kills_nothing() {
+async fn cancelled_stop_does_not_kill() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     // It counts seconds from the signal on, by its own clock.
@@ -177,7 +181,7 @@ async fn a_stop_whose_client_goes_away_kills_nothing() {
 }
 
 #[tokio::test]
-async fn a_negative_grace_is_a_mistake() {
+async fn stop_rejects_negative_grace_period() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -192,7 +196,7 @@ async fn a_negative_grace_is_a_mistake() {
 }
 
 #[tokio::test]
-async fn many_stops_and_removals_at_once_all_succeed() {
+async fn concurrent_stops_and_removals_all_succeed() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -222,10 +226,10 @@ async fn many_stops_and_removals_at_once_all_succeed() {
 }
 
 #[tokio::test]
-async fn all_of_a_container_ends_with_its_first_process() {
+async fn stop_kills_all_processes_of_container() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "all_of_a_container_ends",
+        "stop_kills_all_processes_of_container",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -247,7 +251,7 @@ async fn all_of_a_container_ends_with_its_first_process() {
 
 /// Not even a grace of for ever keeps a pod from being stopped.
 #[tokio::test]
-async fn a_pod_is_stopped_while_its_container_is_being_asked() {
+async fn stop_pod_does_not_wait_for_grace_period_of_container() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
@@ -264,11 +268,11 @@ async fn a_pod_is_stopped_while_its_container_is_being_asked() {
 }
 
 #[tokio::test]
-async fn a_sandbox_stops_although_its_keeper_does_not_answer() {
+async fn stop_pod_works_with_stopped_keeper() {
     let runtime = Runtime::start().await.unwrap();
     let Some(daemon) = runtime.pid().filter(|_| runtime.is_ours()) else {
         harness::skip!(
-            "a_sandbox_stops_although_its_keeper_does_not_answer",
+            "stop_pod_works_with_stopped_keeper",
             "this runtime has no keepers"
         );
     };

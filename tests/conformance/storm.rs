@@ -71,7 +71,7 @@ async fn round(runtime: &Runtime, number: usize) {
 }
 
 #[tokio::test]
-async fn two_hundred_pods_twice_leave_nothing() {
+async fn two_rounds_of_two_hundred_pods_leak_nothing() {
     let runtime = Runtime::with().start().await.unwrap();
     let fresh = Daemon::of(runtime.pid().unwrap());
     round(&runtime, 1).await;

@@ -124,7 +124,7 @@ async fn idle_connections_make_room_for_new_clients() {
 #[case(Transport::Spdy)]
 #[case(Transport::WebSocket)]
 #[tokio::test]
-async fn a_command_with_its_streams(#[case] over: Transport) {
+async fn exec_carries_streams_and_exit_code(#[case] over: Transport) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_command_with_its_streams(#[case] over: Transport) {
 #[case(Transport::Spdy)]
 #[case(Transport::WebSocket)]
 #[tokio::test]
-async fn a_command_on_a_terminal_that_changes_its_size(#[case] over: Transport) {
+async fn exec_on_terminal_follows_resize(#[case] over: Transport) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_command_on_a_terminal_that_changes_its_size(#[case] over: Transport) 
 #[case(Transport::Spdy)]
 #[case(Transport::WebSocket)]
 #[tokio::test]
-async fn a_container_that_is_attached_to(#[case] over: Transport) {
+async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script(
@@ -226,7 +226,7 @@ const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
 #[case(Transport::Spdy)]
 #[case(Transport::WebSocket)]
 #[tokio::test]
-async fn ports_of_a_pod(#[case] over: Transport) {
+async fn port_forward_carries_concurrent_connections(#[case] over: Transport) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(pod.script("echo", ECHO)).await.unwrap();
@@ -284,7 +284,7 @@ async fn ports_of_a_pod(#[case] over: Transport) {
 }
 
 #[tokio::test]
-async fn what_gets_no_url() {
+async fn stream_requests_reject_invalid_arguments() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.create(fixture::forever("c")).await.unwrap();
@@ -317,7 +317,7 @@ async fn what_gets_no_url() {
 }
 
 #[tokio::test]
-async fn a_url_is_good_once_and_there_are_not_too_many() {
+async fn stream_urls_are_valid_once_and_limited_in_number() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
@@ -337,11 +337,11 @@ async fn a_url_is_good_once_and_there_are_not_too_many() {
 
 /// The process that a client does not read from waits, and the daemon holds no more than buffers.
 #[tokio::test]
-async fn a_client_that_does_not_read_stops_the_process() {
+async fn exec_output_blocks_while_client_does_not_read() {
     let runtime = Runtime::start().await.unwrap();
     let Some(daemon) = runtime.pid() else {
         harness::skip!(
-            "a_client_that_does_not_read_stops_the_process",
+            "exec_output_blocks_while_client_does_not_read",
             "the runtime is not crib's"
         );
     };

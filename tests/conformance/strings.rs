@@ -25,7 +25,7 @@ type C = ContainerConfig;
 #[case::sysctl(|c: &mut P, s: String| drop(c.linux.as_mut().unwrap().sysctls.insert(s, "1".into())), "net.ipv4.ip_forward\nx")]
 #[case::sysctl_that_climbs(|c: &mut P, s: String| drop(c.linux.as_mut().unwrap().sysctls.insert(s, "1".into())), "net/../kernel/panic")]
 #[tokio::test]
-async fn hostile_string_of_a_pod_is_refused(#[case] set: fn(&mut P, String), #[case] text: &str) {
+async fn run_pod_rejects_hostile_string(#[case] set: fn(&mut P, String), #[case] text: &str) {
     let runtime = Runtime::start().await.unwrap();
     let mut config = runtime.sandbox("p");
     set(&mut config, text.to_owned());
@@ -47,10 +47,7 @@ async fn hostile_string_of_a_pod_is_refused(#[case] set: fn(&mut P, String), #[c
 #[case::file_of_a_cgroup(|c: &mut C, s: String| drop(c.linux.as_mut().unwrap().resources.get_or_insert_default().unified.insert(s, "1".into())), "../cgroup.procs")]
 #[case::page_size(|c: &mut C, s: String| c.linux.as_mut().unwrap().resources.get_or_insert_default().hugepage_limits = vec![cri::v1::HugepageLimit { page_size: s, limit: 1 }], "2MB/../../x")]
 #[tokio::test]
-async fn hostile_string_of_a_container_is_refused(
-    #[case] set: fn(&mut C, String),
-    #[case] text: &str,
-) {
+async fn create_rejects_hostile_string(#[case] set: fn(&mut C, String), #[case] text: &str) {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
@@ -60,10 +57,10 @@ async fn hostile_string_of_a_container_is_refused(
 
 /// What is only kept, or has a meaning for nobody, may be anything: it reaches no file.
 #[tokio::test]
-async fn harmless_strings_reach_no_file() {
+async fn uninterpreted_strings_reach_no_file() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "harmless_strings_reach_no_file",
+        "uninterpreted_strings_reach_no_file",
         Means::of(&runtime).await.no_namespaces()
     );
     let mut config = runtime.sandbox("p");

@@ -15,10 +15,10 @@ use crate::{
 #[case::while_the_daemon_runs(false)]
 #[case::while_it_is_away(true)]
 #[tokio::test]
-async fn a_container_that_changed_its_user_does_not_outlive_its_keeper(#[case] away: bool) {
+async fn container_that_changed_user_ends_with_killed_keeper(#[case] away: bool) {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     skip_if!(
-        "a_container_that_changed_its_user",
+        "container_that_changed_user_ends_with_killed_keeper",
         Means::of(&runtime).await.no_users()
     );
     let pod = runtime.pod("p").await.unwrap();

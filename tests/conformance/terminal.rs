@@ -27,7 +27,7 @@ async fn lines(pod: &Pod, text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn all_three_streams_are_a_terminal() {
+async fn standard_streams_are_terminal_with_tty() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script =
@@ -41,7 +41,7 @@ async fn all_three_streams_are_a_terminal() {
 
 /// A log has what a terminal shows, byte by byte (CRI-O logs the same; containerd takes the carriage returns away).
 #[tokio::test]
-async fn its_bytes_are_in_the_log_as_they_are() {
+async fn terminal_output_is_logged_unchanged() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod
@@ -54,10 +54,10 @@ async fn its_bytes_are_in_the_log_as_they_are() {
 }
 
 #[tokio::test]
-async fn the_console_is_the_terminal() {
+async fn dev_console_is_terminal_with_tty_only() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "the_console_is_the_terminal",
+        "dev_console_is_terminal_with_tty_only",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -69,7 +69,7 @@ async fn the_console_is_the_terminal() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_long_output_is_lost() {
+async fn long_terminal_output_is_logged_completely() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let expected: Vec<String> = (1..=20_000).map(|number| number.to_string()).collect();
@@ -78,7 +78,7 @@ async fn nothing_of_a_long_output_is_lost() {
 }
 
 #[tokio::test]
-async fn a_terminal_may_be_closed_and_opened_again() {
+async fn program_can_close_and_reopen_its_terminal() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "name=$(tty); echo one; exec 0<&- 1>&- 2>&-; sleep 0.3; exec >\"$name\"; echo two";
@@ -86,10 +86,10 @@ async fn a_terminal_may_be_closed_and_opened_again() {
 }
 
 #[tokio::test]
-async fn a_user_may_open_its_streams_again() {
+async fn unprivileged_user_can_reopen_standard_streams() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_user_may_open_its_streams_again",
+        "unprivileged_user_can_reopen_standard_streams",
         Means::of(&runtime).await.no_users()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -114,7 +114,7 @@ async fn a_user_may_open_its_streams_again() {
 }
 
 #[tokio::test]
-async fn a_container_on_a_terminal_is_stopped_and_leaves_nothing() {
+async fn stop_ends_container_on_terminal() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script =

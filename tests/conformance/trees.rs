@@ -97,10 +97,10 @@ async fn removal_survives_deep_writable_layer() {
 }
 
 #[tokio::test]
-async fn removal_goes_on_after_daemon_is_killed() {
+async fn removal_continues_after_daemon_is_killed() {
     let (mut runtime, _place) = with_image(Runtime::with().durable()).await;
     skip_if!(
-        "removal_goes_on_after_daemon_is_killed",
+        "removal_continues_after_daemon_is_killed",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -126,10 +126,10 @@ async fn removal_goes_on_after_daemon_is_killed() {
 
 /// Nothing is deleted through a mount, and what cannot be deleted keeps nobody from anything.
 #[tokio::test]
-async fn trash_with_mount_keeps_what_is_mounted() {
+async fn trash_with_mount_keeps_mounted_files() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
-            "trash_with_mount_keeps_what_is_mounted",
+            "trash_with_mount_keeps_mounted_files",
             "only root can mount on the host"
         );
     }

@@ -63,9 +63,12 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_pod_has_ids_of_its_own() {
+async fn pod_user_namespace_maps_requested_ids() {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("a_pod_has_ids", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "pod_user_namespace_maps_requested_ids",
+        Means::of(&runtime).await.no_users()
+    );
     let pod = pod(&runtime).await;
     let (inside, outside, count) = ids(&runtime).await;
     let expected = format!("{inside} {outside} {count}");
@@ -95,9 +98,12 @@ async fn a_pod_has_ids_of_its_own() {
 
 /// Its root has power over the pod's namespaces, and none over the host's.
 #[tokio::test]
-async fn its_root_is_root_of_the_pod_only() {
+async fn root_in_user_namespace_has_power_over_pod_only() {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("its_root_is_root", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "root_in_user_namespace_has_power_over_pod_only",
+        Means::of(&runtime).await.no_users()
+    );
     let mut config = with(
         runtime.sandbox("p"),
         own(NamespaceMode::Pod, &[ids(&runtime).await]),
@@ -131,7 +137,7 @@ async fn its_root_is_root_of_the_pod_only() {
 
 /// Files of an image belong to the ids that the image says, and so do new ones. On the disk they are the pod's.
 #[tokio::test]
-async fn files_of_an_image() {
+async fn image_files_keep_owners_in_user_namespace() {
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("image.tar");
     let mut lower = Layer::new()
@@ -147,7 +153,10 @@ async fn files_of_an_image() {
     let image = ImageBuilder::new(name).layer(lower).layer(upper);
     image.write_docker(&archive).unwrap();
     let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    skip_if!("files_of_an_image", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "image_files_keep_owners_in_user_namespace",
+        Means::of(&runtime).await.no_users()
+    );
     runtime.client.pull(name).await.unwrap();
     let pod = pod(&runtime).await;
     let script = "stat -c '%u %g' / /etc/passwd /data /more /etc/hosts
@@ -172,9 +181,12 @@ async fn files_of_an_image() {
 
 #[rstest]
 #[tokio::test]
-async fn files_of_the_host(#[values(false, true)] readonly_rootfs: bool) {
+async fn host_root_keeps_owners_in_user_namespace(#[values(false, true)] readonly_rootfs: bool) {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("files_of_the_host", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "host_root_keeps_owners_in_user_namespace",
+        Means::of(&runtime).await.no_users()
+    );
     let pod = pod(&runtime).await;
     let mut config = pod.script(
         "c",
@@ -206,14 +218,14 @@ fn at_volume(mut config: ContainerConfig, mount: Mount) -> ContainerConfig {
 }
 
 #[tokio::test]
-async fn volumes_with_mapped_ids() {
+async fn volume_mappings_translate_file_owners() {
     let place = tempfile::tempdir().unwrap();
     let volume_at = place.path().join("volume");
     std::fs::create_dir(&volume_at).unwrap();
     std::fs::write(volume_at.join("old"), "x").unwrap();
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "volumes_with_mapped_ids",
+        "volume_mappings_translate_file_owners",
         Means::of(&runtime).await.no_namespaces()
     );
     if runtime.isolation().await.unwrap() != "root" {
@@ -254,7 +266,10 @@ async fn volumes_with_mapped_ids() {
 #[case::of_a_container(NamespaceMode::Container, &[(0, 1000, 10)])]
 #[case::of_somebody_else(NamespaceMode::Target, &[(0, 1000, 10)])]
 #[tokio::test]
-async fn namespaces_that_cannot_be(#[case] mode: NamespaceMode, #[case] maps: &[(u32, u32, u32)]) {
+async fn run_pod_rejects_invalid_user_namespace(
+    #[case] mode: NamespaceMode,
+    #[case] maps: &[(u32, u32, u32)],
+) {
     let runtime = Runtime::start().await.unwrap();
     let config = with(runtime.sandbox("p"), own(mode, maps));
     let result = runtime.client.run_pod(config).await;
@@ -263,7 +278,7 @@ async fn namespaces_that_cannot_be(#[case] mode: NamespaceMode, #[case] maps: &[
 
 /// Rootless the runtime has some ids only, and no way to more.
 #[tokio::test]
-async fn ids_that_the_runtime_does_not_have() {
+async fn rootless_runtime_rejects_ids_outside_its_range() {
     let runtime = Runtime::start().await.unwrap();
     if !runtime.isolation().await.unwrap().contains("rootless") {
         return;
@@ -279,10 +294,10 @@ async fn ids_that_the_runtime_does_not_have() {
 }
 
 #[tokio::test]
-async fn a_pod_may_have_the_runtimes_ids() {
+async fn node_mode_uses_user_namespace_of_runtime() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "the_runtimes_ids",
+        "node_mode_uses_user_namespace_of_runtime",
         Means::of(&runtime).await.no_namespaces()
     );
     let users = own(NamespaceMode::Node, &[]);
@@ -310,10 +325,13 @@ async fn a_pod_may_have_the_runtimes_ids() {
 #[case::shared_processes(NamespaceMode::Pod, NamespaceMode::Pod)]
 #[case::the_hosts_network(NamespaceMode::Node, NamespaceMode::Container)]
 #[tokio::test]
-async fn beside_other_namespaces(#[case] network: NamespaceMode, #[case] pid: NamespaceMode) {
+async fn user_namespace_works_with_shared_pids_and_host_network(
+    #[case] network: NamespaceMode,
+    #[case] pid: NamespaceMode,
+) {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "beside_other_namespaces",
+        "user_namespace_works_with_shared_pids_and_host_network",
         Means::of(&runtime).await.no_users()
     );
     let users = own(NamespaceMode::Pod, &[ids(&runtime).await]);
@@ -340,10 +358,10 @@ async fn beside_other_namespaces(#[case] network: NamespaceMode, #[case] pid: Na
 }
 
 #[tokio::test]
-async fn another_user_than_root() {
+async fn container_in_user_namespace_runs_as_mapped_user() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "another_user_than_root",
+        "container_in_user_namespace_runs_as_mapped_user",
         Means::of(&runtime).await.no_users()
     );
     let pod = pod(&runtime).await;
@@ -363,9 +381,12 @@ async fn another_user_than_root() {
 
 /// containerd loses the mapping with some versions: later containers and execs have to be in it, too.
 #[tokio::test]
-async fn its_ids_outlive_the_daemon() {
+async fn user_namespace_mapping_survives_daemon_restart() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!("its_ids_outlive", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "user_namespace_mapping_survives_daemon_restart",
+        Means::of(&runtime).await.no_users()
+    );
     let pod = pod(&runtime).await;
     let id = pod.start(fixture::forever("c")).await.unwrap();
     runtime.kill9().await;

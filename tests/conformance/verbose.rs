@@ -41,7 +41,7 @@ fn process(pid: &Value) -> (Vec<String>, Value) {
 
 /// As with containerd: `crictl inspect -o go-template --template '{{.info.pid}}'`.
 #[tokio::test]
-async fn processes_are_told() {
+async fn verbose_status_reports_process_ids() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let seconds = format!("1000.{}", std::process::id());

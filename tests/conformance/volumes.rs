@@ -77,10 +77,10 @@ fn image_volume(sub_path: &str) -> Mount {
 }
 
 #[tokio::test]
-async fn an_image_as_a_volume() {
+async fn image_volume_survives_image_removal_and_daemon_restart() {
     let (mut runtime, _place) = with_images().await;
     skip_if!(
-        "an_image_as_a_volume",
+        "image_volume_survives_image_removal_and_daemon_restart",
         Means::of(&runtime).await.no_namespaces()
     );
     let id = runtime.client.pull(DATA).await.unwrap();
@@ -110,10 +110,14 @@ async fn an_image_as_a_volume() {
 #[case::through_a_link("link", "/mnt", "/mnt/passwd")]
 #[case::file("etc/passwd", "/new/file", "/new/file")]
 #[tokio::test]
-async fn a_part_of_an_image(#[case] sub_path: &str, #[case] at: &str, #[case] file: &str) {
+async fn image_volume_mounts_sub_path(
+    #[case] sub_path: &str,
+    #[case] at: &str,
+    #[case] file: &str,
+) {
     let (runtime, _place) = with_images().await;
     skip_if!(
-        "a_part_of_an_image",
+        "image_volume_mounts_sub_path",
         Means::of(&runtime).await.no_namespaces()
     );
     runtime.client.pull(DATA).await.unwrap();
@@ -132,7 +136,7 @@ async fn a_part_of_an_image(#[case] sub_path: &str, #[case] at: &str, #[case] fi
 #[case::writable(Mount { readonly: false, ..image_volume("") })]
 #[case::not_pulled(Mount { image: Some(ImageSpec { image: APP.to_owned(), ..Default::default() }), ..image_volume("") })]
 #[tokio::test]
-async fn an_image_volume_is_refused(#[case] mount: Mount) {
+async fn create_rejects_invalid_image_volume(#[case] mount: Mount) {
     let (runtime, _place) = with_images().await;
     runtime.client.pull(DATA).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
@@ -142,9 +146,12 @@ async fn an_image_volume_is_refused(#[case] mount: Mount) {
 }
 
 #[tokio::test]
-async fn volumes_of_an_image() {
+async fn volumes_of_image_are_writable_and_per_container() {
     let (runtime, _place) = with_images().await;
-    skip_if!("volumes_of_an_image", Means::of(&runtime).await.no_users());
+    skip_if!(
+        "volumes_of_image_are_writable_and_per_container",
+        Means::of(&runtime).await.no_users()
+    );
     runtime.client.pull(APP).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     // A volume has what the image has there, with its owners, and stays writable when the root is not.
@@ -169,10 +176,10 @@ async fn volumes_of_an_image() {
 }
 
 #[tokio::test]
-async fn a_missing_host_path_is_made() {
+async fn missing_host_path_is_created() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_missing_host_path_is_made",
+        "missing_host_path_is_created",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -195,9 +202,16 @@ async fn a_missing_host_path_is_made() {
 #[case::inside_proc("/etc", "/proc/sys", "inside /proc")]
 #[case::over_proc("/etc", "/proc", "inside /proc")]
 #[tokio::test]
-async fn not_there(#[case] host_path: &str, #[case] target: &str, #[case] reason: &str) {
+async fn create_rejects_mismatched_and_proc_mount_targets(
+    #[case] host_path: &str,
+    #[case] target: &str,
+    #[case] reason: &str,
+) {
     let runtime = Runtime::start().await.unwrap();
-    skip_if!("not_there", Means::of(&runtime).await.no_namespaces());
+    skip_if!(
+        "create_rejects_mismatched_and_proc_mount_targets",
+        Means::of(&runtime).await.no_namespaces()
+    );
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
     config.mounts = vec![of(Path::new(host_path), target)];
@@ -207,10 +221,10 @@ async fn not_there(#[case] host_path: &str, #[case] target: &str, #[case] reason
 }
 
 #[tokio::test]
-async fn not_into_proc_by_a_link_of_the_image() {
+async fn create_rejects_mount_target_that_links_into_proc() {
     let (runtime, _place) = with_images().await;
     skip_if!(
-        "not_into_proc_by_a_link",
+        "create_rejects_mount_target_that_links_into_proc",
         Means::of(&runtime).await.no_namespaces()
     );
     runtime.client.pull(APP).await.unwrap();
@@ -223,10 +237,10 @@ async fn not_into_proc_by_a_link_of_the_image() {
 }
 
 #[tokio::test]
-async fn what_of_proc_and_dev_may_be_covered() {
+async fn files_in_proc_and_dev_may_be_covered() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "what_of_proc_and_dev",
+        "files_in_proc_and_dev_may_be_covered",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -245,10 +259,10 @@ async fn what_of_proc_and_dev_may_be_covered() {
 
 /// Whatever their order, the deeper one is not hidden by the other.
 #[tokio::test]
-async fn a_mount_below_another() {
+async fn nested_mounts_are_visible_in_any_order() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "a_mount_below_another",
+        "nested_mounts_are_visible_in_any_order",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
@@ -261,10 +275,10 @@ async fn a_mount_below_another() {
 }
 
 #[tokio::test]
-async fn options_of_a_mount() {
+async fn mount_options_are_applied() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "options_of_a_mount",
+        "mount_options_are_applied",
         Means::of(&runtime).await.no_namespaces()
     );
     assert!(
@@ -288,10 +302,10 @@ async fn options_of_a_mount() {
 }
 
 #[tokio::test]
-async fn what_is_still_there_in_a_read_only_root() {
+async fn read_only_root_has_etc_files_and_working_dir() {
     let (runtime, _place) = with_images().await;
     skip_if!(
-        "what_is_still_there_in_a_read_only_root",
+        "read_only_root_has_etc_files_and_working_dir",
         Means::of(&runtime).await.no_namespaces()
     );
     runtime.client.pull(APP).await.unwrap();
@@ -310,10 +324,10 @@ async fn what_is_still_there_in_a_read_only_root() {
 
 /// Programs read their limits there.
 #[tokio::test]
-async fn control_groups_are_shown() {
+async fn cgroup_hierarchy_is_shown_read_only() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "control_groups_are_shown",
+        "cgroup_hierarchy_is_shown_read_only",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();

@@ -62,7 +62,7 @@ async fn odd_metadata_is_ignored(#[case] block: &[u8]) {
 
 /// A client may end its side before the call begins, or go away in the middle of a frame.
 #[tokio::test]
-async fn connection_that_breaks_off_harms_no_other() {
+async fn broken_connection_does_not_affect_others() {
     let runtime = Runtime::start().await.unwrap();
     for length in [0, 1, 9, 12] {
         let mut client = Http2::connect(&runtime).await;

@@ -18,16 +18,22 @@ use crate::support::{directory, skip_if};
 #[case::while_memory_is_written("checkpoint/pages-1.img")]
 #[case::while_nothing_runs("rootfs-diff.tar")]
 #[tokio::test]
-async fn a_daemon_that_is_killed(#[case] until: &str) {
+async fn daemon_killed_during_checkpoint_leaves_container_running(#[case] until: &str) {
     let (mut runtime, _place) = with_image().await;
-    skip_if!("a_daemon_that_is_killed", not_root(&runtime).await);
+    skip_if!(
+        "daemon_killed_during_checkpoint_leaves_container_running",
+        not_root(&runtime).await
+    );
     let archives = directory(&runtime, "archives");
     let archive = archives.join("c.tar");
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
     beyond(&pod, &id, 3).await;
     let first = checkpoint(&runtime, &id, &archive).await;
-    skip_if!("a_daemon_that_is_killed", none(&first));
+    skip_if!(
+        "daemon_killed_during_checkpoint_leaves_container_running",
+        none(&first)
+    );
     first.unwrap();
     fs::remove_file(&archive).unwrap();
 
@@ -77,10 +83,10 @@ async fn a_daemon_that_is_killed(#[case] until: &str) {
 
 /// What comes back belongs to its keeper, as everything that a keeper has started.
 #[tokio::test]
-async fn a_keeper_of_what_came_back_is_killed() {
+async fn restored_container_ends_with_killed_keeper() {
     let (runtime, _place) = with_image().await;
     skip_if!(
-        "a_keeper_of_what_came_back_is_killed",
+        "restored_container_ends_with_killed_keeper",
         not_root(&runtime).await
     );
     let archive = runtime.root().join("c.tar");
@@ -88,7 +94,7 @@ async fn a_keeper_of_what_came_back_is_killed() {
     let id = pod.start(counter("c")).await.unwrap();
     beyond(&pod, &id, 3).await;
     let made = checkpoint(&runtime, &id, &archive).await;
-    skip_if!("a_keeper_of_what_came_back_is_killed", none(&made));
+    skip_if!("restored_container_ends_with_killed_keeper", none(&made));
     made.unwrap();
     runtime.client.remove_pod(&pod.id).await.unwrap();
     let config = runtime.sandbox("after");

@@ -18,9 +18,12 @@ use crate::support::{code, directory, skip_if};
 
 /// An archive that has lost something of what criu wrote: criu says no, and nothing is left.
 #[tokio::test]
-async fn a_checkpoint_that_is_not_whole() {
+async fn restore_rejects_incomplete_archive() {
     let (runtime, _place) = with_image().await;
-    skip_if!("a_checkpoint_that_is_not_whole", not_root(&runtime).await);
+    skip_if!(
+        "restore_rejects_incomplete_archive",
+        not_root(&runtime).await
+    );
     let (whole, part) = (
         runtime.root().join("whole.tar"),
         runtime.root().join("part.tar"),
@@ -29,7 +32,7 @@ async fn a_checkpoint_that_is_not_whole() {
     let id = pod.start(counter("c")).await.unwrap();
     beyond(&pod, &id, 3).await;
     let made = checkpoint(&runtime, &id, &whole).await;
-    skip_if!("a_checkpoint_that_is_not_whole", none(&made));
+    skip_if!("restore_rejects_incomplete_archive", none(&made));
     made.unwrap();
     for (lost, expected) in [
         ("crib.dump", Code::InvalidArgument),
@@ -67,14 +70,20 @@ async fn a_checkpoint_that_is_not_whole() {
 
 /// What criu cannot do, or would lose.
 #[tokio::test]
-async fn what_cannot_be_checkpointed() {
+async fn checkpoint_rejects_terminal_host_root_and_host_pid() {
     let (runtime, _place) = with_image().await;
-    skip_if!("what_cannot_be_checkpointed", not_root(&runtime).await);
+    skip_if!(
+        "checkpoint_rejects_terminal_host_root_and_host_pid",
+        not_root(&runtime).await
+    );
     let to = runtime.root().join("c.tar");
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
     let made = checkpoint(&runtime, &id, &to).await;
-    skip_if!("what_cannot_be_checkpointed", none(&made));
+    skip_if!(
+        "checkpoint_rejects_terminal_host_root_and_host_pid",
+        none(&made)
+    );
     made.unwrap();
     fs::remove_file(&to).unwrap();
     let mut terminal = counter("terminal");
@@ -107,7 +116,7 @@ async fn what_cannot_be_checkpointed() {
 #[case::silent("sleep 3", 1, Code::DeadlineExceeded)]
 #[case::dead("exit 1", 0, Code::FailedPrecondition)]
 #[tokio::test]
-async fn a_criu_that_does_not_work(
+async fn failing_criu_fails_checkpoint_and_container_continues(
     #[case] does: &str,
     #[case] timeout: i64,
     #[case] expected: Code,
@@ -127,7 +136,10 @@ async fn a_criu_that_does_not_work(
     );
     let (runtime, _place) =
         with_image_and(|options| options.durable().env("PATH", search.clone())).await;
-    skip_if!("a_criu_that_does_not_work", not_root(&runtime).await);
+    skip_if!(
+        "failing_criu_fails_checkpoint_and_container_continues",
+        not_root(&runtime).await
+    );
     let archives = directory(&runtime, "archives");
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
@@ -164,7 +176,7 @@ fn member(name: &str, kind: tar::EntryType, size: u64, body: &[u8]) -> Vec<u8> {
 
 /// Whatever a stranger gives is looked at before anything is made, with or without criu.
 #[tokio::test]
-async fn nonsense_is_no_checkpoint() {
+async fn restore_and_create_reject_malformed_archives() {
     use tar::EntryType::{Fifo, Link, Regular, Symlink};
     let runtime = Runtime::start().await.unwrap();
     let place = directory(&runtime, "archives");
@@ -235,7 +247,7 @@ async fn nonsense_is_no_checkpoint() {
 
 /// The first reason that a client can do something about is told.
 #[tokio::test]
-async fn no_checkpoints() {
+async fn checkpoint_reports_client_error_before_missing_root() {
     let runtime = Runtime::with().isolation("process").start().await.unwrap();
     let place = directory(&runtime, "archives");
     let pod = runtime.pod("p").await.unwrap();

@@ -22,7 +22,7 @@ fi
 "#;
 
 #[tokio::test]
-async fn sigterm_ends_daemon_while_a_plugin_hangs() {
+async fn sigterm_ends_daemon_while_plugin_hangs() {
     let plugins = Plugins::make();
     let path = plugins.path("hanging");
     fs::write(&path, HANGING).unwrap();
@@ -35,7 +35,7 @@ async fn sigterm_ends_daemon_while_a_plugin_hangs() {
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(
-        "sigterm_ends_daemon_while_a_plugin_hangs",
+        "sigterm_ends_daemon_while_plugin_hangs",
         Means::of(&runtime).await.no_network()
     );
     let run = tokio::spawn({

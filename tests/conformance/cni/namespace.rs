@@ -85,12 +85,12 @@ async fn called(plugins: &Plugins, call: &str) {
 
 /// The id of a keeper that is killed while a plugin works may be another process's when the plugin looks.
 #[tokio::test]
-async fn plugins_get_the_pods_namespace_when_its_keeper_is_killed() {
+async fn plugins_get_pod_namespace_after_keeper_is_killed() {
     let plugins = Plugins::make();
     plugins.configure_both();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(
-        "plugins_get_the_pods_namespace",
+        "plugins_get_pod_namespace_after_keeper_is_killed",
         Means::of(&runtime).await.no_network()
     );
     let hold = plugins.path("hold.ADD.one");
@@ -119,11 +119,14 @@ async fn plugins_get_the_pods_namespace_when_its_keeper_is_killed() {
 
 /// Also by a daemon that did not connect it.
 #[tokio::test]
-async fn check_and_del_get_the_pods_namespace_after_a_restart() {
+async fn check_and_del_get_pod_namespace_after_restart() {
     let plugins = Plugins::make();
     plugins.configure_both();
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    skip_if!("check_and_del_get", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "check_and_del_get_pod_namespace_after_restart",
+        Means::of(&runtime).await.no_network()
+    );
     let pod = runtime.pod("pod").await.unwrap();
     let pods = network_namespace(&keeper(&runtime).to_string());
     runtime.kill9().await;
@@ -143,12 +146,12 @@ async fn check_and_del_get_the_pods_namespace_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_pod_without_the_interface_that_a_plugin_claims_is_refused() {
+async fn run_pod_fails_when_claimed_interface_is_missing() {
     let plugins = Plugins::make();
     plugins.configure_both();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(
-        "a_pod_without_the_interface",
+        "run_pod_fails_when_claimed_interface_is_missing",
         Means::of(&runtime).await.no_network()
     );
     fs::write(plugins.path("claim"), "").unwrap();

@@ -41,10 +41,10 @@ async fn ask(pod: &Pod, address: &str, port: u16) -> String {
 
 /// Also for an ordinary user, whose plugins run in the pods' private network.
 #[tokio::test]
-async fn a_bridge_and_addresses() {
+async fn bridge_plugin_connects_pods_and_assigns_addresses() {
     if !installed() {
         harness::skip!(
-            "a_bridge_and_addresses",
+            "bridge_plugin_connects_pods_and_assigns_addresses",
             "there are no CNI plugins in /usr/lib/cni"
         );
     }
@@ -61,7 +61,7 @@ async fn a_bridge_and_addresses() {
     };
     let mut runtime = options.start().await.unwrap();
     skip_if!(
-        "a_bridge_and_addresses",
+        "bridge_plugin_connects_pods_and_assigns_addresses",
         Means::of(&runtime).await.no_network()
     );
     let (server, client) = (
@@ -97,16 +97,16 @@ async fn a_bridge_and_addresses() {
 }
 
 #[tokio::test]
-async fn host_ports_bandwidth_and_a_firewall() {
+async fn portmap_and_bandwidth_plugins_apply_and_undo_settings() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
-            "host_ports_bandwidth",
+            "portmap_and_bandwidth_plugins_apply_and_undo_settings",
             "only root's plugins may use iptables and ifb"
         );
     }
     if !installed() {
         harness::skip!(
-            "host_ports_bandwidth",
+            "portmap_and_bandwidth_plugins_apply_and_undo_settings",
             "there are no CNI plugins in /usr/lib/cni"
         );
     }

@@ -18,10 +18,10 @@ const FIRST: u16 = 20_000;
 #[case::more_than_an_old_message("127.76.0.60", 60)]
 #[case::more_than_any_message("127.76.1.44", 300)]
 #[tokio::test]
-async fn every_host_port_leads_to_the_pod(#[case] host: &str, #[case] count: u16) {
+async fn every_host_port_forwards_to_pod(#[case] host: &str, #[case] count: u16) {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(
-        "every_host_port_leads_to_the_pod",
+        "every_host_port_forwards_to_pod",
         Means::of(&runtime).await.no_network()
     );
     let protocols = [v1::Protocol::Tcp, v1::Protocol::Udp];

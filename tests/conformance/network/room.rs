@@ -22,7 +22,7 @@ async fn network_condition(runtime: &Runtime) -> v1::RuntimeCondition {
 
 /// Names of sockets are free for every user to take.
 #[tokio::test]
-async fn abstract_names_of_another_user_take_no_subnet() {
+async fn abstract_sockets_of_other_users_claim_no_subnet() {
     let is_root = nix::unistd::geteuid().is_root();
     let netns = is_root.then(|| Netns::make().unwrap());
     let mut command = match &netns {
@@ -59,7 +59,10 @@ async fn abstract_names_of_another_user_take_no_subnet() {
         None => options,
     };
     let runtime = options.start().await.unwrap();
-    skip_if!("abstract_names", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "abstract_sockets_of_other_users_claim_no_subnet",
+        Means::of(&runtime).await.no_network()
+    );
     let condition = network_condition(&runtime).await;
     assert!(condition.status, "{condition:?}");
     assert_eq!(condition.reason, "");
@@ -69,10 +72,10 @@ async fn abstract_names_of_another_user_take_no_subnet() {
 }
 
 #[tokio::test]
-async fn pods_are_refused_until_a_subnet_is_free() {
+async fn run_pod_fails_until_subnet_is_free() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
-            "pods_are_refused_until",
+            "run_pod_fails_until_subnet_is_free",
             "only root has a host's network to connect"
         );
     }
@@ -86,7 +89,7 @@ async fn pods_are_refused_until_a_subnet_is_free() {
     route("add");
     let runtime = Runtime::with().netns(&netns.path()).start().await.unwrap();
     skip_if!(
-        "pods_are_refused_until",
+        "run_pod_fails_until_subnet_is_free",
         Means::of(&runtime).await.no_network()
     );
     let condition = network_condition(&runtime).await;
@@ -111,10 +114,10 @@ async fn pods_are_refused_until_a_subnet_is_free() {
 }
 
 #[tokio::test]
-async fn a_full_subnet_is_named() {
+async fn run_pod_names_full_subnet() {
     let (_netns, runtime) = apart(Some("--pod-cidr=10.77.0.0/29")).await;
     skip_if!(
-        "a_full_subnet_is_named",
+        "run_pod_names_full_subnet",
         Means::of(&runtime).await.no_network()
     );
     let mut pods = Vec::new();
@@ -133,7 +136,10 @@ async fn a_full_subnet_is_named() {
 #[tokio::test]
 async fn three_hundred_pods_have_addresses_and_reach_each_other() {
     let (_netns, runtime) = apart(None).await;
-    skip_if!("three_hundred_pods", Means::of(&runtime).await.no_network());
+    skip_if!(
+        "three_hundred_pods_have_addresses_and_reach_each_other",
+        Means::of(&runtime).await.no_network()
+    );
     let first = runtime.pod("first").await.unwrap();
     serve(&first).await;
     let configs: Vec<_> = (0..298)

@@ -108,7 +108,7 @@ fn wrong(mut auth: AuthConfig) -> AuthConfig {
     Some("the registry token given was not accepted")
 )]
 #[tokio::test]
-async fn credentials_of_a_pull(
+async fn pull_authenticates_with_given_credentials(
     #[case] auth: Auth,
     #[case] brings: Option<AuthConfig>,
     #[case] refused: Option<&str>,
@@ -137,7 +137,7 @@ async fn credentials_of_a_pull(
 }
 
 #[tokio::test]
-async fn credentials_of_the_configuration_and_a_pulls_own_before_them() {
+async fn credentials_of_pull_take_precedence_over_configuration() {
     let registry = Registry::with().auth(bearer()).start().await.unwrap();
     let config = format!(
         "registries:\n  \"{}\":\n    credentials: {{username: me, password: 'se:cret'}}\n",
@@ -155,7 +155,7 @@ async fn credentials_of_the_configuration_and_a_pulls_own_before_them() {
 }
 
 #[tokio::test]
-async fn credentials_that_nobody_can_read() {
+async fn pull_rejects_malformed_credentials() {
     let runtime = Runtime::with().start().await.unwrap();
     for (auth, registry_token) in [("%", ""), ("bWU=", ""), ("", "a b"), ("", "a\r\nHost: b")] {
         let auth = AuthConfig {
@@ -171,7 +171,7 @@ async fn credentials_that_nobody_can_read() {
 }
 
 #[tokio::test]
-async fn dockers_file_and_its_helpers() {
+async fn docker_config_and_credential_helpers_are_used() {
     let place = tempfile::tempdir().unwrap();
     let registry = Registry::with().auth(bearer()).start().await.unwrap();
     let helped = Registry::with().auth(bearer()).start().await.unwrap();
@@ -210,7 +210,7 @@ async fn dockers_file_and_its_helpers() {
 }
 
 #[tokio::test]
-async fn certificates_are_verified() {
+async fn tls_certificates_are_verified() {
     let place = tempfile::tempdir().unwrap();
     std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let ca = place.path().join("ca.pem");

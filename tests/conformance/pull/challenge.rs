@@ -18,7 +18,7 @@ use super::{Bench, blobs_sent, pull};
 #[case::identity(bearer(), Some(identity()))]
 #[case::registry_token(bearer(), Some(registry_token()))]
 #[tokio::test]
-async fn a_registry_that_challenges_only_below_its_repositories_is_pulled_from(
+async fn pull_works_when_only_repository_paths_challenge(
     #[case] auth: Auth,
     #[case] brings: Option<AuthConfig>,
 ) {
@@ -29,7 +29,7 @@ async fn a_registry_that_challenges_only_below_its_repositories_is_pulled_from(
 }
 
 #[tokio::test]
-async fn a_challenge_is_met_for_every_request() {
+async fn every_request_answers_its_own_challenge() {
     let registry = Registry::with()
         .auth(bearer())
         .token_uses(1)
@@ -58,7 +58,7 @@ async fn with_foreign_realm() -> (Bench, Registry) {
 #[case::password(password())]
 #[case::identity(identity())]
 #[tokio::test]
-async fn credentials_go_to_no_token_server_on_another_host_without_tls(#[case] auth: AuthConfig) {
+async fn credentials_are_not_sent_to_foreign_token_server_without_tls(#[case] auth: AuthConfig) {
     let (bench, other) = with_foreign_realm().await;
     let error = bench.pull(Some(auth)).await.unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition, "{error:?}");
@@ -68,7 +68,7 @@ async fn credentials_go_to_no_token_server_on_another_host_without_tls(#[case] a
 }
 
 #[tokio::test]
-async fn a_token_server_on_another_host_is_asked_without_credentials() {
+async fn foreign_token_server_is_asked_without_credentials() {
     let (bench, other) = with_foreign_realm().await;
     let error = bench.pull(None).await.unwrap_err();
     assert_eq!(error.code(), Code::Unauthenticated, "{error:?}");
@@ -81,7 +81,7 @@ async fn a_token_server_on_another_host_is_asked_without_credentials() {
 #[case::password(password())]
 #[case::identity(identity())]
 #[tokio::test]
-async fn a_token_server_sends_credentials_nowhere_else(#[case] auth: AuthConfig) {
+async fn credentials_do_not_follow_redirect_of_token_server(#[case] auth: AuthConfig) {
     let other = Registry::with().auth(bearer()).start().await.unwrap();
     let registry = Registry::with().auth(bearer()).start().await.unwrap();
     let bench = Bench::with(registry, Runtime::with()).await;
@@ -98,7 +98,7 @@ async fn a_token_server_sends_credentials_nowhere_else(#[case] auth: AuthConfig)
 #[case::bearer(bearer(), password())]
 #[case::registry_token(bearer(), registry_token())]
 #[tokio::test]
-async fn blobs_on_another_host_are_fetched_without_credentials(
+async fn redirected_blobs_are_fetched_without_credentials(
     #[case] auth: Auth,
     #[case] brings: AuthConfig,
 ) {
@@ -116,7 +116,7 @@ async fn blobs_on_another_host_are_fetched_without_credentials(
 
 /// A name of one's own that stands for a repository elsewhere, say.
 #[tokio::test]
-async fn another_host_that_wants_tokens_gets_one_that_anybody_gets() {
+async fn redirect_target_gets_anonymous_token() {
     let other = Registry::with()
         .auth(Auth::Bearer(Bearer::default()))
         .start()
@@ -140,7 +140,7 @@ async fn another_host_that_wants_tokens_gets_one_that_anybody_gets() {
 #[case("[::1]:65536/app")]
 #[case("registry.example:0/app")]
 #[tokio::test]
-async fn a_port_that_does_not_exist_is_an_invalid_reference(#[case] name: &str) {
+async fn pull_rejects_reference_with_invalid_port(#[case] name: &str) {
     let runtime = Runtime::with().start().await.unwrap();
     let error = pull(&runtime, name, None).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");

@@ -134,9 +134,12 @@ impl Drop for Server {
 }
 
 #[tokio::test]
-async fn from_dockers_registry() {
+async fn pull_works_from_docker_registry() {
     let Some(server) = Server::start().await else {
-        harness::skip!("from_dockers_registry", "docker-registry is not installed");
+        harness::skip!(
+            "pull_works_from_docker_registry",
+            "docker-registry is not installed"
+        );
     };
     let runtime = Runtime::with().start().await.unwrap();
     let app = image("app:1", 1);

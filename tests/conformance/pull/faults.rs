@@ -20,14 +20,14 @@ use super::{Bench, image, pull};
 #[case::cut_blobs(Fault::cut(150_000).on("/blobs/").times(2))]
 #[case::slow(Fault::delay(Duration::from_millis(50)))]
 #[tokio::test]
-async fn what_passes(#[case] fault: Fault) {
+async fn transient_registry_errors_are_retried(#[case] fault: Fault) {
     let bench = Bench::new().await;
     bench.registry.fail(fault);
     bench.pull(None).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_download_that_was_cut_goes_on_where_it_was() {
+async fn interrupted_download_resumes_where_it_stopped() {
     let bench = Bench::new().await;
     bench
         .registry
@@ -61,7 +61,11 @@ async fn a_download_that_was_cut_goes_on_where_it_was() {
 #[case::stalled(Fault::stall(1000).on("/blobs/"), Code::DeadlineExceeded, "sent nothing for 1 s")]
 #[case::silent(Fault::stall(0).on("/manifests/"), Code::DeadlineExceeded, "sent nothing for 1 s")]
 #[tokio::test]
-async fn what_does_not_pass(#[case] fault: Fault, #[case] code: Code, #[case] says: &str) {
+async fn permanent_registry_errors_fail_pull_and_leave_nothing(
+    #[case] fault: Fault,
+    #[case] code: Code,
+    #[case] says: &str,
+) {
     let patience = Runtime::with().config("pull: {progress_timeout: 1s}\n");
     let bench = Bench::with(Registry::start().await.unwrap(), patience).await;
     bench.registry.fail(fault);
@@ -79,7 +83,7 @@ async fn what_does_not_pass(#[case] fault: Fault, #[case] code: Code, #[case] sa
 }
 
 #[tokio::test]
-async fn a_manifest_that_is_not_the_one_asked_for() {
+async fn manifest_with_wrong_digest_is_rejected() {
     let bench = Bench::new().await;
     let name = format!("{}/app@{}", bench.registry.host(), bench.digest);
     bench.registry.fail(Fault::corrupt().on("/manifests/"));
@@ -90,7 +94,7 @@ async fn a_manifest_that_is_not_the_one_asked_for() {
 }
 
 #[tokio::test]
-async fn blobs_that_are_kept_elsewhere() {
+async fn blob_redirects_are_followed() {
     let bench = Bench::new().await;
     let elsewhere = Registry::start().await.unwrap();
     elsewhere.add(&image("app:1", 1)).unwrap();
@@ -102,7 +106,7 @@ async fn blobs_that_are_kept_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_box_without_certificates_needs_none_for_plain_http() {
+async fn plain_http_works_without_system_certificates() {
     let nothing = |runtime: harness::runtime::Options| {
         let runtime = runtime.env("SSL_CERT_FILE", "/nonexistent");
         runtime.env("SSL_CERT_DIR", "/nonexistent")

@@ -15,7 +15,7 @@ use super::{Bench, image, pull};
 use crate::support::code;
 
 #[tokio::test]
-async fn by_tag_by_digest_and_without_either() {
+async fn pull_accepts_tag_digest_and_default_tag() {
     let bench = Bench::new().await;
     let (client, host) = (&bench.runtime.client, bench.registry.host());
     let by_digest = format!("{host}/app@{}", bench.digest);
@@ -51,7 +51,7 @@ async fn by_tag_by_digest_and_without_either() {
 }
 
 #[tokio::test]
-async fn a_tag_that_moved_leaves_the_old_image_without_it() {
+async fn moved_tag_leaves_old_image_untagged() {
     let bench = Bench::new().await;
     let client = &bench.runtime.client;
     let old = bench.pull(None).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_tag_that_moved_leaves_the_old_image_without_it() {
 }
 
 #[tokio::test]
-async fn one_image_of_two_registries() {
+async fn image_from_two_registries_is_stored_once() {
     let bench = Bench::new().await;
     let client = &bench.runtime.client;
     let other = Registry::start().await.unwrap();
@@ -92,7 +92,7 @@ async fn one_image_of_two_registries() {
 }
 
 #[tokio::test]
-async fn what_is_told_of_an_image() {
+async fn verbose_status_and_stream_describe_image() {
     let registry = Registry::start().await.unwrap();
     let pinned = format!("{}/app:1", registry.host());
     let config = format!("pull: {{pinned: [\"{pinned}\"]}}\n");
@@ -204,7 +204,9 @@ fn index_type(docker: bool) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn every_form(#[values(false, true)] docker: bool) {
+async fn docker_and_oci_manifests_with_all_compressions_are_pulled(
+    #[values(false, true)] docker: bool,
+) {
     let (registry, runtime) = (
         Registry::start().await.unwrap(),
         Runtime::with().start().await.unwrap(),
@@ -255,7 +257,7 @@ fn this_machine() -> &'static str {
 
 #[rstest]
 #[tokio::test]
-async fn of_an_index_the_image_for_this_machine(#[values(false, true)] docker: bool) {
+async fn index_selects_image_of_host_platform(#[values(false, true)] docker: bool) {
     let (registry, runtime) = (
         Registry::start().await.unwrap(),
         Runtime::with().start().await.unwrap(),
@@ -313,7 +315,7 @@ async fn of_an_index_the_image_for_this_machine(#[values(false, true)] docker: b
 }
 
 #[tokio::test]
-async fn what_is_no_image() {
+async fn pull_rejects_documents_that_are_no_image() {
     let (registry, runtime) = (
         Registry::start().await.unwrap(),
         Runtime::with().start().await.unwrap(),
@@ -366,7 +368,7 @@ async fn what_is_no_image() {
 }
 
 #[tokio::test]
-async fn what_is_not_there() {
+async fn pull_reports_missing_image_and_registry() {
     let bench = Bench::new().await;
     let host = bench.registry.host();
     let other = format!("sha256:{}", "0".repeat(64));

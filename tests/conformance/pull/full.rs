@@ -50,8 +50,11 @@ async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_full_disk_and_a_registry() {
-    skip_if!("a_full_disk_and_a_registry", Runtime::no_small_disk());
+async fn registry_pull_reports_full_disk_and_leaves_nothing() {
+    skip_if!(
+        "registry_pull_reports_full_disk_and_leaves_nothing",
+        Runtime::no_small_disk()
+    );
     let runtime = Runtime::with().small_disk(DISK).start().await.unwrap();
     let registry = Registry::start().await.unwrap();
     registry.add(&image("app:1", 1)).unwrap();
@@ -65,8 +68,11 @@ async fn a_full_disk_and_a_registry() {
 }
 
 #[tokio::test]
-async fn a_full_disk_and_an_archive() {
-    skip_if!("a_full_disk_and_an_archive", Runtime::no_small_disk());
+async fn archive_pull_reports_full_disk_and_leaves_nothing() {
+    skip_if!(
+        "archive_pull_reports_full_disk_and_leaves_nothing",
+        Runtime::no_small_disk()
+    );
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("it.tar.gz");
     let layer = Layer::new().file("etc/own", 0o644, noise(3, 400_000));

@@ -22,7 +22,7 @@ async fn downloading(bench: &Bench) {
 }
 
 #[tokio::test]
-async fn many_pulls_at_once_fetch_each_blob_once() {
+async fn concurrent_pulls_fetch_each_blob_once() {
     let bench = Bench::new().await;
     bench.registry.add(&image("other:1", 2)).unwrap();
     let other = format!("{}/other:1", bench.registry.host());
@@ -62,7 +62,7 @@ async fn many_pulls_at_once_fetch_each_blob_once() {
 }
 
 #[tokio::test]
-async fn a_pull_whose_client_goes_away_leaves_nothing() {
+async fn abandoned_pull_leaves_nothing() {
     let bench = Bench::new().await;
     bench.registry.fail(Fault::slow(20_000).on("/blobs/"));
     {
@@ -97,7 +97,7 @@ async fn downloading_slowly(bench: &Bench) {
 }
 
 #[tokio::test]
-async fn another_client_that_waits_gets_its_image() {
+async fn shared_pull_continues_for_second_client() {
     let bench = Bench::new().await;
     bench.registry.fail(Fault::slow(400_000).on("/blobs/"));
     let second = {
@@ -126,7 +126,7 @@ async fn another_client_that_waits_gets_its_image() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_killed_leaves_no_garbage() {
+async fn restart_removes_partial_downloads_after_kill() {
     let mut bench = Bench::with(Registry::start().await.unwrap(), Runtime::with().durable()).await;
     bench.registry.fail(Fault::slow(100_000).on("/blobs/"));
     {
@@ -145,7 +145,7 @@ async fn a_runtime_that_is_killed_leaves_no_garbage() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_ends_in_order_ends_its_pulls() {
+async fn shutdown_cancels_pulls_and_leaves_nothing() {
     let mut bench = Bench::with(Registry::start().await.unwrap(), Runtime::with().durable()).await;
     bench.registry.fail(Fault::slow(20_000).on("/blobs/"));
     let client = bench.runtime.client.clone();

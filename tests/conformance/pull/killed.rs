@@ -159,7 +159,7 @@ async fn stored(runtime: &Runtime) -> ([usize; 4], u64, u64) {
 #[case::second_document(Step::Named("blobs/sha256", 2))]
 #[case::record(Step::Named("images", 1))]
 #[tokio::test]
-async fn a_pull_is_cut_short(#[case] step: Step) {
+async fn killed_pull_leaves_whole_image_or_nothing(#[case] step: Step) {
     let mut bench = Bench::with(Registry::start().await.unwrap(), Runtime::with().durable()).await;
     let layout = tempfile::tempdir().unwrap();
     image("app:1", 1).write_oci_layout(layout.path()).unwrap();

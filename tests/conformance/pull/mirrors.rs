@@ -7,7 +7,7 @@ use tonic::Code;
 use super::{blobs_sent, image, pull};
 
 #[tokio::test]
-async fn mirrors_in_their_order() {
+async fn mirrors_are_tried_in_order() {
     let [first, second] = [
         Registry::start().await.unwrap(),
         Registry::start().await.unwrap(),
@@ -43,7 +43,7 @@ async fn mirrors_in_their_order() {
 }
 
 #[tokio::test]
-async fn other_names_on_a_mirror() {
+async fn mirror_rewrites_repository_names() {
     let mirror = Registry::start().await.unwrap();
     mirror
         .add(&image("docker.io/hub/official/app:1", 1))
@@ -63,7 +63,7 @@ async fn other_names_on_a_mirror() {
 }
 
 #[tokio::test]
-async fn a_mirror_of_every_registry() {
+async fn wildcard_mirror_serves_every_registry() {
     let mirror = Registry::start().await.unwrap();
     mirror.add(&image("app:1", 1)).unwrap();
     let runtime = Runtime::with()

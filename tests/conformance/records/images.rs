@@ -45,7 +45,7 @@ fn only(directory: PathBuf, ending: &str) -> PathBuf {
 #[case::layer_emptied("layers", "layer.json", Damage::Emptied)]
 #[case::layer_cut("layers", "layer.json", Damage::CutAtTheEnd)]
 #[tokio::test]
-async fn damaged_image_records_take_nothing_away_and_a_pull_heals_them(
+async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     #[case] place: &str,
     #[case] ending: &str,
     #[case] damage: Damage,
@@ -65,7 +65,7 @@ async fn damaged_image_records_take_nothing_away_and_a_pull_heals_them(
         .await
         .unwrap();
     skip_if!(
-        "damaged_image_records_take_nothing_away",
+        "damaged_image_records_lose_no_layers_and_are_repaired_by_pull",
         Means::of(&runtime).await.no_namespaces()
     );
     let id = runtime.client.pull(NAME).await.unwrap();

@@ -39,7 +39,7 @@ async fn eight_pods(runtime: &Runtime) -> Vec<(Pod, String, String)> {
 }
 
 #[tokio::test]
-async fn start_with_too_few_descriptors_is_refused_and_touches_no_pod() {
+async fn start_fails_with_too_few_descriptors_and_keeps_pods() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pods = eight_pods(&runtime).await;
     let before: Vec<_> = pods.iter().map(|(.., mark)| process(mark)).collect();
@@ -64,7 +64,7 @@ async fn start_with_too_few_descriptors_is_refused_and_touches_no_pod() {
 
 /// The daemon raises its own limit; a container has the one that the daemon was started with.
 #[tokio::test]
-async fn soft_limit_of_descriptors_is_raised_for_the_daemon_alone() {
+async fn nofile_soft_limit_is_raised_for_daemon_only() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     runtime.stop().await.unwrap();
     let mut command = runtime_after(&runtime, "ulimit -Sn 128");
@@ -161,7 +161,7 @@ fn signal_keeper(runtime: &Runtime, pod: &Pod, signal: Signal) {
 }
 
 #[tokio::test]
-async fn stopped_keeper_is_asked_again_and_not_lost() {
+async fn stopped_keeper_is_retried_and_pod_kept() {
     unreachable_until(
         |runtime, pod| signal_keeper(runtime, pod, Signal::SIGSTOP),
         |runtime, pod| signal_keeper(runtime, pod, Signal::SIGCONT),
@@ -171,7 +171,7 @@ async fn stopped_keeper_is_asked_again_and_not_lost() {
 }
 
 #[tokio::test]
-async fn keeper_without_its_socket_is_looked_for_again_and_not_lost() {
+async fn keeper_without_socket_is_retried_and_pod_kept() {
     let away = |runtime: &Runtime, pod: &Pod| {
         let directory = sandbox_dir(runtime, &pod.id);
         (directory.join("keeper.sock"), directory.join("elsewhere"))
