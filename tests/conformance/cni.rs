@@ -1,8 +1,8 @@
 //! Plugins connect pods: what they are told and when, and what becomes of pods when they fail.
 
+mod debian_plugins;
 mod hanging;
 mod namespace;
-mod real;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,6 @@
 //! Pods talk to each other, and to themselves.
 
-mod room;
+mod subnets;
 
 use cri::v1;
 use harness::{Netns, Pod, Runtime, fixture};

@@ -4,11 +4,11 @@ mod auth;
 mod challenge;
 mod docker;
 mod faults;
-mod forms;
-mod full;
+mod full_disk;
 mod interrupted;
 mod killed;
 mod layers;
+mod manifests;
 mod mirrors;
 
 use std::path::Path;
