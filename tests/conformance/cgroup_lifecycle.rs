@@ -1,4 +1,4 @@
-//! Where cgroups are made, who ends with them, and that none outlives its pod, whoever is killed.
+//! Cgroups: where they are created, which processes end with them, and that none leaks, whichever process is killed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::support::{Means, code, logged, skip_if, trimmed};
 
-/// A container with a mark that is found from outside, in the shell's own environment too.
+/// A container whose processes can be found from outside by a mark in their environment.
 fn marked(pod: &Pod, name: &str, script: &str) -> (cri::v1::ContainerConfig, String) {
     let mark = fixture::unique("mark");
     let mut config = pod.script(name, script);
@@ -36,7 +36,7 @@ async fn running(mark: &str, count: usize) -> Vec<Witness> {
     .await
 }
 
-/// The directories of the roots of all hierarchies with this path below.
+/// The existing directories with this path, in all hierarchies.
 fn everywhere(path: &str) -> Vec<PathBuf> {
     let roots = witness::cgroup_directories().into_iter();
     roots
@@ -45,7 +45,7 @@ fn everywhere(path: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The cgroups of pods, without the directory that the daemon keeps for them.
+/// The remaining cgroups of pods, without the parent directory that the daemon keeps.
 fn left(runtime: &Runtime) -> Vec<String> {
     let name = runtime_fake::instance_name(&runtime.state_dir());
     let all = runtime.leaks().cgroups().into_iter();
@@ -78,11 +78,11 @@ async fn pod_cgroups_follow_cgroup_parent_and_end_with_pod() {
     let id = pod.start(config).await.unwrap();
     for (controllers, at) in running(&mark, 2).await[0].cgroups() {
         let inside = at.ends_with(format!("{}/{id}", &parent[1..]));
-        // Hierarchies without a use are left alone.
+        // The runtime does not use these hierarchies.
         let used = !["name=systemd", "freezer"].contains(&&*controllers);
         assert_eq!(inside, used, "{controllers}: {}", at.display());
     }
-    // One that is there already stays as it is.
+    // An existing parent is kept.
     let mut config = runtime.sandbox("q");
     config.linux.get_or_insert_default().cgroup_parent = format!("{name}/burstable");
     let other = Pod::run(&runtime.client, config).await.unwrap();
@@ -107,7 +107,7 @@ async fn run_pod_rejects_invalid_cgroup_parent(#[case] parent: &str, #[case] com
     assert!(refused.message().contains(complaint), "{refused}");
 }
 
-/// In the pod's or the host's process namespace nothing of the kernel's ends them.
+/// In the PID namespace of the pod or the host, the kernel does not kill them.
 #[rstest]
 #[case::pod(NamespaceMode::Pod)]
 #[case::host(NamespaceMode::Node)]
@@ -134,11 +134,11 @@ async fn stop_kills_remaining_processes_in_shared_pid_namespace(#[case] mode: Na
     running(&mark, 6).await;
     runtime.client.stop(&id, 0).await.unwrap();
     assert_eq!(witness::marked(&mark), []);
-    // The others of the pod go on.
+    // The rest of the pod keeps running.
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
 }
 
-/// A keeper's own children end with it. Theirs, in the host's process namespace, would not.
+/// A keeper's children die with it; in the host's PID namespace their children would not.
 #[rstest]
 #[tokio::test]
 async fn processes_left_by_killed_keeper_are_killed(#[values(true, false)] daemon_lives: bool) {
@@ -186,7 +186,7 @@ fn keeper(runtime: &Runtime, pod: &Pod) -> i32 {
     trimmed(&pid).parse().unwrap()
 }
 
-/// Thirty times the daemon is killed at another point of pods that come and go, and every other time a keeper too.
+/// Kills the daemon thirty times at different points of pod lifecycles, and every other time a keeper too.
 #[tokio::test]
 async fn no_cgroup_leaks_after_thirty_kills() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
@@ -201,7 +201,7 @@ async fn no_cgroup_leaks_after_thirty_kills() {
                 runtime.sandbox(&format!("pod-{round}-{number}")),
             );
             tokio::spawn(async move {
-                // Any call may find the daemon gone.
+                // The daemon may die before any call.
                 while let Ok(pod) = Pod::run(&client, config.clone()).await {
                     if pod.start(fixture::forever("a")).await.is_err()
                         || pod.create(fixture::forever("b")).await.is_err()
@@ -241,7 +241,7 @@ async fn no_cgroup_leaks_after_thirty_kills() {
     assert_eq!(processes.len(), 1, "only the daemon: {processes:?}");
 }
 
-/// A node can be made of any device, but only those in `/dev` can be used.
+/// A container can create a node for any device, but can open only the devices of `/dev`.
 #[tokio::test]
 async fn device_cgroup_denies_devices_not_requested() {
     let runtime = Runtime::start().await.unwrap();
@@ -251,7 +251,7 @@ async fn device_cgroup_denies_devices_not_requested() {
         means.no_host_mounts()
     );
     let pod = runtime.pod("p").await.unwrap();
-    // Character device 1:11 is the kernel's log, which root may read wherever it is allowed to.
+    // Character device 1:11 is the kernel log, which root may read unless the device cgroup denies it.
     let script = "mknod /dev/mine c 1 11 && (head -c 1 /dev/mine) 2>&1 | tail -1; \
                   head -c 1 /dev/zero | wc -c; echo x > /dev/null && echo written";
     let lines = pod.output(pod.script("c", script)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Control groups: limits, what they kill, and that nothing of them is left.
+//! Control groups: limits, updates and OOM kills.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ fn memory(limit: i64) -> LinuxContainerResources {
     }
 }
 
-/// A container that can be found from outside.
+/// A container whose processes can be found from outside.
 fn marked(mut config: ContainerConfig) -> (ContainerConfig, String) {
     let mark = fixture::unique("mark");
     config.envs.push(KeyValue {
@@ -62,7 +62,7 @@ fn reason(status: &ContainerStatus) -> (i32, &str) {
     (status.exit_code, status.reason.as_str())
 }
 
-/// What the kernel has in force for a process.
+/// The limits that the kernel applies to a process.
 fn in_force(process: Witness) -> HashMap<&'static str, String> {
     let cpu = process.cgroup_file("cpu", "cpu.cfs_quota_us", "cpu.max");
     HashMap::from([
@@ -107,7 +107,7 @@ async fn limits_apply_to_every_process_of_container() {
     };
     let (config, mark) = marked(with(fixture::forever("c"), wished.clone()));
     let id = pod.create(config).await.unwrap();
-    // The one that waits to be started has no mark in its environment yet.
+    // Before the start, the process does not have the mark in its environment.
     runtime.client.start(&id).await.unwrap();
     let found = in_force(process(&mark).await);
     assert_eq!(found["quota"], "50000");
@@ -117,7 +117,7 @@ async fn limits_apply_to_every_process_of_container() {
     assert!(["512", "59"].contains(&&*found["weight"]), "{found:?}");
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(resources(&status), wished);
-    // Whatever runs in the container has them: children, and execs.
+    // The limits apply to children and execs too.
     let inside = runtime
         .client
         .sh(&id, "export CRIB_TEST_MARK=exec; cat /proc/self/cgroup")
@@ -183,11 +183,11 @@ async fn create_rejects_cpuset_with_missing_cpu() {
     let refused = refused.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("cpuset.cpus"), "{refused}");
-    // Nothing of it is left, and the name is free.
+    // The failed create leaves nothing, and the name is free.
     pod.start(fixture::forever("c")).await.unwrap();
 }
 
-/// Memory that is used up ends the container, and only that one.
+/// Exceeding the memory limit kills that container and no other.
 #[tokio::test]
 async fn container_over_memory_limit_exits_oomkilled() {
     let runtime = Runtime::start().await.unwrap();
@@ -203,7 +203,7 @@ async fn container_over_memory_limit_exits_oomkilled() {
         .unwrap();
     let all = (0..8).map(|number| {
         let pod = pod.clone();
-        // The first process itself, or one whose exit code it passes on.
+        // The first process exceeds the limit, or a child whose exit code it returns.
         let script = if number % 2 == 0 {
             "exec tail /dev/zero"
         } else {
@@ -305,7 +305,7 @@ async fn update_changes_limits_before_and_after_start() {
     runtime.client.start(&id).await.unwrap();
     let found = in_force(process(&mark).await);
     assert_eq!((&*found["quota"], &*found["memory"]), ("20000", "33554432"));
-    // Up and down, past what memory and swap together were.
+    // Up and down, beyond the previous limit of memory and swap.
     for (limit, quota) in [(128 * MIB, 200_000), (16 * MIB, 10_000), (48 * MIB, -1)] {
         let next = LinuxContainerResources {
             cpu_quota: quota,
@@ -354,7 +354,7 @@ async fn update_rejects_memory_limit_below_usage() {
     let (config, mark) = marked(with(pod.script("c", script), wished.clone()));
     let id = pod.start(config).await.unwrap();
     logged(&pod, &id, "ready").await;
-    // Nothing else of the update is done either.
+    // The rest of the update is not applied either.
     let less = LinuxContainerResources {
         cpu_shares: 100,
         ..memory(20 * MIB)
@@ -381,7 +381,7 @@ async fn pod_cpu_shares_set_weight_of_pod_cgroup() {
     let mut config = runtime.sandbox("p");
     let shares = |cpu_shares| LinuxContainerResources {
         cpu_shares,
-        // A sum over those containers that have a limit: no limit of the pod's.
+        // A kubelet sums the limits of containers that have one; this is not a limit of the pod.
         ..memory(MIB)
     };
     config.linux.get_or_insert_default().resources = Some(shares(1024));

@@ -1,4 +1,4 @@
-//! Checkpoints through criu: containers that go on where they were, and everything that cannot be one.
+//! Checkpoints by criu: containers continue where they were, and invalid requests and archives are rejected.
 
 mod killed;
 mod refused;
@@ -18,7 +18,7 @@ use crate::support::{code, directory, of, skip_if};
 
 const IMAGE: &str = "example.com/counter:1";
 
-/// Counts in a variable and in its root, says where it is, and ends with 143 when it is asked to.
+/// Counts in a variable and in a file, prints the count, and exits 143 on SIGTERM.
 const COUNT: &str = "\
 trap 'echo ended at $i; exit 143' TERM
 rm /etc/motd; echo mine > /etc/mine
@@ -26,7 +26,7 @@ echo shared > /dev/shm/ours; exec 5< /dev/shm/ours
 i=0
 while :; do i=$((i + 1)); echo $i; echo $i > /count; sleep 0.05; done";
 
-/// A runtime with an image whose containers can be checkpointed, and the directory that the image is in.
+/// A runtime with an image whose containers can be checkpointed, and the directory of its archive.
 async fn with_image() -> (Runtime, tempfile::TempDir) {
     with_image_and(Options::durable).await
 }
@@ -100,13 +100,13 @@ async fn restore_pod(
     Ok((pod, answer.restored_containers))
 }
 
-/// Why there can be none, if so.
+/// The reason why criu cannot be used, if any.
 async fn not_root(runtime: &Runtime) -> Option<&'static str> {
     let isolation = runtime.isolation().await.unwrap();
     (isolation != "root").then_some("criu needs root")
 }
 
-/// Why there are no checkpoints on this box, if there are none.
+/// The reason why this host does not support checkpoints, if any.
 fn none(result: &Result<(), Status>) -> Option<String> {
     let error = result.as_ref().err()?;
     error
@@ -115,7 +115,7 @@ fn none(result: &Result<(), Status>) -> Option<String> {
         .then(|| error.message().to_owned())
 }
 
-/// Waits until a counter has come beyond `from`, and returns where it is.
+/// Waits until a counter exceeds `from`, and returns the count.
 async fn beyond(pod: &Pod, id: &str, from: u64) -> u64 {
     eventually(
         PATIENCE,
@@ -130,7 +130,7 @@ async fn beyond(pod: &Pod, id: &str, from: u64) -> u64 {
     .await
 }
 
-/// What an archive holds.
+/// The names of an archive's members.
 fn names(archive: &Path) -> Vec<String> {
     let mut tar = tar::Archive::new(fs::File::open(archive).unwrap());
     let entries = tar.entries().unwrap();
@@ -159,7 +159,7 @@ async fn container_continues_after_checkpoint_and_restore() {
     );
     made.unwrap();
 
-    // It runs on, and is as it was.
+    // The container keeps running.
     beyond(&pod, &id, before + 20).await;
     assert_eq!(fs::read_dir(&archives).unwrap().count(), 1);
     assert_eq!(
@@ -186,7 +186,7 @@ async fn container_continues_after_checkpoint_and_restore() {
     assert_eq!(first.exit_code, 143);
     runtime.client.remove_pod(&pod.id).await.unwrap();
 
-    // Its image is named by nobody, and it goes on in another pod.
+    // Restores into another pod without a container configuration: the archive names the image.
     let config = runtime.sandbox("after");
     let (pod, restored) = restore_pod(&runtime, &archive, config, Vec::new())
         .await
@@ -219,7 +219,7 @@ async fn container_continues_after_checkpoint_and_restore() {
 
     assert_eq!(runtime.client.sh(id, "ls /proc/1/fd").await.unwrap(), open);
 
-    // As any other container.
+    // A restored container supports the same calls as any other.
     let mut client = runtime.client.runtime.clone();
     let request = v1::ContainerStatsRequest {
         container_id: id.clone(),
@@ -236,7 +236,7 @@ async fn container_continues_after_checkpoint_and_restore() {
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// Two containers, one with a volume, in a pod whose daemon is killed once they are back.
+/// Two containers, one with a volume; the daemon is killed after the restore.
 #[tokio::test]
 async fn pod_continues_after_checkpoint_and_restore() {
     let (mut runtime, _place) = with_image().await;
@@ -257,7 +257,7 @@ async fn pod_continues_after_checkpoint_and_restore() {
     made.unwrap();
     runtime.client.remove_pod(&pod.id).await.unwrap();
 
-    // What is not as it was is refused, and nothing is left of the attempt.
+    // A configuration that differs from the checkpoint is rejected, and the attempt leaves nothing.
     let mut without = config.clone();
     without.mounts.clear();
     let mut more = config.clone();
@@ -318,7 +318,7 @@ fn has_capability(number: u32) -> bool {
     u64::from_str_radix(set.unwrap().trim(), 16).unwrap() & (1 << number) != 0
 }
 
-/// The path of an archive in the place of an image, as with containerd and CRI-O; and all that confines a container.
+/// As containerd and CRI-O do, crib takes the path of an archive as the image. The container's confinement is restored.
 #[rstest]
 #[case::confined(false)]
 #[case::privileged(true)]
@@ -341,7 +341,7 @@ async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
     .into();
     config.stdin = true;
     let security = fixture::security(&mut config);
-    // Whose limits only somebody with CAP_SYS_RESOURCE may read.
+    // criu needs CAP_SYS_RESOURCE to read the limits of another user's process.
     if has_capability(24) {
         security.run_as_user = Some(v1::Int64Value { value: 1000 });
     }
@@ -411,7 +411,7 @@ async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
         runtime.client.container(&id).await.unwrap().image_ref
     );
 
-    // Whoever was copied goes on, and does not notice.
+    // The original container keeps running.
     beyond(&pod, &id, before + 10).await;
     runtime.client.stop(&again, 0).await.unwrap();
     assert_eq!(

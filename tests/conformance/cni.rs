@@ -1,4 +1,4 @@
-//! Plugins connect pods: what they are told and when, and what becomes of pods when they fail.
+//! CNI plugins: their input, the order of their calls, and the state of pods when they fail.
 
 mod debian_plugins;
 mod hanging;
@@ -15,9 +15,9 @@ use tonic::Code;
 
 use crate::support::{Means, skip_if};
 
-/// A plugin that writes down what it is told, last of all that it was called, waits while it is held, writes down the
-/// network namespace that it then finds, fails when it is asked to, and else gives everybody the same address. With a file
-/// `claim` it also claims to have made an interface.
+/// A plugin that records its input and then its call, waits while a `hold` file exists, records the network namespace that
+/// it finds, fails if a `fail` file exists, and otherwise returns the same address for every pod. With a file `claim` it
+/// also claims to have created an interface.
 const PLUGIN: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")
@@ -37,7 +37,7 @@ if [ "$CNI_COMMAND" = ADD ]; then
 fi
 "#;
 
-/// Directories of plugins and configurations of a test's own.
+/// The test's own directories of plugins and configurations.
 struct Plugins {
     root: tempfile::TempDir,
 }
@@ -50,7 +50,7 @@ impl Plugins {
                 .tempdir()
                 .unwrap(),
         };
-        // An ordinary user's plugins run as that user, root's as root.
+        // Plugins run as the user who started the daemon.
         fs::create_dir(plugins.conf_dir()).unwrap();
         for name in ["one", "two"] {
             let path = plugins.path(name);
@@ -90,7 +90,7 @@ impl Plugins {
             .argument("--cni-bin-dir=/usr/lib/cni")
     }
 
-    /// The lines of a file that the plugins wrote; reading takes them away.
+    /// Takes the lines of a file that the plugins wrote.
     fn lines(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path(name)).unwrap_or_default();
         let _ = fs::remove_file(self.path(name));
@@ -105,7 +105,7 @@ impl Plugins {
             .collect()
     }
 
-    /// Lets a plugin fail, with these words if there are any.
+    /// Makes a plugin fail, with this output if not empty.
     fn fail(&self, command: &str, plugin: &str, words: &str) {
         fs::write(self.path(&format!("fail.{command}.{plugin}")), words).unwrap();
     }
@@ -124,7 +124,7 @@ async fn pods(runtime: &Runtime) -> Vec<v1::PodSandbox> {
 async fn plugins_receive_configuration_and_runtime_arguments() {
     let plugins = Plugins::make();
     plugins.configure_both();
-    // Not the first one by name.
+    // Ignored, because it is not the first by name.
     plugins.configure("20-other.conf", &json!({"cniVersion": "0.1.0"}));
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(
@@ -173,17 +173,17 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
     let network = network.network.unwrap();
     assert_eq!(network.ip, "10.9.8.7");
     assert_eq!(network.additional_ips[0].ip, "fd09::7");
-    // The client says nothing of name servers: the plugins' are taken.
+    // The client gives no DNS configuration, so the one of the plugins applies.
     let resolv = pod
         .output(pod.script("resolv", "cat /etc/resolv.conf"))
         .await;
     assert_eq!(resolv.unwrap(), "search plugin.test\nnameserver 10.9.8.1\n");
 
-    // Asked each time, so that a client hears of it.
+    // Each Status call runs the STATUS command.
     assert!(runtime.client.status().await.is_ok());
     assert_eq!(plugins.lines("calls"), ["STATUS one", "STATUS two"]);
 
-    // The next daemon looks whether all is as it was.
+    // A restarted daemon runs CHECK.
     runtime.kill9().await;
     runtime.restart().await.unwrap();
     let checked = eventually(PATIENCE, "the check", async || {
@@ -199,7 +199,7 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
     assert_eq!(*valid, json!([{"containerID": pod.id, "ifname": "eth0"}]));
     assert!(plugins.told("CHECK", "two")[0]["prevResult"]["ips"].is_array());
 
-    // Disconnected as it was connected, whatever is configured now; once only.
+    // DEL runs once, with the configuration that ADD used.
     file_tree::remove(&plugins.conf_dir()).unwrap();
     plugins.lines("calls");
     runtime.client.stop_pod(&pod.id).await.unwrap();
@@ -244,14 +244,14 @@ async fn run_pod_undoes_add_when_plugin_fails() {
         ]
     );
     assert_eq!(pods(&runtime).await, []);
-    // A plugin may say that it is a matter of time.
+    // Error code 11 means "try again later".
     plugins.fail("ADD", "two", r#"{"code": 11, "msg": "later"}"#);
     let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     plugins.fail("ADD", "two", "");
     let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
     assert!(error.message().ends_with("it does not say why"), "{error}");
-    // The same call succeeds when it works again.
+    // The same call succeeds when the plugin works again.
     plugins.mend("ADD", "two");
     runtime.client.run_pod(config).await.unwrap();
 }
@@ -290,7 +290,7 @@ async fn pod_is_kept_not_ready_while_del_fails() {
     runtime.client.run_pod(config).await.unwrap();
 }
 
-/// What has been lost does not keep a pod from being stopped.
+/// A lost namespace or result does not prevent StopPodSandbox.
 #[tokio::test]
 async fn stop_runs_del_without_namespace_or_cached_result() {
     let plugins = Plugins::make();
@@ -322,7 +322,7 @@ async fn stop_runs_del_without_namespace_or_cached_result() {
     runtime.client.stop_pod(&second.id).await.unwrap();
     assert_eq!(plugins.lines("calls"), ["DEL two there", "DEL one there"]);
     runtime.client.remove_pod(&second.id).await.unwrap();
-    // A daemon that is told of no plugins knows what others were connected with.
+    // A daemon without CNI options still runs DEL with the configuration that ADD used.
     let third = runtime.pod("third").await.unwrap();
     runtime.stop().await;
     plugins.lines("calls");
@@ -353,7 +353,7 @@ async fn network_is_not_ready_without_usable_configuration() {
     );
     let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
     assert_eq!(error.unwrap_err().code(), Code::FailedPrecondition);
-    // A pod in the host's network needs none.
+    // A pod in the host network needs no plugin.
     let mut config = runtime.sandbox("host");
     config.hostname.clear();
     let linux = config.linux.as_mut().unwrap();
@@ -377,7 +377,7 @@ async fn network_is_not_ready_without_usable_configuration() {
     assert!(!condition.status);
     assert!(condition.message.contains("not yet"), "{condition:?}");
     plugins.mend("STATUS", "two");
-    // A plugin that is not installed.
+    // The plugin is not installed.
     let missing = json!({"cniVersion": "1.0.0", "name": "x", "type": "nowhere"});
     plugins.configure("00-first.conf", &missing);
     let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
@@ -391,7 +391,7 @@ async fn network_is_not_ready_without_usable_configuration() {
     assert_eq!(pods(&runtime).await.len(), 1);
 }
 
-/// A rate that cannot be understood is refused before anything is connected.
+/// An invalid rate is rejected before any plugin runs.
 #[tokio::test]
 async fn run_pod_rejects_invalid_bandwidth() {
     let plugins = Plugins::make();
@@ -412,7 +412,7 @@ async fn run_pod_rejects_invalid_bandwidth() {
     assert_eq!(plugins.lines("calls"), Vec::<String>::new());
 }
 
-/// A daemon that is killed while a plugin works: what was begun is undone by the next one.
+/// The daemon is killed while a plugin runs; the restarted daemon undoes the ADD.
 #[tokio::test]
 async fn restart_undoes_interrupted_add() {
     let plugins = Plugins::make();
@@ -423,7 +423,7 @@ async fn restart_undoes_interrupted_add() {
         Means::of(&runtime).await.no_network()
     );
     plugins.lines("calls");
-    // The plugin waits for somebody to write.
+    // The plugin blocks until the test writes to the FIFO.
     let pipe = plugins.path("fail.ADD.two");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
     let (client, config) = (runtime.client.clone(), runtime.sandbox("pod"));

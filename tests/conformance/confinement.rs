@@ -1,4 +1,4 @@
-//! What a container must not get at, however it is asked for.
+//! Confinement: what a container must not reach.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -15,7 +15,7 @@ use crate::support::{Means, code, skip_if, trimmed};
 
 const NOBODY: u32 = 65534;
 
-/// `setresuid` takes 4294967295 for "no change": the container would go on as root.
+/// `setresuid` takes 4294967295 as "no change": the container would run as root.
 #[rstest]
 #[case::minus_one(4_294_967_295)]
 #[case::beyond_kubernetes(2_147_483_648)]
@@ -44,7 +44,7 @@ async fn check_read_only_root(runtime: Runtime) {
     let mut config = pod.script("c", script);
     fixture::security(&mut config).readonly_rootfs = true;
     assert_eq!(trimmed(&pod.output(config).await.unwrap()), "done");
-    // What is mounted there stays as it was asked for.
+    // A writable mount below a read-only root stays writable.
     let volume = runtime.root().join("volume");
     std::fs::create_dir(&volume).unwrap();
     if nix::unistd::geteuid().is_root() {
@@ -65,7 +65,7 @@ async fn read_only_root_has_no_writable_directory() {
     check_read_only_root(Runtime::start().await.unwrap()).await;
 }
 
-/// There the root is made of several mounts.
+/// In a user namespace the root consists of several mounts.
 #[tokio::test]
 async fn read_only_root_of_ordinary_user_has_no_writable_directory() {
     let name = "read_only_root_of_ordinary_user_has_no_writable_directory";
@@ -83,7 +83,7 @@ async fn read_only_root_of_ordinary_user_has_no_writable_directory() {
     }
 }
 
-/// A mount of the test's own on the host; taken away when dropped.
+/// A mount on the host, unmounted on drop.
 struct HostMount<'a>(&'a Path);
 
 impl<'a> HostMount<'a> {
@@ -122,12 +122,12 @@ async fn later_host_mounts_follow_mount_propagation(
     );
     let shared = runtime.root().join("shared");
     std::fs::create_dir(&shared).unwrap();
-    // A mount that is shared, as a host's root is under systemd.
+    // A shared mount, like a host's root under systemd.
     let _outer = HostMount::tmpfs(&shared);
     rustix::mount::mount_change(&shared, rustix::mount::MountPropagationFlags::SHARED).unwrap();
     let inner = shared.join("inner");
     std::fs::create_dir(&inner).unwrap();
-    // Where the box's root is private, as in some containers, a pod only sees what was mounted before it.
+    // Where the host's root is private, as in some containers, a pod only sees earlier mounts.
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
     config.mounts.push(Mount {
@@ -144,7 +144,7 @@ async fn later_host_mounts_follow_mount_propagation(
     assert_eq!(trimmed(&answer), seen);
 }
 
-/// A runtime where the test chooses the surroundings: started by a script of the shell that ends with `exec "$@"`.
+/// A runtime started by a shell script that prepares its environment and ends with `exec "$@"`.
 struct Bare {
     child: std::process::Child,
     client: Client,
@@ -152,7 +152,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// Its directory is where a container on the host's root has no other one over it.
+    /// Its directory is in a place that containers on the host's root see.
     fn start(script: &str) -> Self {
         let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let socket = root.path().join("s");
@@ -200,7 +200,7 @@ impl Drop for Bare {
     }
 }
 
-/// The records of all pods, with their environments, and sockets that do what they are told.
+/// The state directory has the records of all pods, with their environments, and control sockets.
 #[tokio::test]
 async fn container_does_not_see_state_directory() {
     let runtime = Bare::start("exec \"$@\"");
@@ -237,7 +237,7 @@ async fn file_modes_ignore_umask_of_daemon() {
     assert_eq!(record.permissions().mode() & 0o777, 0o600);
 }
 
-/// A container can come to run the program that all keepers on the box run, and so to hold it (CVE-2019-5736).
+/// A container could get hold of the program that all keepers run (CVE-2019-5736).
 #[tokio::test]
 async fn keeper_program_is_read_only() {
     let runtime = Runtime::start().await.unwrap();
@@ -256,7 +256,7 @@ async fn keeper_program_is_read_only() {
         .unwrap();
     let seen = nix::sys::statvfs::statvfs(&keeper.path("exe")).unwrap();
     assert!(seen.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY));
-    // It can be run in a container, as itself.
+    // A container can execute it.
     let own = runtime
         .client
         .exec(&id, ["/proc/self/exe", "version"], 30)

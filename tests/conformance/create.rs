@@ -1,4 +1,4 @@
-//! Containers from their creation to their lists: attributes, names, filters, and what is refused.
+//! The container lifecycle: attributes, names, list filters, and rejected requests.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -79,7 +79,7 @@ async fn unknown_container_is_not_found_except_by_stop_and_remove() {
         Code::NotFound
     );
     assert_eq!(code(client.reopen_log("nothing").await), Code::NotFound);
-    // CRI v1, StopContainer and RemoveContainer: no error when there is nothing to do.
+    // StopContainer and RemoveContainer must be idempotent (api.proto).
     client.stop("nothing", 0).await.unwrap();
     client.remove("nothing").await.unwrap();
 }
@@ -95,7 +95,7 @@ async fn status_and_list_return_given_container_config() {
     config.labels = HashMap::from([("app".to_owned(), "x".to_owned())]);
     config.annotations = HashMap::from([("note".to_owned(), "y".to_owned())]);
     config.log_path = "c/7.log".to_owned();
-    // A kubelet gives the image's id, and the user's words beside it.
+    // A kubelet sends the image id, and the user's reference in `user_specified_image`.
     let spec = config.image.as_mut().unwrap();
     spec.user_specified_image = std::mem::replace(&mut spec.image, image.id.clone());
     let id = pod.create(config.clone()).await.unwrap();
@@ -210,13 +210,13 @@ async fn container_list_applies_all_filters() {
     assert_eq!(list("nothing", "", None, &[]).await, "");
 }
 
-/// A client whose call was cut short could not know what came of it, and calls again.
+/// A client whose call was interrupted does not know the result, and repeats the call.
 #[tokio::test]
 async fn repeated_create_returns_existing_container_until_started() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let asked = || pod.create(fixture::forever("c"));
-    // The first client goes away, in time or not.
+    // The first client disconnects before or after the call completes.
     let gone = tokio::time::timeout(Duration::from_millis(1), asked()).await;
     let (a, b) = tokio::join!(asked(), asked());
     let id = a.unwrap();
@@ -366,7 +366,7 @@ async fn process_gets_arguments_environment_and_working_dir() {
 async fn stdin_is_empty_unless_requested() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    // Nothing at all, at once.
+    // Without `stdin` the program reads end of file at once.
     assert_eq!(
         pod.output(fixture::container("closed", ["cat"]))
             .await
@@ -375,7 +375,7 @@ async fn stdin_is_empty_unless_requested() {
     );
     let mut open = fixture::script("open", "(timeout 0.2 cat; echo $?) 2>&1");
     open.stdin = true;
-    // It waited for more until it was ended.
+    // With `stdin` it waits for input until the timeout.
     assert_eq!(pod.output(open).await.unwrap(), "124\n");
 }
 
@@ -390,7 +390,7 @@ async fn start_fails_when_program_cannot_run(#[case] command: &[&str], #[case] n
     let client = &runtime.client;
     let pod = runtime.pod("p").await.unwrap();
     let config = fixture::container("c", command.iter().copied());
-    // Some runtimes look when the container is created.
+    // Some runtimes check the program in CreateContainer.
     match pod.create(config).await {
         Err(error) => assert!(error.message().contains(named), "{error:?}"),
         Ok(id) => {
@@ -406,7 +406,7 @@ async fn start_fails_when_program_cannot_run(#[case] command: &[&str], #[case] n
             client.remove(&id).await.unwrap();
         }
     }
-    // The name is free again.
+    // The name is free after removal.
     assert_eq!(
         pod.output(fixture::script("c", "echo fine")).await.unwrap(),
         "fine\n"

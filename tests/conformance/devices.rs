@@ -1,4 +1,4 @@
-//! Devices of the host in containers, by path and through the Container Device Interface.
+//! Host devices in containers, by path and by the Container Device Interface (CDI).
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -42,7 +42,7 @@ async fn device_appears_under_container_path() {
     config.devices = vec![
         device("/dev/zero", "/dev/deep/er/zeroes"),
         device("/dev/zero", "/etc/zeroes"),
-        // One of the usual ones may be another one.
+        // A requested device may replace a standard one.
         device("/dev/zero", "/dev/null"),
     ];
     let zero = numbers("/dev/zero");
@@ -125,7 +125,7 @@ const SPEC: &str = r#"{
   }
 }"#;
 
-/// A runtime that looks for specifications in a directory of its own.
+/// A runtime with its own directory of CDI specifications.
 async fn with_specs() -> (Runtime, tempfile::TempDir) {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path().display().to_string();
@@ -133,7 +133,7 @@ async fn with_specs() -> (Runtime, tempfile::TempDir) {
     fs::write(place.path().join("lib/file"), "a widget\n").unwrap();
     let text = SPEC.replace("DIR", &directory);
     fs::write(place.path().join("widget.json"), text).unwrap();
-    // Ordinary users' runtimes read it too.
+    // An ordinary user's runtime must be able to read it.
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(place.path().join("broken.yaml"), "cdiVersion: [").unwrap();
     let config = format!("cdi:\n  spec_dirs: [/nonexistent, {directory}]\n");
@@ -161,7 +161,7 @@ async fn cdi_device_is_injected_by_name(#[case] field: bool) {
         config.annotations.insert(key, name);
     }
     let id = pod.start(config).await.unwrap();
-    // Further processes have it all too.
+    // Execs get the same edits.
     let script = "echo $WIDGET $WIDGETS; cat /widgets/file; stat -c %t:%T /dev/widget; id -G
         (echo x > /widgets/x) 2>&1 | grep -o 'Read-only file system'";
     let zero = numbers("/dev/zero");
@@ -184,7 +184,7 @@ devices:
 containerEdits: ~
 ";
 
-/// Other readers of specifications take YAML for version 1.1: `0640` is octal, and so is the name `010`.
+/// Other CDI implementations parse YAML 1.1: `0640` is octal, and so is the name `010`.
 #[tokio::test]
 async fn cdi_spec_in_yaml_is_read_as_version_1_1() {
     let (runtime, place) = with_specs().await;
@@ -226,7 +226,7 @@ async fn create_rejects_unusable_cdi_device(#[case] name: &str, #[case] reason: 
     }
 }
 
-/// The permissions of a device are more than those of its node: root, too, has just what was given.
+/// The device cgroup enforces the permissions, so they restrict root too.
 #[rstest]
 #[case::to_read("r", "read\n")]
 #[case::to_write("w", "written\n")]

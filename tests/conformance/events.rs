@@ -1,4 +1,4 @@
-//! GetContainerEvents: what happens, in order, to everybody who listens.
+//! GetContainerEvents: every change, in order, to each subscriber.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn next(stream: &mut Streaming<ContainerEventResponse>) -> ContainerEventR
         .expect("the stream ended")
 }
 
-/// The events about the sandboxes and containers in `ids`, up to the first that deletes the first of them.
+/// The events about the sandboxes and containers in `ids`, up to the one that deletes `ids[0]`.
 async fn life(
     stream: &mut Streaming<ContainerEventResponse>,
     ids: &[&str],
@@ -85,7 +85,7 @@ async fn events_report_every_change_in_order_to_each_subscriber() {
     for event in before {
         assert_eq!(event.pod_sandbox_status.as_ref().unwrap().id, pod.id);
     }
-    // Everything as it was right then, not as it is now.
+    // Each event has the state at its time, not the current state.
     assert_eq!(
         heard[1].pod_sandbox_status.as_ref().unwrap().state(),
         PodSandboxState::SandboxReady
@@ -133,7 +133,7 @@ async fn events_are_not_delayed_by_slow_subscriber() {
     let runtime = Runtime::start().await.unwrap();
     let deaf = runtime.client.events().await.unwrap();
     let mut events = runtime.client.events().await.unwrap();
-    // Labels of 64 KiB fill every buffer on the way soon.
+    // Annotations of 64 KiB fill all buffers soon.
     let mut config = runtime.sandbox("p");
     config
         .annotations
@@ -170,7 +170,7 @@ async fn event_stream_ends_when_runtime_stops() {
     let pod = runtime.pod("p").await.unwrap();
     assert_eq!(next(&mut events).await.container_id, pod.id);
     assert!(runtime.stop().await.is_some_and(|status| status.success()));
-    // In order, or with an error: but it ends.
+    // The stream ends, with or without an error.
     let rest = async { while let Ok(Some(_)) = events.message().await {} };
     tokio::time::timeout(Duration::from_secs(30), rest)
         .await

@@ -1,4 +1,4 @@
-//! ExecSync: a further process in a container.
+//! ExecSync: additional processes in a container.
 
 use cri::v1::{ContainerState, KeyValue, NamespaceMode};
 use harness::witness::{self, Witness};
@@ -7,7 +7,7 @@ use tonic::Code;
 
 use crate::support::{Means, code, logged, skip_if};
 
-/// An answer is no longer than what a kubelet's client takes (Kubernetes 1.36, cri-client), and not much shorter.
+/// The largest message that a kubelet's client accepts (Kubernetes 1.36, cri-client), and the tolerance below it.
 const LONGEST: usize = 16 << 20;
 const SHORTER: usize = 64 << 10;
 
@@ -36,7 +36,7 @@ async fn exec_returns_both_outputs_and_exit_code() {
         answer("", "", 137)
     );
     assert_eq!(run(&["cat"]).await, answer("", "", 0));
-    // Nothing of it is in the container's log.
+    // Exec output does not go into the container log.
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(pod.log(&status), []);
 }
@@ -112,7 +112,7 @@ async fn exec_timeout_kills_all_processes_of_exec() {
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
     let mark = fixture::unique("mark");
-    // Processes with a session and a parent of their own; without namespaces nothing tells whose they are.
+    // Daemonized processes, which leave the session and parent; without namespaces they cannot be found.
     let alone = match Means::of(&runtime).await.no_namespaces() {
         None => "(setsid sleep 1000 &); (setsid sh -c 'sleep 1000 & sleep 1000' &);",
         Some(_) => "sleep 1000 &",
@@ -253,7 +253,7 @@ async fn exec_works_during_grace_period_and_ends_with_container() {
     );
 }
 
-/// Neither the daemon nor a keeper keeps anything open of what has ended.
+/// Neither the daemon nor the keeper keeps descriptors of ended processes and failed calls.
 #[tokio::test]
 async fn execs_and_failed_calls_leak_no_descriptors() {
     let runtime = Runtime::with().start().await.unwrap();
@@ -293,7 +293,7 @@ async fn execs_and_failed_calls_leak_no_descriptors() {
             pod.create(impossible).await.unwrap_err();
         }
     };
-    // What is opened once stays open: that is known after the first round.
+    // The first round opens descriptors that are kept for good.
     round().await;
     let open = || (daemon.descriptors().len(), keeper.descriptors().len());
     let before = open();

@@ -1,4 +1,4 @@
-//! What containers write is out of the reach of the host's other users, who could run a set-user-ID program among it.
+//! Other users of the host cannot reach files of containers: these could include a set-user-ID program.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -12,14 +12,14 @@ use harness::{Runtime, fixture};
 
 use crate::support::{Means, skip_if};
 
-/// A user who has no power over anything of the test's.
+/// A user without any rights to the test's files.
 const STRANGER: u32 = 65533;
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
-/// Why another user cannot run the program at `path`; none when it was run.
+/// The error of another user who runs the program at `path`; `None` if it ran.
 fn run_by_stranger(path: &Path) -> Option<ErrorKind> {
     let mut command = Command::new(path);
     command.arg("-c").arg("true").uid(STRANGER).gid(STRANGER);
@@ -30,7 +30,7 @@ fn run_by_stranger(path: &Path) -> Option<ErrorKind> {
         .map(|error| error.kind())
 }
 
-/// The directories that the daemon makes, of a pod with a container.
+/// The directories that the daemon creates for a pod with a container.
 fn directories(runtime: &Runtime, pod: &str, container: &str) -> Vec<PathBuf> {
     let state = runtime.state_dir();
     let sandbox = state.join("sandboxes").join(pod);
@@ -58,7 +58,7 @@ async fn daemon_directories_are_private_to_user() {
     let all = directories(&runtime, &pod.id, &id);
     let modes = || -> Vec<u32> { all.iter().map(|path| mode(path)).collect() };
     assert_eq!(modes(), vec![0o700; all.len()], "{all:?}");
-    // As an earlier version made them.
+    // An earlier version created them with these modes.
     runtime.stop().await;
     for path in all.iter().filter(|path| !path.ends_with("layer")) {
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! Pods on a disk that is full: calls are refused in so many words and can be made again, and what runs goes on.
+//! Pods on a full disk: calls fail with a clear error and can be repeated, and running containers continue.
 
 use harness::{Runtime, fixture};
 use tonic::{Code, Status};

@@ -1,4 +1,4 @@
-//! Ports of the host lead to the pod: whoever asks, and as long as the pod lives.
+//! Host ports forward to the pod for every client, as long as the pod lives.
 
 mod many;
 
@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::support::{Means, logged, skip_if};
 
-/// Answers every line with the line and who it is.
+/// Echoes every line with a prefix.
 const TCP: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Listen => 50, LocalPort => 8080) or die "listen: $!";
     $| = 1; print "ready\n";
@@ -22,7 +22,7 @@ const UDP: &str = r#"exec perl -MIO::Socket::INET -e '
     $| = 1; print "ready\n";
     while ($from = $server->recv($text, 65536)) { $server->send("udp: $text") }'"#;
 
-/// A port that nobody has on any address of the host, and that the kernel gives nobody by itself for now.
+/// A port that is free on all addresses of the host, for TCP and UDP.
 pub(crate) fn free_port() -> u16 {
     loop {
         let tcp = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
@@ -57,7 +57,7 @@ fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port)
 }
 
-/// Sends `text` and the end, and reads all of the answer.
+/// Sends `text`, closes the writing side, and reads the whole answer.
 fn ask(to: SocketAddr, text: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -103,11 +103,11 @@ async fn tcp_host_port_forwards_to_pod() {
         let answer = ask_away(address(host, port), "hello\n").await.unwrap();
         assert_eq!(answer, "tcp: hello\n", "{host}");
     }
-    // A megabyte, and many at once.
+    // One megabyte, then many concurrent clients.
     let long = "x".repeat(1 << 20) + "\n";
     let answer = ask_away(address("127.0.0.1", port), &long).await.unwrap();
     assert_eq!(answer.len(), long.len() + "tcp: ".len());
-    // A server that takes one after the other: each waits for its turn.
+    // The server handles one client at a time; the others wait.
     let mut asked = tokio::task::JoinSet::new();
     for number in 0..20 {
         asked.spawn(async move {
@@ -117,7 +117,7 @@ async fn tcp_host_port_forwards_to_pod() {
         });
     }
     asked.join_all().await;
-    // Nobody has the port any more when the pod has stopped.
+    // The port is free once the pod has stopped.
     runtime.client.stop_pod(&pod.id).await.unwrap();
     TcpListener::bind(("0.0.0.0", port)).unwrap();
 }
@@ -142,7 +142,7 @@ async fn udp_host_port_forwards_to_pod() {
                 .send_to(format!("{number} {round}").as_bytes(), ("127.0.0.1", port))
                 .unwrap();
         }
-        // Each gets its own answers back.
+        // Each client gets its own answers.
         for (number, client) in clients.iter().enumerate() {
             client.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut buffer = [0; 100];
@@ -186,7 +186,7 @@ async fn run_pod_rejects_host_port_of_another_pod() {
     assert_eq!(refused.code(), Code::FailedPrecondition);
     let expected = format!("the host port {port}/TCP is taken by the pod test/first");
     assert!(refused.message().contains(&expected), "{refused}");
-    // Nothing is left of it, and the same call succeeds when the port is free.
+    // The failed call leaves nothing, and the same call succeeds once the port is free.
     assert_eq!(
         runtime
             .client
@@ -212,7 +212,7 @@ async fn run_pod_rejects_host_port_in_use_on_host() {
         refused.message().contains("a program of the host"),
         "{refused}"
     );
-    // Another address of the host's is another port.
+    // The same port of another address is free.
     runtime.client.run_pod(config("127.0.0.2")).await.unwrap();
 }
 
@@ -256,7 +256,7 @@ async fn host_ports_survive_daemon_restart() {
     runtime.restart().await.unwrap();
     let answer = ask_away(address("127.0.0.1", port), "again\n").await;
     assert_eq!(answer.unwrap(), "tcp: again\n");
-    // The new daemon knows who has the port.
+    // The restarted daemon knows which pod has the port.
     let second = with_ports(&runtime, "second", ports);
     let refused = runtime.client.run_pod(second).await.unwrap_err();
     assert!(
@@ -265,8 +265,7 @@ async fn host_ports_survive_daemon_restart() {
     );
 }
 
-/// A low port is root's.
-/// The first port that an ordinary user may take.
+/// The first port that an ordinary user may bind.
 fn first_ordinary_port() -> u16 {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let port = text.ok().and_then(|text| text.trim().parse().ok());
@@ -342,7 +341,7 @@ async fn run_pod_rejects_invalid_port_mapping(
     );
 }
 
-/// A parameter of the pod's interface is set when that is there.
+/// A sysctl of the pod's interface is set after the interface exists.
 #[tokio::test]
 async fn sysctl_of_pod_interface_is_applied() {
     let runtime = Runtime::start().await.unwrap();
@@ -361,7 +360,7 @@ async fn sysctl_of_pod_interface_is_applied() {
     assert_eq!(output, "2\n");
 }
 
-/// Where there are no network namespaces, a pod has an address of its own all the same.
+/// Without network namespaces a pod still has its own loopback address.
 #[tokio::test]
 async fn host_port_forwards_without_namespaces() {
     let runtime = Runtime::with().isolation("process").start().await.unwrap();
@@ -372,14 +371,14 @@ async fn host_port_forwards_without_namespaces() {
         .unwrap();
     let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     let own = status.network.unwrap().ip;
-    // Port 8080 of all addresses may be somebody else's.
+    // Another process may have port 8080 of other addresses.
     let script = TCP.replace("LocalPort", &format!("LocalAddr => \"{own}\", LocalPort"));
     serve(&pod, &script).await;
     let answer = ask_away(address("127.0.0.1", port), "hello\n").await;
     assert_eq!(answer.unwrap(), "tcp: hello\n");
 }
 
-/// A kernel may have SCTP or not; a pod that asks for it is told.
+/// Without SCTP in the kernel the pod is rejected with that reason.
 #[tokio::test]
 async fn sctp_host_port_requires_kernel_support() {
     let runtime = Runtime::start().await.unwrap();

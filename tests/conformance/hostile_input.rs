@@ -1,11 +1,11 @@
-//! Nonsense and malice: always an answer, and the runtime is as good as before.
+//! Hostile input: the runtime always answers, and keeps working.
 
 use cri::v1::{ContainerConfig, NamespaceMode, PodSandboxConfig};
 use harness::{Pod, Runtime, fixture};
 use rstest::rstest;
 use tonic::{Code, Status};
 
-/// It answered in words, and runs a pod as if nothing had happened.
+/// Asserts that the runtime can still run a pod.
 async fn assert_alive(runtime: &Runtime) {
     let pod = runtime.pod(&fixture::unique("alive")).await.unwrap();
     assert_eq!(
@@ -15,7 +15,7 @@ async fn assert_alive(runtime: &Runtime) {
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// An answer of the runtime's, not of a connection that broke.
+/// Asserts that an answer came from the runtime, not from a broken connection.
 #[track_caller]
 fn assert_answered<T>(result: Result<T, Status>) {
     if let Err(error) = result {
@@ -113,7 +113,7 @@ async fn run_pod_survives_hostile_strings(#[case] set: fn(&mut PodSandboxConfig,
         set(&mut config, word.to_owned());
         match Pod::run(&runtime.client, config).await {
             Ok(pod) => {
-                // What was taken has to work.
+                // An accepted configuration must work.
                 match pod.create(fixture::script("c", "true")).await {
                     Ok(id) => assert_answered(runtime.client.start(&id).await),
                     error => assert_answered(error),
@@ -173,7 +173,7 @@ async fn create_survives_hostile_strings(#[case] set: fn(&mut ContainerConfig, S
     );
 }
 
-/// Values that no version of the contract has.
+/// Enum values that no version of the CRI defines.
 #[rstest]
 #[case::sandbox_network(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).network = 77)]
 #[case::sandbox_pid(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).pid = -1)]
@@ -190,7 +190,7 @@ async fn unknown_enum_values_are_rejected(
     let runtime = Runtime::with().start().await.unwrap();
     let (mut sandbox, mut container) = (runtime.sandbox("p"), fixture::script("c", "true"));
     set(&mut sandbox, &mut container);
-    // Somewhere on the way it is refused: nothing runs that is not what was asked for.
+    // One of the calls must fail: the runtime must not run a different configuration.
     let refused = async {
         let pod = Pod::run(&runtime.client, sandbox).await?;
         pod.start(container).await
@@ -199,7 +199,7 @@ async fn unknown_enum_values_are_rejected(
     assert_alive(&runtime).await;
 }
 
-/// Whatever the kernel says to them, they are the client's mistake, which a kubelet does not repeat for ever.
+/// INVALID_ARGUMENT whatever errno the kernel returns, so that a kubelet does not retry for ever.
 #[rstest]
 #[case::log_directory(|p: &mut PodSandboxConfig, _: &mut ContainerConfig, s| p.log_directory = s)]
 #[case::log_path(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s: String| c.log_path = s[1..].into())]
@@ -230,7 +230,7 @@ async fn megabyte_long_paths_are_rejected_with_short_message(
     assert_alive(&runtime).await;
 }
 
-/// A message may be 16 MiB long; a record of ten has to be kept, listed and told of.
+/// A message may have 16 MiB, so a record of ten must be stored, listed and reported in events.
 #[tokio::test]
 async fn ten_megabytes_of_labels_are_kept() {
     let runtime = Runtime::with().start().await.unwrap();
@@ -275,7 +275,7 @@ async fn server_survives_bytes_that_are_not_grpc() {
         let mut stream = tokio::net::UnixStream::connect(runtime.socket())
             .await
             .unwrap();
-        // It may hang up before all is written.
+        // The server may close the connection before everything is written.
         let _ = stream.write_all(&bytes).await;
         assert_alive(&runtime).await;
     }

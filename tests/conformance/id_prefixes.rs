@@ -1,4 +1,4 @@
-//! Ids as clients give them: whole, or as much of one as tells it from all others, as crictl shows them.
+//! Ids in requests: complete, or an unambiguous prefix, as crictl prints them.
 
 use cri::v1::{
     ContainerFilter, ContainerState, ContainerStatsFilter, ListContainerStatsRequest,
@@ -12,7 +12,7 @@ use tonic::Code;
 use crate::malformed::{call, good, methods};
 use crate::support::code;
 
-/// What crictl shows of an id.
+/// The length of the prefix that crictl prints.
 const SHOWN: usize = 13;
 
 fn takes(method: &MethodDescriptor, field: &str) -> bool {
@@ -31,7 +31,7 @@ fn with_ids(request: &DynamicMessage, change: impl Fn(&str) -> String) -> Vec<u8
     request.encode_to_vec()
 }
 
-/// Calls that end what they name: each has a test of its own.
+/// Calls that end their object; they have their own tests.
 const ENDING: [&str; 4] = [
     "StopContainer",
     "RemoveContainer",
@@ -59,10 +59,10 @@ async fn every_call_accepts_id_prefix() {
         let short = answer(with_ids(&request, |id| id[..SHOWN].to_owned())).await;
         let name = method.name();
         assert_ne!(whole, Err(Code::NotFound), "{name}");
-        // The name of a container is taken by the one that was created a moment ago, in the same words.
+        // A repeated CreateContainer returns the container that the first call created.
         assert_eq!(short, whole, "{name}");
         let unknown = answer(with_ids(&request, |_| "0".repeat(SHOWN))).await;
-        // A request that lacks something else may be refused for that.
+        // An incomplete request may be rejected for another reason.
         let lacking = whole.is_err() && unknown == whole;
         assert!(
             lacking || unknown == Err(Code::NotFound),
@@ -147,7 +147,7 @@ async fn filters_accept_id_prefix() {
     assert_eq!(answer.into_inner().stats.len(), 1);
 }
 
-/// An image goes by 12 digits of its id, or by fewer after `sha256:`.
+/// An image is found by 12 digits of its id, or by fewer after `sha256:`.
 #[tokio::test]
 async fn image_is_found_by_id_prefix() {
     let runtime = Runtime::start().await.unwrap();
@@ -164,6 +164,6 @@ async fn image_is_found_by_id_prefix() {
         let status = runtime.client.container(&container).await.unwrap();
         assert_eq!(status.image_id, id);
     }
-    // It may be a name.
+    // Fewer digits may be a name.
     assert_eq!(runtime.client.image(&digits[..8]).await.unwrap(), None);
 }

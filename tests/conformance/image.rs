@@ -1,4 +1,4 @@
-//! Images: pulled, listed, run, removed.
+//! Images: pull, list, run, remove.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -33,7 +33,7 @@ async fn with_small(
     change(ImageBuilder::new(SMALL).layer(layer))
         .write_docker(&archive)
         .unwrap();
-    // Ordinary users read it too.
+    // An ordinary user's runtime must be able to read it.
     (
         Runtime::with().archive(&archive).start().await.unwrap(),
         place,
@@ -100,7 +100,7 @@ async fn remove_image_removes_all_names() {
             .iter()
             .all(|image| image.id != id)
     );
-    // CRI v1, RemoveImage: no error when there is nothing to do.
+    // RemoveImage must be idempotent (api.proto).
     client.remove_image(SMALL).await.unwrap();
     client
         .remove_image("example.com/never/was:1")
@@ -159,7 +159,7 @@ async fn container_defaults_come_from_image_config() {
     let mut other_args = config("other-args");
     other_args.args = vec!["echo other".to_owned()];
     assert_eq!(pod.output(other_args).await.unwrap(), "other\n");
-    // A command takes the image's arguments away too (CRI v1, ContainerConfig.command).
+    // A command also replaces the image's arguments (CRI v1, ContainerConfig.command).
     let mut other_command = config("other-command");
     other_command.command = vec!["/bin/cat".to_owned()];
     assert_eq!(pod.output(other_command).await.unwrap(), "");
@@ -259,7 +259,7 @@ async fn container_keeps_running_after_image_removal() {
     let mut config = fixture::forever("c");
     config.image.as_mut().unwrap().image = id.clone();
     let container = pod.start(config).await.unwrap();
-    // A runtime may refuse to remove what is in use: containerd does not.
+    // A runtime may reject the removal of an image in use; containerd does not.
     if client.remove_image(SMALL).await.is_ok() {
         assert_eq!(client.image(SMALL).await.unwrap(), None);
     }
@@ -310,7 +310,7 @@ async fn file_systems(runtime: &Runtime) -> ImageFsInfoResponse {
     answer.into_inner()
 }
 
-/// Bytes and inodes, of a file system that is there.
+/// Used bytes and inodes of an existing file system.
 fn used(usage: &FilesystemUsage) -> (u64, u64) {
     assert!(usage.timestamp > 0);
     let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
@@ -319,7 +319,7 @@ fn used(usage: &FilesystemUsage) -> (u64, u64) {
     (bytes.value, inodes.value)
 }
 
-/// A container of [`SMALL`] that has written something and ended, and how many bytes at least.
+/// An exited container of [`SMALL`], and the least number of bytes that it has written.
 async fn written(pod: &Pod) -> (String, u64) {
     let mut config = fixture::script("c", "for i in 1 2 3 4; do cat /bin/cat; done > /written");
     config.image.as_mut().unwrap().image = SMALL.to_owned();
@@ -338,7 +338,7 @@ async fn layer(runtime: &Runtime, id: &str) -> u64 {
     layer.used_bytes.unwrap().value
 }
 
-/// A kubelet takes a container file system that is told for another one than the images'.
+/// A kubelet assumes that a reported container file system differs from the one of images.
 #[tokio::test]
 async fn fs_info_reports_single_file_system() {
     let (runtime, _place) = with_small(|image| image).await;
@@ -357,7 +357,7 @@ async fn fs_info_reports_single_file_system() {
         "fs_info_reports_single_file_system",
         Means::of(&runtime).await.no_namespaces()
     );
-    // What a container writes is not the image's.
+    // Writes of a container do not count for images.
     let pod = runtime.pod("p").await.unwrap();
     let (id, least) = written(&pod).await;
     assert_eq!(only().await.0, images.0);

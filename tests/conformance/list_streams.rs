@@ -1,4 +1,4 @@
-//! Lists that come as streams: what does not fit into one message, and the same filters as the other lists.
+//! Streamed lists: more items than fit into one message, and the same filters as the unary lists.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ async fn streamed(runtime: &Runtime, filter: PodSandboxFilter) -> (usize, Vec<Po
 async fn stream_returns_more_sandboxes_than_fit_into_message() {
     let runtime = Runtime::start().await.unwrap();
     let mut pods = Vec::new();
-    // 18 MiB in all, where an answer may have 16.
+    // 18 MiB in total; a message may have 16.
     for number in 0..6 {
         let mut config = runtime.sandbox(&format!("p{number}"));
         config.annotations = HashMap::from([("note".to_owned(), "x".repeat(3 << 20))]);

@@ -1,4 +1,4 @@
-//! Log files: `TIME STREAM TAGS TEXT`, as every client reads them (Kubernetes 1.36, cri-client logs).
+//! Log files in the CRI format, `TIME STREAM TAGS TEXT` (Kubernetes 1.36, cri-client logs).
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use tonic::Code;
 
 use crate::support::{code, logged};
 
-/// The longest text of one entry (containerd and CRI-O cut at the same length).
+/// The longest text of one entry (containerd and CRI-O split at the same length).
 const LONGEST: usize = 16 << 10;
 
 /// An entry without its time.
@@ -143,7 +143,7 @@ async fn binary_output_is_logged_unchanged() {
     assert_eq!(entries(&status.log_path), [entry]);
 }
 
-/// The reader of a log is done when the container has ended: nothing may come later.
+/// A log reader stops when the container has exited, so nothing may be appended later.
 #[tokio::test]
 async fn log_is_complete_when_container_exits() {
     let runtime = Runtime::start().await.unwrap();
@@ -173,7 +173,7 @@ async fn reopen_creates_new_log_after_rename() {
     logged(&pod, &id, "hup").await;
     assert_eq!(entries(&path), [full("hup")]);
     assert_eq!(entries(&old), [full("begin")]);
-    // Again, with nothing renamed.
+    // Reopening without a rename keeps the file.
     runtime.client.reopen_log(&id).await.unwrap();
     assert_eq!(entries(&path), [full("hup")]);
 }
@@ -183,7 +183,7 @@ async fn rotation_loses_no_lines() {
     const LINES: usize = 300_000;
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    // It waits in the end, because only the log of a running container can be opened again.
+    // It sleeps at the end, because only a running container's log can be reopened.
     let id = pod
         .start(pod.script("c", &format!("seq {LINES}; sleep 1000")))
         .await
@@ -282,7 +282,7 @@ async fn create_rejects_log_path_outside_log_directory(#[case] log_path: &str) {
     assert!(!pod.log_directory().join(log_path).exists());
 }
 
-/// A container with the log directory mounted may put links there.
+/// A container that mounts the log directory could create symlinks there.
 #[rstest]
 #[case::a_file("c.log", "c.log")]
 #[case::a_directory("d/c.log", "d")]
@@ -305,7 +305,7 @@ async fn log_is_not_written_through_symlink(#[case] log_path: &str, #[case] link
         Code::InvalidArgument
     );
 
-    // One that is put there later: it does not start, and says why.
+    // A symlink created after CreateContainer makes the start fail with a reason.
     std::fs::remove_file(pod.log_directory().join(link)).unwrap();
     let id = pod.create(config).await.unwrap();
     let whole = pod.log_directory().join(log_path);
@@ -336,7 +336,7 @@ async fn missing_log_directories_are_created() {
     assert_eq!(entries(&status.log_path), [full("deep")]);
 }
 
-/// Whoever reads logs later finds them: a runtime never removes them.
+/// Logs must stay available to later readers: the runtime never removes them.
 #[tokio::test]
 async fn logs_remain_after_container_removal() {
     let runtime = Runtime::start().await.unwrap();
@@ -357,7 +357,7 @@ async fn failed_create_leaves_no_log() {
     assert!(!pod.log_directory().join("c.log").exists());
 }
 
-/// A box without anybody who rotates logs may give them a size.
+/// `max_size` is for hosts where no client rotates logs.
 #[tokio::test]
 async fn log_stays_within_max_size() {
     let runtime = Runtime::with()
@@ -377,7 +377,7 @@ async fn log_stays_within_max_size() {
         .lines()
         .map(|line| line.split(' ').nth(3).unwrap().parse().unwrap())
         .collect();
-    // All from some line on.
+    // The log has all lines from some line on.
     assert!(numbers[0] > 0 && numbers.last() == Some(&29_999));
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1));
 }

@@ -1,8 +1,8 @@
-//! What a Container Runtime Interface server promises, checked through its socket: one file for each family of calls.
+//! The promises of a Container Runtime Interface server, tested through its socket: one file for each group of calls.
 //!
-//! Each test has a runtime of its own, so they run at the same time; each is a leak test too, because a runtime that is
-//! dropped looks for what is left of it. `CRI_ENDPOINT=unix:///…` checks another runtime instead (with `CRI_IMAGE`, an
-//! image that it can pull, with the usual commands); what kills, restarts or configures the runtime still uses crib.
+//! Each test starts its own runtime, so tests run in parallel. Each test is also a leak test: dropping a runtime checks for
+//! leftovers. `CRI_ENDPOINT=unix:///…` tests another runtime instead (with `CRI_IMAGE`, an image that it can pull, with the
+//! usual commands). Tests that kill, restart or configure the runtime still use crib.
 #![allow(clippy::unwrap_used)]
 
 mod accounts;

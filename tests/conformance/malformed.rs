@@ -1,6 +1,6 @@
-//! Malformed requests on every call of the contract, made from its descriptors: a call or field that is added is tried too.
+//! Malformed requests for every call, generated from the protobuf descriptors, so that new calls and fields are covered.
 //!
-//! A request that is good but for one field gets past all checks of the other ones, so each field is spoiled alone.
+//! Each request has exactly one bad field, so that the checks of the other fields do not hide it.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -20,7 +20,7 @@ use rstest::rstest;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 
-/// Requests and answers as bytes.
+/// Passes requests and answers through as bytes.
 #[derive(Debug, Clone, Copy)]
 struct Raw;
 
@@ -67,7 +67,7 @@ pub(crate) fn methods() -> Vec<MethodDescriptor> {
         .collect()
 }
 
-/// The first message of an answer, where there is one at once.
+/// The first message of an answer, if it comes at once.
 pub(crate) async fn call(
     runtime: &Runtime,
     method: &MethodDescriptor,
@@ -96,7 +96,7 @@ pub(crate) async fn call(
             .server_streaming(request, path, Raw)
             .await?
             .into_inner();
-        // A subscription may have nothing to tell.
+        // An event stream may stay silent.
         let first = tokio::time::timeout(Duration::from_millis(200), stream.message()).await;
         Ok(first.unwrap_or(Ok(None))?.unwrap_or_default())
     };
@@ -105,7 +105,7 @@ pub(crate) async fn call(
         .unwrap_or_else(|_| panic!("{} did not answer", method.name()))
 }
 
-/// Why a client can do nothing with an answer, if so.
+/// The reason why an answer does not help a client, if any.
 fn unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
     let error = answer.as_ref().err()?;
     let ours = [
@@ -120,7 +120,7 @@ fn unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
     (!told).then(|| format!("{:?}, {length} bytes: {start}", error.code()))
 }
 
-/// Everything in a message that can be set alone, as the fields that lead there.
+/// The paths of all leaf fields of a message.
 fn leaves(
     message: &MessageDescriptor,
     above: &[FieldDescriptor],
@@ -135,7 +135,7 @@ fn leaves(
     }
 }
 
-/// A bad value for a field, if there is one of the sort.
+/// A kind of bad value.
 #[derive(Debug, Clone, Copy)]
 enum Bad {
     Text(&'static str),
@@ -190,7 +190,7 @@ impl Bad {
     }
 }
 
-/// Sets what the path leads to, with what is missing on the way.
+/// Sets the field at a path, and creates missing messages on the way.
 fn spoil(message: &mut DynamicMessage, path: &[FieldDescriptor], value: Value) {
     let [field, rest @ ..] = path else { return };
     if rest.is_empty() {
@@ -214,7 +214,7 @@ fn spoil(message: &mut DynamicMessage, path: &[FieldDescriptor], value: Value) {
     }
 }
 
-/// What a call is made with when nothing is wrong with it; empty for those that want nothing.
+/// A valid request for a call; empty for calls that need no fields.
 pub(crate) fn good(
     runtime: &Runtime,
     pod: &Pod,
@@ -254,7 +254,7 @@ pub(crate) fn good(
     request
 }
 
-/// Removes what a spoiled request made all the same.
+/// Removes the object that a request with a bad field created.
 async fn put_away(runtime: &Runtime, method: &MethodDescriptor, answer: &[u8]) {
     let made = DynamicMessage::decode(method.output(), answer).unwrap();
     let id = |name| {
@@ -290,7 +290,7 @@ async fn every_call_answers_empty_and_undecodable_requests() {
     for method in methods {
         let answer = call(&runtime, &method, Vec::new()).await;
         assert_eq!(unhelpful(&answer), None, "{}", method.name());
-        // Bytes that are no message of the contract.
+        // Bytes that cannot be decoded.
         let answer = call(&runtime, &method, vec![0xff; 64]).await;
         assert!(answer.is_err(), "{}", method.name());
     }
@@ -327,7 +327,7 @@ async fn every_call_answers_bad_value_in_each_field(#[case] bad: Bad) {
                 put_away(&runtime, &method, &answer).await;
             }
             tried += 1;
-            // It may have been stopped or removed, as was asked for.
+            // The call may have stopped or removed the container.
             if runtime.client.sh(&container, "true").await.is_err() {
                 (pod, container) = running(&runtime).await;
             }

@@ -1,4 +1,4 @@
-//! Files and directories of the host in a container.
+//! Bind mounts of host files and directories.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -34,7 +34,7 @@ async fn bind_mount_shares_directory_with_host() {
         fs::read_to_string(volume.join("from-container")).unwrap(),
         "hi\n"
     );
-    // Another container of another pod sees it too, at another place.
+    // A container of another pod sees the same directory at another path.
     let other = runtime.pod("q").await.unwrap();
     assert_eq!(
         output(&other, [of(&volume, "/mnt")], "cat /mnt/from-container").await,
@@ -83,7 +83,7 @@ async fn mount_follows_symlinks_of_host_and_image() {
         output(&pod, [of(&link, "/mnt")], "cat /mnt/file").await,
         "real\n"
     );
-    // /var/run leads to /run in every image of Debian's: the mount is where the program looks for it.
+    // /var/run is a symlink to /run in Debian images: the mount must follow it.
     let out = output(
         &pod,
         [of(&volume, "/var/run/volume")],
@@ -114,7 +114,7 @@ async fn read_only_mount_rejects_writes() {
     assert_eq!(fs::read_dir(&volume).unwrap().count(), 0);
 }
 
-/// The host's /dev has a file system that everybody may write to mounted at /dev/shm.
+/// /dev/shm is a writable submount of the host's /dev.
 #[rstest]
 #[case::alone(false, "written\n")]
 #[case::with_all_below(true, "Read-only file system\n")]
@@ -188,14 +188,14 @@ async fn create_rejects_invalid_mount(#[case] host_path: &str, #[case] container
     let mut config = fixture::script("c", "echo fine");
     config.mounts = vec![of(Path::new(host_path), container_path)];
     code(pod.create(config).await);
-    // The pod is as good as before.
+    // The pod still works.
     assert_eq!(
         pod.output(fixture::script("c", "echo fine")).await.unwrap(),
         "fine\n"
     );
 }
 
-/// Its `..` are taken away before links are followed, as runc does.
+/// As in runc, `..` is removed before symlinks are followed.
 #[tokio::test]
 async fn dot_dot_in_mount_target_is_resolved_lexically() {
     let runtime = Runtime::start().await.unwrap();
@@ -229,7 +229,7 @@ async fn status_returns_given_mounts() {
     );
 }
 
-/// Emptying a directory on the host reaches a container that runs, as with a volume that is updated.
+/// Like a volume that is updated while a container runs.
 #[tokio::test]
 async fn volume_changes_are_visible_to_container_and_host() {
     let runtime = Runtime::start().await.unwrap();

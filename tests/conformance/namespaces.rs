@@ -1,4 +1,4 @@
-//! What of the host and of each other containers see, by the kernel's own names for namespaces.
+//! Namespaces: what containers see of the host and of each other.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use tonic::Code;
 
 use crate::support::{Means, code, skip_if, trimmed};
 
-/// Starts a container that runs until it is stopped, and finds its first process from outside.
+/// Starts a container, and finds its first process from outside.
 async fn witnessed(pod: &Pod, mut config: ContainerConfig) -> Witness {
     let mark = fixture::unique("mark");
     config.envs.push(KeyValue {
@@ -18,7 +18,7 @@ async fn witnessed(pod: &Pod, mut config: ContainerConfig) -> Witness {
         value: mark.clone().into(),
     });
     let id = pod.start(config).await.unwrap();
-    // The shell's own children have the same environment and come later.
+    // The shell's children have the same environment but start later.
     eventually(
         PATIENCE,
         &format!("the process of container {id}"),
@@ -67,7 +67,7 @@ async fn containers_share_ipc_net_and_uts_namespaces_of_pod() {
     assert_eq!(differing(&first, &second), ["mnt", "pid"]);
 }
 
-/// What a container sees of control groups begins with its own, whatever the host has above it.
+/// The container has a cgroup namespace, so it does not see the host's cgroups above its own.
 #[tokio::test]
 async fn container_sees_own_cgroup_as_root() {
     const LOOK: &str = "cut -d: -f3- /proc/self/cgroup | sort -u";
@@ -144,7 +144,7 @@ async fn pid_namespace_is_private_or_shared_as_requested() {
         .unwrap();
     let (pid, seen) = out.split_once('\n').unwrap();
     assert_ne!(pid, "1");
-    // The neighbour, and maybe the shell and grep that look for it.
+    // At least the neighbour; perhaps also the shell and grep.
     assert!(trimmed(seen).parse::<u32>().unwrap() >= 2, "{out:?}");
     let ours = runtime.client.sh(&id, "cat /proc/1/comm").await.unwrap();
     assert_ne!(ours, "sleep\n");
@@ -161,7 +161,7 @@ fn targeting(mut config: ContainerConfig, target: &str) -> ContainerConfig {
     config
 }
 
-/// What a kubelet asks for with `kubectl debug --target`.
+/// A kubelet requests this for `kubectl debug --target`.
 #[tokio::test]
 async fn target_mode_joins_pid_namespace_of_container() {
     let runtime = Runtime::start().await.unwrap();
@@ -175,7 +175,7 @@ async fn target_mode_joins_pid_namespace_of_container() {
     let debug = targeting(pod.script("debug", script), &target[..13]);
     let seen = pod.output(debug).await.unwrap();
     assert!(seen.contains("sleep 1000"), "{seen}");
-    // It may signal the target's first process, and its own life ends with the namespace's.
+    // It can signal the target's first process, and ends with the PID namespace.
     let debug = targeting(
         pod.script("killer", "kill -TERM 1; exec sleep 1000"),
         &target,
@@ -348,7 +348,7 @@ async fn run_pod_rejects_user_namespace_without_mappings() {
     );
 }
 
-/// The host's namespace has the host's name.
+/// A pod in the host network also has the host's UTS namespace.
 #[tokio::test]
 async fn run_pod_rejects_hostname_in_host_network() {
     let runtime = Runtime::start().await.unwrap();
@@ -369,8 +369,7 @@ async fn run_pod_rejects_hostname_in_host_network() {
     assert!(said.starts_with(&format!("{own}\n{own}\n")), "{said}");
 }
 
-/// A program that does not ask the kernel for the pod's name finds it in its environment, as with every runtime, unless it
-/// is told another one.
+/// All runtimes set HOSTNAME, unless the client sets it.
 #[tokio::test]
 async fn hostname_variable_is_set_unless_given() {
     let runtime = Runtime::start().await.unwrap();

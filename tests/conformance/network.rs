@@ -1,4 +1,4 @@
-//! Pods talk to each other, and to themselves.
+//! The pod network: addresses, subnets, and connections between pods.
 
 mod subnets;
 
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::support::{Means, logged, skip_if};
 
-/// Says who it is to everybody who connects.
+/// Sends its host name to every client.
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die "listen: $!";
     $| = 1; print "ready\n";
@@ -47,7 +47,7 @@ async fn pods_reach_each_other_by_address() {
     let (server_ip, client_ip) = (address(&server).await, address(&client).await);
     assert_ne!(server_ip, client_ip);
     assert_eq!(ask(&client, &server_ip).await, "this is server\n");
-    // Also by its own address, and by loopback from another container of the pod.
+    // The pod also reaches itself by its own address, and by loopback from another container.
     assert_eq!(ask(&server, &server_ip).await, "this is server\n");
     assert_eq!(ask(&server, "127.0.0.1").await, "this is server\n");
 }
@@ -84,7 +84,7 @@ async fn two_runtimes_use_separate_networks() {
     serve(&pod).await;
     serve(&other).await;
     let (ip, other_ip) = (address(&pod).await, address(&other).await);
-    // Each has a subnet of its own, or a namespace for it: either way each pod finds itself at its address.
+    // Each runtime has its own subnet or network namespace: either way each pod reaches itself at its address.
     assert_eq!(ask(&pod, &ip).await, "this is one\n");
     assert_eq!(ask(&other, &other_ip).await, "this is two\n");
     drop(second);
@@ -92,7 +92,7 @@ async fn two_runtimes_use_separate_networks() {
     assert_eq!(ask(&client, &ip).await, "this is one\n");
 }
 
-/// An address comes back, so many more pods than one subnet has can run one after another.
+/// Removed pods release their addresses; the address of a running pod is not reassigned.
 #[tokio::test]
 async fn running_pod_keeps_address_while_others_come_and_go() {
     let runtime = Runtime::start().await.unwrap();
@@ -113,7 +113,7 @@ async fn running_pod_keeps_address_while_others_come_and_go() {
     assert_eq!(ask(&late, &kept).await, "this is keep\n");
 }
 
-/// Says who it is on both families.
+/// Sends its host name to every client, over IPv4 and IPv6.
 const BOTH: &str = r#"exec perl -MIO::Socket::IP -e '
     $server = IO::Socket::IP->new(Listen => 5, LocalHost => "::", LocalPort => 8080, V6Only => 0, GetAddrInfoFlags => 0) or die "listen: $!";
     $| = 1; print "ready\n";
@@ -132,7 +132,7 @@ fn has_ipv6() -> bool {
     off.is_ok_and(|text| text.trim() == "0")
 }
 
-/// A runtime whose bridge is not in the box's own network, so that any subnet is free.
+/// A runtime whose bridge is not in the host's own network namespace, so that every subnet is free.
 async fn apart(argument: Option<&str>) -> (Option<Netns>, Runtime) {
     let netns = nix::unistd::geteuid()
         .is_root()
@@ -168,7 +168,7 @@ async fn pods_have_ipv4_and_ipv6_addresses() {
     logged(&server, &id, "ready").await;
     let all = addresses(&server).await;
     assert_eq!(all.len(), 2, "{all:?}");
-    // A kubelet takes the first one for the pod's: the one of IPv4.
+    // A kubelet takes the first address as the primary one: it must be the IPv4 address.
     assert!(all[0].contains('.') && all[1].starts_with("fd"), "{all:?}");
     for address in &all {
         assert_eq!(ask(&client, address).await, "this is server\n");
@@ -200,7 +200,7 @@ async fn pod_addresses_come_from_pod_cidr() {
         assert_eq!(addresses(&server).await, expected);
         let id = server.start(server.script("server", BOTH)).await.unwrap();
         logged(&server, &id, "ready").await;
-        // The next daemon gives nobody the same address.
+        // The restarted daemon does not assign the same address again.
         runtime.kill9().await;
         runtime.restart().await.unwrap();
         let client = runtime.pod("client").await.unwrap();
@@ -213,7 +213,7 @@ async fn pod_addresses_come_from_pod_cidr() {
     }
 }
 
-/// What a kubelet does when its node is given a subnet.
+/// A kubelet calls UpdateRuntimeConfig when its node gets a pod CIDR.
 #[tokio::test]
 async fn update_runtime_config_changes_subnet_only_without_pods() {
     let (_netns, runtime) = apart(None).await;
@@ -245,7 +245,7 @@ async fn update_runtime_config_changes_subnet_only_without_pods() {
     update("10.77.0.0/16").await.unwrap();
     let first = runtime.pod("first").await.unwrap();
     assert_eq!(address(&first).await, "10.77.0.2");
-    // A pod is there: the subnet stays.
+    // With a running pod the subnet stays.
     update("10.78.0.0/16").await.unwrap();
     let second = runtime.pod("second").await.unwrap();
     assert_eq!(address(&second).await, "10.77.0.3");

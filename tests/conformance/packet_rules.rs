@@ -1,17 +1,17 @@
-//! Beyond the host: what pods send leaves under its address, and what comes to their host ports comes as it was sent.
+//! Traffic beyond the host: pods send with the host's address, and host ports preserve the client's address.
 
 use cri::v1;
 use harness::{Netns, PATIENCE, Pod, Runtime, eventually};
 
 use crate::support::logged;
 
-/// Says who asks, on either family.
+/// Sends each client its own address, over IPv4 and IPv6.
 const SERVER: &str = r#"exec perl -MIO::Socket::IP -e '
     $server = IO::Socket::IP->new(Listen => 5, LocalHost => "::", LocalPort => 8080, V6Only => 0) or die "listen: $!";
     $| = 1; print "ready\n";
     while ($client = $server->accept) { $from = $client->peerhost; $from =~ s/^::ffff://; print $client "$from\n"; close $client }'"#;
 
-/// A host that forwards, another one beside it, and a runtime on the first.
+/// Two connected network namespaces: the host of the runtime, which may forward packets, and another machine.
 struct Hosts {
     other: Netns,
     host: Netns,
@@ -29,7 +29,7 @@ impl Hosts {
             let add = ["address", "add", address, "dev", "wire", "nodad"];
             netns.run("ip", &add).unwrap();
         }
-        // A new namespace has what the box has, so it is said either way.
+        // A new network namespace inherits the host's value, so it is always set.
         let value = u8::from(forward);
         let all = [
             "-qw",
@@ -41,7 +41,7 @@ impl Hosts {
     }
 }
 
-/// What the server at `address` says of who asks from `netns`.
+/// The client address that the server at `address` sees for a connection from `netns`.
 async fn ask(netns: &Netns, address: &str, port: u16) -> std::io::Result<String> {
     let script = format!("exec 3<>/dev/tcp/{address}/{port} && cat <&3");
     let mut command = netns.command("timeout");
@@ -69,7 +69,7 @@ async fn server(runtime: &Runtime, port: u16) -> Pod {
     pod
 }
 
-/// Tables of the host's network namespace, as `nft` would list them.
+/// The nf_tables tables of a network namespace, as `nft` would list them.
 fn tables(netns: &Netns) -> Vec<String> {
     use std::os::fd::AsFd as _;
     let file = std::fs::File::open(netns.path()).unwrap();
@@ -100,7 +100,7 @@ async fn host_port_preserves_source_address_of_other_machine() {
     let asked = async |from: &Netns, to| ask(from, to, 12000).await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
     assert_eq!(asked(&other, "2001:db8::1").await, "2001:db8::2");
-    // The host itself, by every address that it has: the forwarder's.
+    // From the host itself the forwarder serves the port, on every address.
     let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     let own = status.network.unwrap();
     for address in ["127.0.0.1", "192.0.2.1"] {
@@ -109,7 +109,7 @@ async fn host_port_preserves_source_address_of_other_machine() {
     for address in ["::1", "2001:db8::1"] {
         assert_eq!(asked(&host, address).await, own.additional_ips[0].ip);
     }
-    // The rules are one table, of the bridge's name, which outlives the daemon and comes back if somebody took it away.
+    // The rules are one table with the bridge's name, which survives the daemon.
     let name = runtime_fake::instance_name(&runtime.state_dir());
     assert_eq!(tables(&host), [name]);
     let mut runtime = runtime;
@@ -117,7 +117,7 @@ async fn host_port_preserves_source_address_of_other_machine() {
     assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
     runtime.restart().await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
-    // It goes with the bridge.
+    // The table is removed with the bridge.
     runtime.client.remove_pod(&pod.id).await.unwrap();
     assert!(ask(&other, "192.0.2.1", 12000).await.is_err());
     runtime.stop().await.unwrap();
@@ -150,7 +150,7 @@ async fn pod_traffic_leaves_with_host_address() {
     }
 }
 
-/// Forwarding packets is the host's to decide: without, there are no rules, and host ports work nevertheless.
+/// The host's owner decides about IP forwarding. Without it there are no rules, and the forwarder serves host ports.
 #[tokio::test]
 async fn host_ports_work_without_ip_forwarding() {
     let Some(Hosts { other, host }) = Hosts::make(false) else {
@@ -165,7 +165,7 @@ async fn host_ports_work_without_ip_forwarding() {
     let asked = async |from: &Netns, to| ask(from, to, 12000).await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, own.network.unwrap().ip);
     assert_eq!(tables(&host), Vec::<String>::new());
-    // Its owner may change its mind: the next pod brings the rules.
+    // If forwarding is enabled later, the next pod installs the rules.
     let all = ["-qw", "net.ipv4.ip_forward=1"];
     host.run("sysctl", &all).unwrap();
     runtime.pod("late").await.unwrap();
@@ -178,7 +178,7 @@ async fn host_ports_work_without_ip_forwarding() {
     seen.await;
 }
 
-/// A filter that lets through what it knows only, as Docker's: what would be sent on is served by the forwarder.
+/// Docker sets such a filter policy: packets would be dropped, so the forwarder serves the port.
 #[tokio::test]
 async fn host_ports_work_when_filter_drops_forwarded_packets() {
     let Some(Hosts { other, host }) = Hosts::make(true) else {
@@ -193,12 +193,12 @@ async fn host_ports_work_when_filter_drops_forwarded_packets() {
     let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     let said = ask(&other, "192.0.2.1", 12000).await.unwrap();
     assert_eq!(said, own.network.unwrap().ip);
-    // Of IPv6 it knows nothing.
+    // The filter does not affect IPv6.
     let said = ask(&other, "2001:db8::1", 12000).await.unwrap();
     assert_eq!(said, "2001:db8::2");
 }
 
-/// A client that never stops speaking is not left with the pod that has gone.
+/// The conntrack entry of the removed pod must not capture a client that keeps its source port.
 #[tokio::test]
 async fn udp_flow_reaches_replacement_pod() {
     const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '

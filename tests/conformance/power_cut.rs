@@ -1,4 +1,4 @@
-//! What is on the disk the moment that a pull is answered: all that there is after a power cut.
+//! Durability: the disk as it is when PullImage returns, which is all that a power cut leaves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use harness::Runtime;
 use harness::fixture_image::{ImageBuilder, Layer};
 
 const NAME: &str = "example.com/durable:1";
-/// Of the disk.
+/// The size of the disk.
 const BYTES: u64 = 128 << 20;
 
 fn body(number: usize) -> Vec<u8> {
-    // Sizes from nothing to 256 KiB, and nothing but zeroes nowhere.
+    // Sizes from 0 to 256 KiB; no file has only zeroes.
     let length = if number == 0 { 0 } else { 37 << (number % 14) };
     (0..length)
         .map(|at| u8::try_from((at * 7 + number) % 251 + 1).unwrap())
@@ -65,7 +65,7 @@ async fn pulled_image_is_complete_after_power_cut() {
     let runtime = Runtime::with().disk_image(&disk).archive(&archive);
     let runtime = runtime.start().await.unwrap();
     let id = runtime.client.pull(NAME).await.unwrap();
-    // What the kernel has not written yet is in its memory, and not in here.
+    // The copy does not have dirty pages that the kernel has not written back.
     fs::copy(&disk, &cut).unwrap();
     drop(runtime);
 

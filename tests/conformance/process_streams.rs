@@ -1,4 +1,4 @@
-//! The streams of processes, as clients of the stream server have them: exec, attach and the ports of pods.
+//! Exec, attach and port-forward over WebSocket, as clients of the stream server see them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
 
-/// A client, and what it was told so far.
+/// A client, and the output that it has received so far.
 struct Session {
     socket: WebSocketStream<TcpStream>,
     out: Vec<u8>,
@@ -55,7 +55,7 @@ impl Session {
             .unwrap();
     }
 
-    /// Takes what comes next; `false` at the end.
+    /// Receives the next message; `false` at the end.
     async fn next(&mut self) -> bool {
         let message = tokio::time::timeout(PATIENCE, self.socket.next()).await;
         let message = message.unwrap_or_else(|_| panic!("nothing came after {:?}", self.text()));
@@ -129,7 +129,7 @@ async fn exec_has_three_streams_and_status() {
         "{}",
         session.status
     );
-    // An orphan that holds the outputs keeps nobody waiting.
+    // An orphan that holds the outputs does not delay the end.
     let session = exec(&pod, &id, "sleep 1000 & echo done", false).await;
     let session = session.until_end().await;
     assert_eq!(session.text(), "done\n");
@@ -146,13 +146,13 @@ async fn exec_on_terminal_reads_lines_until_ctrl_d() {
     session.until("xterm\r\n24 80\r\n").await;
     session.send(STDIN, b"one\n").await;
     session.until("got one\r\n").await;
-    // Ctrl-D is the end of the input.
+    // Ctrl-D ends the input.
     session.send(STDIN, b"\x04").await;
     let session = session.until_end().await;
     assert!(session.status.contains("Success"), "{}", session.status);
 }
 
-/// As a closed connection does with ssh.
+/// As with ssh.
 #[tokio::test]
 async fn exec_gets_eof_or_sighup_when_client_disconnects() {
     let runtime = Runtime::start().await.unwrap();
@@ -193,13 +193,13 @@ async fn attach_shows_new_output_to_all_clients() {
     let mut first = attach(&pod, &id, false, true).await;
     first.send(STDIN, b"one\n").await;
     first.until("got one\n").await;
-    // A client is attached once its own input comes through: the upgrade is answered before.
+    // The upgrade is answered before the client is attached, so wait until its own input arrives.
     let mut second = attach(&pod, &id, false, true).await;
     second.send(STDIN, b"two\n").await;
     second.until("got two\n").await;
     first.until("got two\n").await;
     assert_eq!(second.text(), "got two\n");
-    // Who ends its input leaves, and the input stays open for others.
+    // A client that closes its input is detached; the container's input stays open for others.
     second.send(CLOSE, &[STDIN]).await;
     second.until_end().await;
     first.send(STDIN, b"three\n").await;
@@ -251,7 +251,7 @@ async fn attach_to_terminal_works_after_daemon_restart() {
     session.until_end().await;
 }
 
-/// The container goes on, its log has everything, and the client is told of what it has missed.
+/// The container keeps running, its log is complete, and the client learns how much it missed.
 #[tokio::test]
 async fn slow_attach_client_does_not_block_container() {
     const LINES: usize = 2_000_000;
@@ -280,14 +280,14 @@ async fn slow_attach_client_does_not_block_container() {
     .await;
     let log = std::fs::read(&status.log_path).unwrap();
     assert_eq!(log.split(|byte| *byte == b'\n').count(), LINES + 1);
-    // Now it reads, and more comes.
+    // The client reads now, and the container writes more.
     while !session.text().contains(" bytes are missing here") {
         assert!(session.next().await);
         session.send(STDIN, b"more\n").await;
     }
 }
 
-/// Also when the container has nothing more to say to it.
+/// The note comes even if the container writes nothing more.
 #[tokio::test]
 async fn slow_attach_client_learns_of_missing_bytes_after_exit() {
     const LINES: usize = 2_000_000;

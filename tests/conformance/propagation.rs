@@ -1,4 +1,4 @@
-//! Mounts of the host that show in containers, and the other way round.
+//! Mount propagation from the host to containers and back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::support::{Means, code, of, skip_if};
 
-/// A mount of the test's on the host, taken away whatever happens.
+/// A mount on the host, unmounted on drop.
 struct OnHost(PathBuf);
 
 impl OnHost {
@@ -28,7 +28,7 @@ impl OnHost {
         Self(at)
     }
 
-    /// One whose later mounts show, or do not show, in others.
+    /// A mount with the given propagation.
     fn sharing(at: PathBuf, how: MsFlags) -> Self {
         let new = Self::tmpfs(at);
         mount(None::<&str>, &new.0, None::<&str>, how, None::<&str>).unwrap();
@@ -38,7 +38,7 @@ impl OnHost {
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        // What a container mounted lies on top.
+        // Mounts of containers may be stacked on top.
         while umount2(&self.0, MntFlags::MNT_DETACH).is_ok() {}
     }
 }
@@ -64,7 +64,7 @@ async fn later_mounts_propagate_as_requested(
         "later_mounts_propagate_as_requested",
         Means::of(&runtime).await.no_host_mounts()
     );
-    // Made before the volume: its namespaces know nothing of it.
+    // The pod is created before the volume is mounted, so its mount namespace does not have it.
     let pod = runtime.pod("p").await.unwrap();
     let volume = OnHost::sharing(runtime.root().join("volume"), MsFlags::MS_SHARED);
     for name in ["from-host", "from-container"] {
@@ -128,7 +128,7 @@ async fn bidirectional_propagation_requires_root() {
     assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
 }
 
-/// A volume that is mounted on the host after the pod was made is what later containers of the pod get.
+/// Later containers of a pod see volumes that were mounted on the host after RunPodSandbox.
 #[tokio::test]
 async fn volume_mounted_after_pod_creation_is_visible() {
     let runtime = Runtime::start().await.unwrap();

@@ -1,4 +1,4 @@
-//! Images from registries: how they are named, who may have them, what goes wrong on the way, and what is left then.
+//! Pulls from registries: references, authentication, errors, and leftovers.
 
 mod auth;
 mod challenge;
@@ -20,7 +20,7 @@ use harness::runtime::Options;
 use harness::{PATIENCE, Runtime, eventually};
 use tonic::Status;
 
-/// A registry with an image of two layers, and a runtime that asks nobody else.
+/// A registry with an image of two layers, and a runtime.
 struct Bench {
     registry: Registry,
     runtime: Runtime,
@@ -42,7 +42,7 @@ impl Bench {
         }
     }
 
-    /// The image's name.
+    /// The reference of the image.
     fn name(&self) -> String {
         format!("{}/app:1", self.registry.host())
     }
@@ -51,12 +51,12 @@ impl Bench {
         pull(&self.runtime, &self.name(), auth).await
     }
 
-    /// How often bytes of blobs were asked for.
+    /// How many blob downloads the registry has served.
     fn blobs(&self) -> usize {
         blobs_sent(&self.registry)
     }
 
-    /// Nothing of any pull is in the store, apart from the image that every test has.
+    /// Waits until the store has only the image that every test has.
     async fn assert_nothing_left(&self) {
         let store = self.runtime.state_dir().join("images");
         eventually(PATIENCE, "the store to be as it was", || async {
@@ -71,7 +71,7 @@ impl Bench {
     }
 }
 
-/// How many unfinished things, layers, documents and records are in a store.
+/// The numbers of temporary entries, layers, documents and records in a store.
 fn kept(store: &Path) -> [usize; 4] {
     ["tmp", "layers", "blobs/sha256", "images"]
         .map(|name| std::fs::read_dir(store.join(name)).unwrap().count())
@@ -85,7 +85,7 @@ fn blobs_sent(registry: &Registry) -> usize {
     sent.count()
 }
 
-/// `name`, at `example.com` unless it says where, with a layer that every such image has and one of its own.
+/// An image named `name`, of `example.com` by default, with a layer that all such images share and one of its own.
 fn image(name: &str, seed: u8) -> ImageBuilder {
     let base = Layer::new()
         .directory("etc", 0o755)
@@ -99,7 +99,7 @@ fn image(name: &str, seed: u8) -> ImageBuilder {
     ImageBuilder::new(&name).layer(base).layer(own)
 }
 
-/// Bytes that cannot be compressed.
+/// Incompressible bytes.
 fn noise(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u64::from(seed) + 0x9e37_79b9;
     let next = || {

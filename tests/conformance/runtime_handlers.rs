@@ -1,4 +1,4 @@
-//! Runtime handlers: named ways to run pods, from the runtime's configuration.
+//! Runtime handlers: named pod settings from the runtime's configuration.
 
 use cri::v1::{PodSandboxFilter, RunPodSandboxRequest};
 use harness::{Pod, Runtime, fixture};
@@ -55,7 +55,7 @@ async fn status_lists_configured_handlers() {
     assert_eq!(listed[0].runtime_handler, "filtered");
 }
 
-/// First processes and execs alike.
+/// The settings apply to first processes and execs.
 #[tokio::test]
 async fn containers_follow_settings_of_handler() {
     let runtime = Runtime::with().config(HANDLERS).start().await.unwrap();

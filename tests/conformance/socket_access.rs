@@ -1,4 +1,4 @@
-//! Who may use the socket: its owner, root, and a group that the owner names.
+//! Access to the socket: its owner, root, and the group given by `--socket-group`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -7,18 +7,18 @@ use std::process::Command;
 
 use harness::{Runtime, fixture};
 
-/// Users and groups that have no power over anything of the test's.
+/// A user and group without any rights to the test's files.
 const STRANGER: u32 = 65533;
 const GROUP: u32 = 65532;
 
-/// Whether `crib ps` of somebody else reaches the runtime, and what it says.
+/// Runs `crib ps` as another user: whether it succeeded, and its output.
 fn ps(runtime: &Runtime, uid: u32, gid: u32) -> (bool, String) {
     let mut command = Command::new(harness::binary::crib().unwrap());
     command
         .arg("ps")
         .arg("--runtime-endpoint")
         .arg(format!("unix://{}", runtime.socket().display()));
-    // The test's other groups go too, since it is root's (`CommandExt::uid`).
+    // `CommandExt::uid` also drops the supplementary groups, since the test runs as root.
     command.uid(uid).gid(gid);
     let output = command.current_dir("/").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -43,7 +43,7 @@ async fn socket_is_for_owner_only() {
     let (reached, said) = ps(&runtime, STRANGER, GROUP);
     assert!(!reached && said.contains("Permission denied"), "{said}");
     assert!(said.contains("only its owner"), "{said}");
-    // A mode that somebody opened by mistake lets nobody in.
+    // Peer credentials are checked too, so a wrong mode grants no access.
     fs::set_permissions(runtime.socket(), fs::Permissions::from_mode(0o666)).unwrap();
     let (reached, said) = ps(&runtime, STRANGER, GROUP);
     assert!(!reached, "{said}");
@@ -77,7 +77,7 @@ async fn socket_group_may_be_group_of_owner() {
     let options = Runtime::with().argument(format!("--socket-group={group}"));
     let runtime = options.start().await.unwrap();
     assert_eq!(mode(&runtime), 0o660);
-    // Seen from here, whatever number it has in the daemon's user namespace.
+    // As seen from the host; in the daemon's user namespace the group has another number.
     assert_eq!(fs::metadata(runtime.socket()).unwrap().gid(), group);
 }
 

@@ -1,7 +1,7 @@
-//! Calls in any order, with ids that are right, abbreviated and wrong: each answer is what the state machine says.
+//! Property test: calls in any order, with complete, abbreviated and wrong ids, return the codes that a model predicts.
 //!
-//! The model is what docs/cri.md promises, and nothing else. A failure is shrunk to the few calls that it takes, and
-//! tells the seed, which `CRIB_TEST_SEED` takes; `PROPTEST_CASES` asks for more of them.
+//! The model follows docs/cri.md. A failure is shrunk to a few calls and prints its seed; `CRIB_TEST_SEED` repeats it, and
+//! `PROPTEST_CASES` sets the number of cases.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tonic::{Code, Status};
 
-/// Which pod or container is meant: one of those made so far, also if it is gone, or none.
+/// The id in a request: of a pod or container created so far, even if removed, or an invalid one.
 #[derive(Debug, Clone, Copy)]
 enum Which {
     Whole(usize),
@@ -20,7 +20,7 @@ enum Which {
     Empty,
 }
 
-/// A call. The small numbers are names.
+/// A call. The `u8` values are names.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     RunPod(u8),
@@ -81,11 +81,11 @@ struct ModelContainer {
     pod: String,
     name: u8,
     state: ContainerState,
-    /// It has other limits than were asked for.
+    /// UpdateContainerResources has changed its limits.
     changed: bool,
 }
 
-/// What there should be. Ids of what is gone are still asked for.
+/// The expected pods and containers, and all ids used so far, including those of removed ones.
 #[derive(Debug, Default)]
 struct Model {
     pods: Vec<ModelPod>,
@@ -94,7 +94,7 @@ struct Model {
     container_ids: Vec<String>,
 }
 
-/// The id that a client sends.
+/// The id that the client sends.
 fn sent(which: Which, made: &[String]) -> String {
     let at = |number: usize| made.get(number.checked_rem(made.len())?);
     match which {
@@ -110,7 +110,7 @@ fn means(sent: &str, id: &str) -> bool {
     !sent.is_empty() && id.starts_with(sent)
 }
 
-/// The code of an answer; errors say something.
+/// The code of an answer; an error must have a message.
 fn code<T>(answer: &Result<T, Status>) -> Code {
     answer.as_ref().map_or_else(
         |error| {
@@ -128,7 +128,7 @@ impl Model {
             .find(|container| means(sent, &container.id))
     }
 
-    /// Of a container in one of these states Ok, of another FAILED_PRECONDITION, of none NOT_FOUND.
+    /// OK for a container in one of these states, FAILED_PRECONDITION in another, NOT_FOUND without one.
     fn only(&mut self, sent: &str, states: &[ContainerState]) -> Code {
         match self.container(sent) {
             None => Code::NotFound,
@@ -137,12 +137,12 @@ impl Model {
         }
     }
 
-    /// Whether a pod has containers.
+    /// True if a pod has containers.
     fn is_used(&self, pod: &str) -> bool {
         self.containers.iter().any(|container| container.pod == pod)
     }
 
-    /// Makes a call, and says what it should have answered and what it did.
+    /// Makes a call, and returns the legal codes and the actual one.
     async fn make(&mut self, call: Call, runtime: &Runtime) -> (Vec<Code>, Code) {
         use ContainerState::{
             ContainerCreated as Created, ContainerExited as Exited, ContainerRunning as Running,
@@ -154,7 +154,7 @@ impl Model {
                 config.metadata.as_mut().unwrap().uid = format!("uid-{name}");
                 config.log_directory = format!("{}/logs/{name}", runtime.root().display());
                 let first = self.pods.iter().find(|pod| pod.name == name);
-                // Who asks again for what nobody has used gets it.
+                // A repeated call returns the existing pod if nothing has used it yet.
                 let legal = match first {
                     Some(first) if !first.ready || self.is_used(&first.pod.id) => {
                         Code::AlreadyExists
@@ -230,7 +230,7 @@ impl Model {
                     Some(true) if unused => vec![Code::Ok],
                     Some(true) => vec![Code::AlreadyExists],
                     Some(false) if first.is_none() => vec![Code::FailedPrecondition],
-                    // Both are wrong, and either may be told.
+                    // Both codes are correct.
                     Some(false) => vec![Code::FailedPrecondition, Code::AlreadyExists],
                 };
                 let sandbox =
@@ -348,7 +348,7 @@ fn calls_in_any_order_match_model() {
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = 12;
     }
-    // A case takes a second: shrinking has to come to an end. The seed is told, not written into the tree.
+    // A case takes a second, so shrinking is limited. The seed is printed, not written into the tree.
     let given = std::env::var("CRIB_TEST_SEED").ok();
     let seed: u64 = given.map_or_else(
         || RandomState::new().hash_one(0),
@@ -360,7 +360,7 @@ fn calls_in_any_order_match_model() {
     let tokio = tokio::runtime::Runtime::new().unwrap();
     let ran = TestRunner::new_with_rng(config, rng).run(&calls(), |calls| {
         tokio.block_on(async {
-            // Dropping it looks for what is left.
+            // Dropping the runtime checks for leaks.
             let runtime = Runtime::with().start().await.unwrap();
             let mut model = Model::default();
             for (number, call) in calls.into_iter().enumerate() {

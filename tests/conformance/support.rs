@@ -1,4 +1,4 @@
-//! What several families of tests need.
+//! Helpers shared by several test modules.
 
 use std::fmt::Debug;
 use std::fs;
@@ -9,7 +9,7 @@ use cri::v1::Mount;
 use harness::{PATIENCE, Pod, Runtime, eventually};
 use tonic::{Code, Status};
 
-/// The code of an error that has to be one, with a message.
+/// The code of the expected error, which must have a message.
 #[track_caller]
 pub(crate) fn code<T: Debug>(result: Result<T, Status>) -> Code {
     let error = result.unwrap_err();
@@ -17,7 +17,7 @@ pub(crate) fn code<T: Debug>(result: Result<T, Status>) -> Code {
     error.code()
 }
 
-/// What the box and the runtime's isolation allow.
+/// What the host and the runtime's isolation allow.
 #[derive(Debug)]
 pub(crate) struct Means {
     isolation: String,
@@ -33,18 +33,18 @@ impl Means {
         }
     }
 
-    /// Why limits are not applied, if they are not.
+    /// The reason why limits are not applied, if any.
     pub(crate) fn no_limits(&self) -> Option<&str> {
         let applied = !self.cgroups.contains("not applied") && !self.cgroups.is_empty();
         (!applied).then_some(self.cgroups.as_str())
     }
 
-    /// Why there are no namespaces, if there are none.
+    /// The reason why there are no namespaces, if any.
     pub(crate) fn no_namespaces(&self) -> Option<&str> {
         (self.isolation == "process").then_some("isolation is `process`: there are no namespaces")
     }
 
-    /// Why containers cannot run as other users than root, if they cannot.
+    /// The reason why containers can only run as root, if any.
     pub(crate) fn no_users(&self) -> Option<&str> {
         self.no_namespaces().or_else(|| {
             self.isolation
@@ -53,7 +53,7 @@ impl Means {
         })
     }
 
-    /// Why images come without their device nodes, if they do.
+    /// The reason why images are unpacked without their device nodes, if any.
     pub(crate) fn no_device_nodes(&self) -> Option<&str> {
         if self.isolation != "root" {
             return Some("only root can make device nodes");
@@ -64,18 +64,18 @@ impl Means {
             .then_some(self.cgroups.as_str())
     }
 
-    /// Why nothing can be mounted on the host, if so.
+    /// The reason why the test cannot mount on the host, if any.
     pub(crate) fn no_host_mounts(&self) -> Option<&'static str> {
         (self.isolation != "root").then_some("only root can mount on the host")
     }
 
-    /// Why pods have no address, if they have none.
+    /// The reason why pods have no address, if any.
     pub(crate) fn no_network(&self) -> Option<&str> {
         self.no_namespaces()
     }
 }
 
-/// Ends the test when there is a reason to: `skip_if!(NAME, OPTION_OF_REASON)`.
+/// Skips the test when there is a reason: `skip_if!(NAME, OPTION_OF_REASON)`.
 macro_rules! skip_if {
     ($name:expr, $reason:expr) => {
         if let Some(reason) = $reason {
@@ -85,8 +85,8 @@ macro_rules! skip_if {
 }
 pub(crate) use skip_if;
 
-/// A container that ends with 143 on SIGTERM, once it can: until its shell has a handler, the first process of a process
-/// namespace ignores the signal.
+/// Starts a container that exits 143 on SIGTERM, and waits until its shell has a handler: before that, the first process of
+/// a PID namespace ignores the signal.
 pub(crate) async fn polite(pod: &Pod, name: &str) -> String {
     let script = "trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script(name, script)).await.unwrap();
@@ -94,7 +94,7 @@ pub(crate) async fn polite(pod: &Pod, name: &str) -> String {
     id
 }
 
-/// Waits until a container has logged a line, and returns all its lines then.
+/// Waits until a container has logged a line, and returns all lines logged so far.
 pub(crate) async fn logged(pod: &Pod, id: &str, line: &str) -> Vec<String> {
     eventually(
         PATIENCE,
@@ -112,10 +112,10 @@ pub(crate) async fn logged(pod: &Pod, id: &str, line: &str) -> Vec<String> {
     .await
 }
 
-/// How long a large tree may take to be made, or to go, on a box that is busy.
+/// How long creating or removing a large tree may take on a busy host.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 
-/// Waits until nothing is left to be deleted in a state directory.
+/// Waits until the trash of a state directory is empty.
 pub(crate) async fn nothing_in_trash(state_dir: &Path) {
     eventually(LONG, "the trash to be empty", || async {
         let left: Vec<_> = fs::read_dir(state_dir.join("trash"))
@@ -129,12 +129,12 @@ pub(crate) async fn nothing_in_trash(state_dir: &Path) {
     .await;
 }
 
-/// `text` without the line end.
+/// `text` without its trailing newlines.
 pub(crate) fn trimmed(text: &str) -> &str {
     text.trim_end_matches('\n')
 }
 
-/// A mount of a path of the host.
+/// A bind mount of a host path.
 pub(crate) fn of(host_path: &Path, container_path: &str) -> Mount {
     Mount {
         host_path: host_path.display().to_string(),
@@ -143,7 +143,7 @@ pub(crate) fn of(host_path: &Path, container_path: &str) -> Mount {
     }
 }
 
-/// A directory of the test's own.
+/// Creates a directory for the test.
 pub(crate) fn directory(runtime: &Runtime, name: &str) -> PathBuf {
     let path = runtime.root().join(name);
     fs::create_dir_all(&path).unwrap();

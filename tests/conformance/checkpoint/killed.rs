@@ -1,4 +1,4 @@
-//! The daemon is killed while it makes a checkpoint, and the keeper of what came back from one.
+//! The daemon is killed during a checkpoint; the keeper is killed after a restore.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use super::{beyond, checkpoint, counter, names, none, not_root, restore_pod, wit
 use crate::recovery::keepers;
 use crate::support::{directory, skip_if};
 
-/// A daemon that is killed in the middle leaves the container running, and an archive that is whole or none at all.
+/// The container keeps running, and the archive is either complete or absent.
 #[rstest]
 #[case::at_its_beginning("")]
 #[case::while_memory_is_written("checkpoint/pages-1.img")]
@@ -81,7 +81,7 @@ async fn daemon_killed_during_checkpoint_leaves_container_running(#[case] until:
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// What comes back belongs to its keeper, as everything that a keeper has started.
+/// Restored processes belong to their keeper, like all processes that a keeper starts.
 #[tokio::test]
 async fn restored_container_ends_with_killed_keeper() {
     let (runtime, _place) = with_image().await;

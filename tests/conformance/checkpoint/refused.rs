@@ -1,4 +1,4 @@
-//! What is no checkpoint, and what cannot be one.
+//! Archives that are not valid checkpoints, and containers that cannot be checkpointed.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::support::{code, directory, skip_if};
 
-/// An archive that has lost something of what criu wrote: criu says no, and nothing is left.
+/// An archive without one of criu's files is rejected, and the attempt leaves nothing.
 #[tokio::test]
 async fn restore_rejects_incomplete_archive() {
     let (runtime, _place) = with_image().await;
@@ -68,7 +68,7 @@ async fn restore_rejects_incomplete_archive() {
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// What criu cannot do, or would lose.
+/// criu cannot checkpoint these, or would lose data.
 #[tokio::test]
 async fn checkpoint_rejects_terminal_host_root_and_host_pid() {
     let (runtime, _place) = with_image().await;
@@ -111,7 +111,7 @@ async fn checkpoint_rejects_terminal_host_root_and_host_pid() {
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// A criu that never answers, and one that dies: the client hears of it in time, and the container of nothing.
+/// criu hangs or dies: the client gets an error in time, and the container is not affected.
 #[rstest]
 #[case::silent("sleep 3", 1, Code::DeadlineExceeded)]
 #[case::dead("exit 1", 0, Code::FailedPrecondition)]
@@ -157,7 +157,7 @@ async fn failing_criu_fails_checkpoint_and_container_continues(
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// A header of a tar file, and a body.
+/// A tar header followed by a body.
 fn member(name: &str, kind: tar::EntryType, size: u64, body: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_ustar();
     header.as_ustar_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -174,7 +174,7 @@ fn member(name: &str, kind: tar::EntryType, size: u64, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whatever a stranger gives is looked at before anything is made, with or without criu.
+/// Untrusted archives are validated before anything is created, with or without criu.
 #[tokio::test]
 async fn restore_and_create_reject_malformed_archives() {
     use tar::EntryType::{Fifo, Link, Regular, Symlink};
@@ -245,7 +245,7 @@ async fn restore_and_create_reject_malformed_archives() {
     );
 }
 
-/// The first reason that a client can do something about is told.
+/// Errors that the client can fix are reported before the missing root or criu.
 #[tokio::test]
 async fn checkpoint_reports_client_error_before_missing_root() {
     let runtime = Runtime::with().isolation("process").start().await.unwrap();

@@ -1,4 +1,4 @@
-//! Debian's plugins, in a network of the test's own.
+//! Debian's CNI plugins, in a network namespace of the test.
 
 use harness::Netns;
 
@@ -23,7 +23,7 @@ fn bridge(plugins: &Plugins) -> Value {
         "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}})
 }
 
-/// Addresses that host-local has given and not taken back.
+/// Addresses that host-local has allocated and not released.
 fn leases(plugins: &Plugins) -> Vec<String> {
     let entries = fs::read_dir(plugins.path("leases/test"));
     let names = entries.into_iter().flatten().flatten();
@@ -39,7 +39,7 @@ async fn ask(pod: &Pod, address: &str, port: u16) -> String {
     pod.output(pod.script(&name, &script)).await.unwrap()
 }
 
-/// Also for an ordinary user, whose plugins run in the pods' private network.
+/// For an ordinary user the plugins run in the pods' private network.
 #[tokio::test]
 async fn bridge_plugin_connects_pods_and_assigns_addresses() {
     if !installed() {
@@ -86,7 +86,7 @@ async fn bridge_plugin_connects_pods_and_assigns_addresses() {
     let said = ask(&client, &network.ip, 8080).await;
     assert!(said.starts_with("from 10.99.0."), "{said}");
     assert_eq!(leases(&plugins).len(), 4);
-    // Also after a restart, which asks the plugins to check.
+    // The restart runs CHECK.
     runtime.kill9().await;
     runtime.restart().await.unwrap();
     for pod in [&server, &client] {

@@ -1,4 +1,4 @@
-//! A plugin that hangs does not keep the daemon.
+//! A hanging plugin does not delay the daemon's shutdown.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::Plugins;
 use crate::support::{Means, skip_if};
 
-/// Adds nothing before somebody writes to the FIFO `gate`, if that is there.
+/// ADD blocks until the test writes to the FIFO `gate`, if it exists.
 const HANGING: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 cat > /dev/null
@@ -56,7 +56,7 @@ async fn sigterm_ends_daemon_while_plugin_hangs() {
     let bound = Duration::from_secs(10 + 5);
     assert!(began.elapsed() < bound, "{:?}", began.elapsed());
     run.await.unwrap().unwrap_err();
-    // It goes on, and ends. Opened for both, so that this does not wait for it.
+    // Unblocks the plugin. Opened for reading and writing, so that the open does not block.
     drop(
         fs::File::options()
             .read(true)

@@ -1,4 +1,4 @@
-//! Which network namespace plugins are given: the pod's, or none.
+//! Plugins get the pod's network namespace or none.
 
 use std::process::{Child, Command, Stdio};
 
@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 
 use super::*;
 
-/// The process id of the keeper of the only sandbox.
+/// The PID of the only sandbox's keeper.
 fn keeper(runtime: &Runtime) -> i32 {
     let sandboxes = fs::read_dir(runtime.state_dir().join("sandboxes")).unwrap();
     let directories: Vec<PathBuf> = sandboxes.map(|entry| entry.unwrap().path()).collect();
@@ -23,7 +23,7 @@ fn network_namespace(process: &str) -> String {
     link.display().to_string()
 }
 
-/// Ends a process, and waits until its id is free.
+/// Kills a process, and waits until its PID is free.
 async fn end(pid: i32) {
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     eventually(PATIENCE, "the end of the keeper", async || {
@@ -33,7 +33,7 @@ async fn end(pid: i32) {
     .await;
 }
 
-/// Gives a process id to a process in the test's own network namespace, where the test may choose ids.
+/// Reuses a PID for a process in the test's own network namespace, if the test may choose PIDs.
 struct Successor(Option<Child>);
 
 impl Successor {
@@ -41,7 +41,7 @@ impl Successor {
         if !nix::unistd::geteuid().is_root() {
             return Self(None);
         }
-        // Another process may be faster, and gets the id: that one is in this network namespace too.
+        // Another process may take the PID first; it is in this network namespace too.
         let script = "tries=0
             while [ $tries -lt 1000 ] && [ ! -e /proc/$1 ]; do
                 tries=$((tries + 1))
@@ -52,7 +52,7 @@ impl Successor {
             done";
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", &pid.to_string()]);
-        // The group ends as a whole.
+        // The whole process group is killed in the end.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = [0; 1];
@@ -83,7 +83,7 @@ async fn called(plugins: &Plugins, call: &str) {
     .await;
 }
 
-/// The id of a keeper that is killed while a plugin works may be another process's when the plugin looks.
+/// If a keeper is killed while a plugin runs, its PID may be reused before the plugin opens the namespace.
 #[tokio::test]
 async fn plugins_get_pod_namespace_after_keeper_is_killed() {
     let plugins = Plugins::make();
@@ -117,7 +117,7 @@ async fn plugins_get_pod_namespace_after_keeper_is_killed() {
     assert_eq!(super::pods(&runtime).await, []);
 }
 
-/// Also by a daemon that did not connect it.
+/// The restarted daemon did not run ADD itself.
 #[tokio::test]
 async fn check_and_del_get_pod_namespace_after_restart() {
     let plugins = Plugins::make();

@@ -1,4 +1,4 @@
-//! More host ports than one message to the keeper has room for descriptors.
+//! More host ports than one message to the keeper can carry as descriptors.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,7 +10,7 @@ use rstest::rstest;
 use super::{TCP, UDP, ask_away, mapping, serve, with_ports};
 use crate::support::{Means, skip_if};
 
-/// Below the ports that the kernel chooses, so that only a test that asks for the same address gets one of them.
+/// Below the kernel's ephemeral ports, so that only a test with the same address could take one.
 const FIRST: u16 = 20_000;
 
 #[rstest]

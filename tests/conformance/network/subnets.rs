@@ -1,4 +1,4 @@
-//! Subnets: who can take them, what happens without one, and how many pods have room.
+//! Subnets: how daemons claim them, what happens without one, and how many pods they hold.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -8,7 +8,7 @@ use harness::process::Process;
 
 use super::*;
 
-/// Binds every name that is told on its standard input and that nobody else has, and keeps them.
+/// Binds every free name from its standard input, and keeps them.
 const SQUATTER: &str = r#"ulimit -n 4096; exec perl -MSocket -e '
     while (<STDIN>) { chomp; socket($s, AF_UNIX, SOCK_DGRAM, 0) or die; push @kept, $s;
         bind($s, pack_sockaddr_un("\0$_")); undef $s }
@@ -20,7 +20,7 @@ async fn network_condition(runtime: &Runtime) -> v1::RuntimeCondition {
     conditions.find(|c| c.r#type == "NetworkReady").unwrap()
 }
 
-/// Names of sockets are free for every user to take.
+/// Any user can bind any abstract socket name.
 #[tokio::test]
 async fn abstract_sockets_of_other_users_claim_no_subnet() {
     let is_root = nix::unistd::geteuid().is_root();
@@ -100,7 +100,7 @@ async fn run_pod_fails_until_subnet_is_free() {
     let error = error.unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition);
     assert!(error.message().contains("no subnet of"), "{error}");
-    // A pod in the host's network needs none.
+    // A pod in the host network needs no subnet.
     let mut config = runtime.sandbox("host");
     config.hostname.clear();
     fixture::pod_namespaces(&mut config).network = v1::NamespaceMode::Node.into();
@@ -132,7 +132,7 @@ async fn run_pod_names_full_subnet() {
     runtime.client.run_pod(config).await.unwrap();
 }
 
-/// More than a subnet of 24 bits has addresses.
+/// More pods than a /24 subnet has addresses.
 #[tokio::test]
 async fn three_hundred_pods_have_addresses_and_reach_each_other() {
     let (_netns, runtime) = apart(None).await;

@@ -1,4 +1,4 @@
-//! Who may have an image, and who says so.
+//! Registry authentication and TLS.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -146,7 +146,7 @@ async fn credentials_of_pull_take_precedence_over_configuration() {
     let bench = Bench::with(registry, Runtime::with().config(&config)).await;
     let error = bench.pull(Some(wrong(password()))).await.unwrap_err();
     assert_eq!(error.code(), Code::Unauthenticated);
-    // For somebody else.
+    // Credentials for another registry are ignored.
     let other = AuthConfig {
         server_address: "https://elsewhere.example.com".to_owned(),
         ..wrong(password())

@@ -1,4 +1,4 @@
-//! Where registries ask who is there, and where credentials go.
+//! Authentication challenges, and the hosts that credentials are sent to.
 
 use cri::v1::AuthConfig;
 use harness::Runtime;
@@ -9,7 +9,7 @@ use tonic::Code;
 use super::auth::{basic, bearer, identity, packed, password, registry_token};
 use super::{Bench, blobs_sent, pull};
 
-/// Some registries answer `/v2/` to everybody, and want to know who asks for a manifest or a blob.
+/// Some registries answer `/v2/` anonymously, and challenge only requests for manifests and blobs.
 #[rstest]
 #[case::basic(basic(), Some(password()))]
 #[case::basic_packed(basic(), Some(packed()))]
@@ -36,17 +36,17 @@ async fn every_request_answers_its_own_challenge() {
         .start()
         .await
         .unwrap();
-    // One after the other: with a token that is used up at once none can be another's.
+    // Sequentially, because a token that is valid once cannot be shared by requests.
     let runtime = Runtime::with().config("pull: {parallel_layers: 1}\n");
     let bench = Bench::with(registry, runtime).await;
-    // A connection that breaks is made again, which takes a token again.
+    // Reconnecting after a broken connection needs a new token.
     bench
         .registry
         .fail(Fault::cut(100_000).on("/blobs/").times(2));
     bench.pull(Some(password())).await.unwrap();
 }
 
-/// A registry and the token server that it names, on another host as names go. Neither speaks TLS.
+/// A registry, and its token server under another host name, both without TLS.
 async fn with_foreign_realm() -> (Bench, Registry) {
     let other = Registry::with().auth(bearer()).start().await.unwrap();
     let realm = format!("http://localhost:{}/token", other.address().port());
@@ -76,7 +76,7 @@ async fn foreign_token_server_is_asked_without_credentials() {
     assert!(!seen.is_empty() && seen.iter().all(|seen| !seen.authorized));
 }
 
-/// A redirect with the code 307 repeats a request with all that is in it.
+/// A redirect with code 307 would repeat the request with its body.
 #[rstest]
 #[case::password(password())]
 #[case::identity(identity())]
@@ -114,7 +114,7 @@ async fn redirected_blobs_are_fetched_without_credentials(
     assert!(other.seen().iter().all(|seen| !seen.authorized));
 }
 
-/// A name of one's own that stands for a repository elsewhere, say.
+/// For example a vanity name that redirects to another registry.
 #[tokio::test]
 async fn redirect_target_gets_anonymous_token() {
     let other = Registry::with()
@@ -132,7 +132,7 @@ async fn redirect_target_gets_anonymous_token() {
     assert_eq!(blobs_sent(&other), 3);
 }
 
-/// Nothing is asked, so that nothing is tried again.
+/// The reference is rejected before any request.
 #[rstest]
 #[case("localhost:99999")]
 #[case("localhost:99999/app:1")]

@@ -1,4 +1,4 @@
-//! The same against another's server: the distribution project's registry, as Debian has it.
+//! Pulls from the distribution project's registry (Debian's `docker-registry`).
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use harness::{PATIENCE, Runtime, eventually};
 
 use super::{image, pull};
 
-/// A `docker-registry` on a free port, which ends with this value.
+/// A `docker-registry` on a free port, killed on drop.
 struct Server {
     process: Process,
     host: String,
@@ -18,13 +18,13 @@ struct Server {
 }
 
 impl Server {
-    /// None where the program is not installed.
+    /// `None` if the program is not installed.
     async fn start() -> Option<Self> {
         let program = ["/usr/bin/docker-registry", "/usr/local/bin/docker-registry"]
             .into_iter()
             .find(|path| Path::new(path).is_file())?;
         let place = tempfile::tempdir().unwrap();
-        // It has no way to say which port it took: one that is free now is asked for.
+        // It cannot report a port that the kernel chose, so pick a free one.
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -58,7 +58,7 @@ impl Server {
         Some(server)
     }
 
-    /// Pushes an image, monolithically.
+    /// Pushes an image, each blob in a single request.
     async fn push(&self, image: &ImageBuilder, repository: &str, tag: &str) {
         let layout = tempfile::tempdir().unwrap();
         image.write_oci_layout(layout.path()).unwrap();
@@ -109,7 +109,7 @@ impl Server {
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
 
-    /// One request, and the head of its answer.
+    /// Sends one request, and returns its answer.
     async fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> String {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::TcpStream::connect(&self.host).await.unwrap();

@@ -1,4 +1,4 @@
-//! What goes wrong on the way: tried again where that helps, told where it does not, and never kept.
+//! Registry errors: transient ones are retried, permanent ones are reported and leave nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn interrupted_download_resumes_where_it_stopped() {
                 .ok()
         })
         .collect();
-    // A client gets a little less than what was sent before the cut.
+    // A client receives a little less than the registry sent before the cut.
     assert!(ranges.iter().any(|from| *from > 50_000), "{ranges:?}");
 }
 
@@ -77,7 +77,7 @@ async fn permanent_registry_errors_fail_pull_and_leave_nothing(
         "{error:?}"
     );
     bench.assert_nothing_left().await;
-    // Nothing stands in the way of the next try.
+    // The next pull succeeds.
     bench.registry.recover();
     bench.pull(None).await.unwrap();
 }

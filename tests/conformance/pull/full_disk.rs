@@ -1,4 +1,4 @@
-//! A disk that is full: said in so many words, nothing is left of the pull, and the same pull succeeds once there is room.
+//! A full disk: the error names it, the pull leaves nothing, and the same pull succeeds once there is space.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::support::skip_if;
 use super::{image, kept, noise, pull};
 
 const DISK: u64 = 8 << 20;
-/// The free space grows by so much from pull to pull.
+/// The increase of free space between pulls.
 const STEP: u64 = 48 << 10;
 
 fn assert_says_full(error: &Status, runtime: &Runtime) {
@@ -27,7 +27,7 @@ fn assert_says_full(error: &Status, runtime: &Runtime) {
     );
 }
 
-/// Pulls with more and more free space, until it is enough; says how often it was not.
+/// Pulls with more and more free space until it suffices, and returns the number of failed pulls.
 async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
     let store = runtime.disk().unwrap().join("images");
     let before = kept(&store);
@@ -60,9 +60,9 @@ async fn registry_pull_reports_full_disk_and_leaves_nothing() {
     registry.add(&image("app:1", 1)).unwrap();
     let name = format!("{}/app:1", registry.host());
     let refused = until_there_is_room(&runtime, &name).await;
-    // Half a megabyte to fetch, and as much to unpack while what was fetched is still there.
+    // Half a megabyte to download, and as much to unpack while the download is kept.
     assert!((10..24).contains(&refused), "{refused}");
-    // Where there is no room at all, what is there can be removed.
+    // An image can be removed from a full disk.
     runtime.leave_free(0).unwrap();
     runtime.client.remove_image(&name).await.unwrap();
 }
@@ -78,7 +78,7 @@ async fn archive_pull_reports_full_disk_and_leaves_nothing() {
     let layer = Layer::new().file("etc/own", 0o644, noise(3, 400_000));
     let image = ImageBuilder::new("example.com/it:1").layer(layer);
     image.write_oci(&place.path().join("it")).unwrap();
-    // Compressed as a whole it is spooled before it is read.
+    // A compressed archive is spooled before it is read.
     let plain = fs::read(place.path().join("it")).unwrap();
     let packed = fs::File::create(&archive).unwrap();
     let mut packer = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());

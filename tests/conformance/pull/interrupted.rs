@@ -1,4 +1,4 @@
-//! Pulls at the same time, pulls that nobody waits for any longer, and runtimes that die in the middle of one.
+//! Concurrent pulls, abandoned pulls, and runtimes that stop or die during a pull.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use harness::{PATIENCE, Runtime, eventually};
 
 use super::{Bench, image};
 
-/// Waits until a blob is on its way.
+/// Waits until blobs are being downloaded and unpacked.
 async fn downloading(bench: &Bench) {
     eventually(PATIENCE, "a blob to be asked for", || async {
         let store = bench.runtime.state_dir().join("images/tmp");
@@ -26,7 +26,7 @@ async fn concurrent_pulls_fetch_each_blob_once() {
     let bench = Bench::new().await;
     bench.registry.add(&image("other:1", 2)).unwrap();
     let other = format!("{}/other:1", bench.registry.host());
-    // Long enough that all of them meet.
+    // Long enough for all pulls to overlap.
     bench
         .registry
         .fail(Fault::delay(Duration::from_millis(300)).on("/blobs/"));
@@ -53,7 +53,7 @@ async fn concurrent_pulls_fetch_each_blob_once() {
     layers.sort();
     let asked = layers.len();
     layers.dedup();
-    // The layers of both images, one of which they share, and two small configurations, which each pull may look at.
+    // The two images share one of three layers; each pull may download a configuration.
     let configurations = 10;
     assert!(
         asked <= 3 + configurations,

@@ -1,6 +1,6 @@
-//! A runtime that is killed at each step of a pull: it finds the whole image again or nothing, and the same pull succeeds.
+//! The runtime is killed at each step of a pull: it recovers the whole image or nothing, and the same pull succeeds.
 //!
-//! Where a step waits for the registry, the registry holds its answer back; the others are seen by the names that files get.
+//! For steps that wait for the registry, the registry delays its answer; other steps are detected by new file names.
 
 use std::fs;
 use std::path::Path;
@@ -16,26 +16,26 @@ use serde_json::Value;
 
 use super::{Bench, image, kept};
 
-/// When the runtime is killed.
+/// The step at which the runtime is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The manifest was asked for.
+    /// The manifest was requested.
     Manifest,
-    /// The configuration has begun to come.
+    /// The configuration is being downloaded.
     Configuration,
-    /// A few bytes of the first layer are there.
+    /// A few bytes of the first layer have arrived.
     FirstBytes,
-    /// The first layer has come in part, and is unpacked as far.
+    /// A part of the first layer has arrived and been unpacked.
     Unpacking,
-    /// The first layer is there, and nothing of the second.
+    /// The first layer is complete, and the second has not begun.
     BetweenLayers,
-    /// Nearly all of the second is there.
+    /// Nearly all of the second layer has arrived.
     LastBytes,
-    /// So many files or directories have got their names in this directory of the store.
+    /// This directory of the store has so many more entries.
     Named(&'static str, usize),
 }
 
-/// The digests of what an image is made of.
+/// The digests of an image's parts.
 struct Parts {
     configuration: String,
     layers: Vec<String>,
@@ -60,7 +60,7 @@ impl Parts {
         }
     }
 
-    /// What the registry holds back, and from which byte on.
+    /// The answer that the registry delays, and from which byte on.
     fn held(&self, step: Step) -> Option<Fault> {
         Some(match step {
             Step::Manifest => Fault::stall(0).on("/manifests/"),
@@ -73,7 +73,7 @@ impl Parts {
         })
     }
 
-    /// Waits until the pull has come to a step at which the registry holds it.
+    /// Waits until the pull has reached a step at which the registry delays it.
     async fn arrived(&self, step: Step, bench: &Bench) {
         let store = bench.runtime.state_dir().join("images");
         let asked = |part: &str| {
@@ -117,7 +117,7 @@ impl Parts {
     }
 }
 
-/// Kills the process when so many names have been given in `directory`, as quickly as a test can.
+/// Kills the process as soon as `directory` has so many entries.
 fn kill_at(pid: i32, directory: &Path, names: usize) -> impl FnOnce() + Send + 'static {
     let mut inotify = Inotify::init().unwrap();
     let mask = WatchMask::MOVED_TO;
@@ -132,7 +132,7 @@ fn kill_at(pid: i32, directory: &Path, names: usize) -> impl FnOnce() + Send + '
     }
 }
 
-/// How much is in the store: by its directories, and in bytes and inodes as ImageFsInfo says.
+/// The contents of the store: entries by directory, and the bytes and inodes that ImageFsInfo reports.
 async fn stored(runtime: &Runtime) -> ([usize; 4], u64, u64) {
     let there = kept(&runtime.state_dir().join("images"));
     let mut images = runtime.client.images.clone();
@@ -164,7 +164,7 @@ async fn killed_pull_leaves_whole_image_or_nothing(#[case] step: Step) {
     let layout = tempfile::tempdir().unwrap();
     image("app:1", 1).write_oci_layout(layout.path()).unwrap();
     let parts = Parts::of(layout.path());
-    // What it is like without the image, and with it.
+    // The store without and with the image.
     let without = stored(&bench.runtime).await;
     let id = bench.pull(None).await.unwrap();
     let with = stored(&bench.runtime).await;
@@ -179,7 +179,7 @@ async fn killed_pull_leaves_whole_image_or_nothing(#[case] step: Step) {
         let directory = bench.runtime.state_dir().join("images").join(directory);
         let killing = kill_at(bench.runtime.pid().unwrap(), &directory, names);
         let killing = tokio::task::spawn_blocking(killing);
-        // The last step may be behind the answer's.
+        // The last step may come after the answer.
         let _ = pull.await;
         killing.await.unwrap();
     } else {
@@ -199,9 +199,9 @@ async fn killed_pull_leaves_whole_image_or_nothing(#[case] step: Step) {
     let listed = bench.runtime.client.list_images().await.unwrap();
     let whole = listed.iter().any(|image| image.id == id);
     assert_eq!(found, if whole { with } else { without }, "{listed:?}");
-    // The test may have been slow to see a name.
+    // The test may detect a name too late.
     assert!(!whole || matches!(step, Step::Named(..)), "{listed:?}");
-    // What was unpacked without a record is not trusted: all of it is fetched again.
+    // Unpacked layers without a record are not trusted: they are downloaded again.
     assert_eq!(bench.pull(None).await.unwrap(), id);
     assert_eq!(bench.blobs(), if whole { 0 } else { 3 });
     assert_eq!(stored(&bench.runtime).await, with);

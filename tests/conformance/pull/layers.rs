@@ -1,4 +1,4 @@
-//! Images as other builders make them, run: how their layers name files, and what kinds of files they hold.
+//! Images of other builders: path forms and file types in their layers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tar::{EntryType, Header};
 
 use crate::support::{Means, skip_if};
 
-/// A tar stream whose names stand in it as they are given.
+/// A tar stream that keeps names exactly as given.
 #[derive(Default)]
 struct Stream(Vec<u8>);
 
@@ -69,7 +69,7 @@ impl Stream {
         })
     }
 
-    /// A file of 1 MiB, and what lies in its last five bytes.
+    /// A sparse file of 1 MiB with data in its last five bytes.
     fn sparse(mut self, path: &str, end: &str) -> Self {
         let records = [
             ("GNU.sparse.major", "1"),
@@ -94,7 +94,7 @@ impl Stream {
     }
 }
 
-/// What the container of an image says, and what it is expected to.
+/// A script for a container of an image, and its expected output.
 struct Case {
     name: &'static str,
     layers: Vec<Layer>,

@@ -1,4 +1,4 @@
-//! What an image may be called and look like.
+//! References, manifests and indexes.
 
 use std::io::Write as _;
 
@@ -26,7 +26,7 @@ async fn pull_accepts_tag_digest_and_default_tag() {
     assert_eq!((&status.id, &status.repo_tags[..]), (&id, &[][..]));
     assert_eq!(status.repo_digests, std::slice::from_ref(&by_digest));
 
-    // The tag only adds itself, and the blobs are not asked for again.
+    // Pulling by tag adds the tag, and downloads no blob again.
     let before = bench.blobs();
     assert_eq!(bench.pull(None).await.unwrap(), id);
     assert_eq!(bench.blobs(), before);
@@ -149,7 +149,7 @@ fn plain(bytes: &[u8]) -> Vec<u8> {
 const OCI: &str = "application/vnd.oci.image.";
 const DOCKER: &str = "application/vnd.docker.";
 
-/// Puts an image of one layer into the registry, in docker's form or OCI's, and returns its manifest and id.
+/// Adds an image of one layer to the registry, in docker or OCI format, and returns its manifest and id.
 fn put(
     registry: &Registry,
     docker: bool,
@@ -232,7 +232,7 @@ async fn docker_and_oci_manifests_with_all_compressions_are_pulled(
     }
 }
 
-/// An index over manifests, each for a platform.
+/// An index of manifests and their platforms.
 fn index(registry: &Registry, docker: bool, manifests: &[(&[u8], Value)]) -> Vec<u8> {
     let entries: Vec<Value> = manifests
         .iter()
@@ -295,7 +295,7 @@ async fn index_selects_image_of_host_platform(#[values(false, true)] docker: boo
         pull(&runtime, &format!("{name}:1"), None).await.unwrap(),
         id
     );
-    // The digest that others see is the index's.
+    // The repository digest is the one of the index.
     let image = runtime.client.image(&id).await.unwrap().unwrap();
     assert_eq!(image.repo_digests, [format!("{name}@{digest}")]);
 
@@ -386,7 +386,7 @@ async fn pull_reports_missing_image_and_registry() {
         code(pull(&bench.runtime, &sha512, None).await),
         Code::FailedPrecondition
     );
-    // Nobody listens there.
+    // Connection refused.
     let gone = Registry::start().await.unwrap();
     let name = format!("{}/app:1", gone.host());
     gone.stop().await;

@@ -1,4 +1,4 @@
-//! Who is asked instead of the registry that an image's name begins with.
+//! Registry mirrors.
 
 use harness::Runtime;
 use harness::registry::{Fault, Registry};
@@ -31,11 +31,11 @@ async fn mirrors_are_tried_in_order() {
             .any(|seen| seen.path == "/v2/app/manifests/1" && seen.query == "ns=example.com")
     );
     assert_eq!(blobs_sent(&second), 3);
-    // It is called as it was asked for.
+    // The image has the name of the original registry.
     let status = runtime.client.image(&id).await.unwrap().unwrap();
     assert_eq!(status.repo_tags, ["example.com/app:1"]);
 
-    // A mirror that breaks in the middle is no reason to give up.
+    // If a mirror fails during the pull, the next one is tried.
     first.add(&image("app:2", 2)).unwrap();
     second.add(&image("app:2", 2)).unwrap();
     first.fail(Fault::status(404).on("/blobs/"));
@@ -56,7 +56,7 @@ async fn mirror_rewrites_repository_names() {
     let id = pull(&runtime, "app:1", None).await.unwrap();
     let status = runtime.client.image(&id).await.unwrap().unwrap();
     assert_eq!(status.repo_tags, ["docker.io/library/app:1"]);
-    // Nobody else is asked.
+    // With `mirrors_only` the registry itself is not asked.
     let error = pull(&runtime, "app:2", None).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound, "{error:?}");
     assert!(error.message().contains(&mirror.host()), "{error:?}");
@@ -72,7 +72,7 @@ async fn wildcard_mirror_serves_every_registry() {
         .await
         .unwrap();
     pull(&runtime, "example.com/app:1", None).await.unwrap();
-    // What the mirror said is told too, where the registry itself cannot help: nobody is called like this.
+    // The registry does not exist, so the error also has the mirror's answer.
     let error = pull(&runtime, "nowhere.invalid/app:2", None)
         .await
         .unwrap_err();
