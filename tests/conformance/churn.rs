@@ -1,4 +1,4 @@
-//! Hundreds of pods, a few at a time: the daemon is the same afterwards, and nothing of theirs is left.
+//! Hundreds of pods, a few at a time: the daemon leaks no descriptors, processes or memory.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use harness::{PATIENCE, Runtime, eventually, fixture};
 use crate::recovery::nothing_runs;
 use crate::support::nothing_in_trash;
 
-/// Pods of a round, and how many of them there are at a time.
+/// The pods of a round, and how many run at a time.
 const PODS: usize = 200;
 const AT_A_TIME: usize = 4;
 
-/// What a daemon has between two rounds.
+/// The resources of a daemon between two rounds.
 #[derive(Debug)]
 struct Daemon {
-    /// Its descriptors, by what they are: numbers are left out.
+    /// Its descriptors, by kind.
     descriptors: BTreeMap<String, usize>,
-    /// Its children that were not waited for among them.
+    /// Its children, including zombies.
     children: usize,
-    /// Its memory, in KiB.
+    /// Its resident memory in KiB.
     rss: u64,
 }
 
@@ -44,7 +44,7 @@ impl Daemon {
     }
 }
 
-/// Runs a round's pods with two containers each, one that runs and one that has ended, and removes them.
+/// Runs and removes a round of pods, each with a running and an exited container.
 async fn round(runtime: &Runtime, number: usize) {
     let workers = (0..AT_A_TIME).map(|worker| {
         let client = runtime.client.clone();
@@ -57,7 +57,7 @@ async fn round(runtime: &Runtime, number: usize) {
                 let pod = harness::Pod::run(&client, config).await.unwrap();
                 pod.start(fixture::forever("runs")).await.unwrap();
                 pod.start(pod.script("ends", "echo done")).await.unwrap();
-                // As a kubelet does; and as a hurried client does, to which RemovePodSandbox alone has to be enough.
+                // A kubelet stops the pod first; for other clients RemovePodSandbox alone must suffice.
                 if pod.config.hostname.ends_with(['0', '5']) {
                     client.stop_pod(&pod.id).await.unwrap();
                 }
@@ -78,7 +78,7 @@ async fn two_rounds_of_two_hundred_pods_leak_nothing() {
     let first = settled(&runtime, &fresh).await;
     round(&runtime, 2).await;
     let second = settled(&runtime, &fresh).await;
-    // An allocator does not give everything back at once. A leak of 10 KiB a pod would be 2000 KiB.
+    // An allocator does not return all memory at once. A leak of 10 KiB per pod would be 2000 KiB.
     assert!(
         second.rss < first.rss + 2000,
         "{} KiB after the first round, {} KiB after the second",
@@ -87,7 +87,7 @@ async fn two_rounds_of_two_hundred_pods_leak_nothing() {
     );
 }
 
-/// The daemon once nothing of any pod is left, and it has no more descriptors and children than when it was fresh.
+/// Waits until no pod has left anything, and the daemon has no more descriptors and children than at its start.
 async fn settled(runtime: &Runtime, fresh: &Daemon) -> Daemon {
     nothing_runs(runtime).await;
     let pods = runtime.client.pods(Default::default()).await;
@@ -97,7 +97,7 @@ async fn settled(runtime: &Runtime, fresh: &Daemon) -> Daemon {
     let sandboxes = std::fs::read_dir(runtime.state_dir().join("sandboxes"));
     assert_eq!(sandboxes.into_iter().flatten().count(), 0);
     nothing_in_trash(&runtime.state_dir()).await;
-    // Connections to keepers are closed a moment after the keepers have gone.
+    // Connections to keepers are closed shortly after the keepers exit.
     eventually(PATIENCE, "the daemon to be as before", || async {
         let now = Daemon::of(runtime.pid().unwrap());
         let mut kinds = now.descriptors.iter();

@@ -1,4 +1,4 @@
-//! What must not survive a keeper that is killed.
+//! Processes that must not survive a killed keeper.
 
 use harness::{PATIENCE, Runtime, eventually, fixture, witness};
 use nix::sys::signal::{Signal, kill};
@@ -10,7 +10,7 @@ use crate::{
     support::{Means, logged, skip_if},
 };
 
-/// The kernel takes the parent-death signal back from a process that changes its user, as many an entry point does.
+/// The kernel clears the parent-death signal of a process that changes its user, as many entry points do.
 #[rstest]
 #[case::while_the_daemon_runs(false)]
 #[case::while_it_is_away(true)]

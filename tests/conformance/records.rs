@@ -1,4 +1,4 @@
-//! Records that cannot be read, and keepers that cannot be asked: nothing that runs is touched, and the client decides.
+//! Unreadable records and unreachable keepers: running containers are not touched until the client removes them.
 
 mod images;
 mod keepers;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::recovery::{again, nothing_runs};
 
-/// What becomes of a record.
+/// The damage to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     Emptied,
@@ -24,7 +24,7 @@ enum Damage {
     NewerVersion,
     UnknownState,
     DirectoryInItsPlace,
-    /// The system refuses to open it. A daemon in a user namespace may read whatever is its user's.
+    /// Opening it fails with ELOOP. Removing permissions would not do: the daemon has CAP_DAC_OVERRIDE.
     LinkToItself,
 }
 
@@ -71,7 +71,7 @@ fn sandbox_dir(runtime: &Runtime, pod: &str) -> PathBuf {
     runtime.state_dir().join("sandboxes").join(pod)
 }
 
-/// A container that runs a process with a mark of its own.
+/// A container whose process has a mark.
 async fn marked(pod: &Pod, name: &str) -> (String, String) {
     let mark = fixture::unique("mark");
     let script = format!("exec sh -c 'sleep 1000; true' {mark}");
@@ -84,12 +84,12 @@ async fn marked(pod: &Pod, name: &str) -> (String, String) {
     (id, mark)
 }
 
-/// The process with a mark, which has to be the same one as long as it lives.
+/// The processes with a mark.
 fn process(mark: &str) -> Vec<Witness> {
     witness::marked(mark)
 }
 
-/// The reason that a pod's verbose status tells.
+/// The reason in a pod's verbose status.
 async fn reason(runtime: &Runtime, pod: &str) -> Option<String> {
     let request = PodSandboxStatusRequest {
         pod_sandbox_id: pod.to_owned(),
@@ -129,7 +129,7 @@ async fn pods_with_damaged_records_are_kept_until_removal() {
         damage.make(&sandbox_dir(&runtime, &pod.id).join("sandbox.json"));
     }
 
-    // The first start must not change what the second one finds.
+    // The first restart must not change what the second one finds.
     for _ in 0..2 {
         runtime.restart().await.unwrap();
         assert_eq!(process(&healthy_mark), healthy_before);
@@ -153,7 +153,7 @@ async fn pods_with_damaged_records_are_kept_until_removal() {
             );
             let reason = reason(&runtime, &pod.id).await.unwrap();
             assert!(reason.starts_with("its record "), "{damage:?}: {reason}");
-            // Its container is known as before: its record is whole.
+            // The container's record is intact, so its status is available.
             let status = runtime.client.container(container).await.unwrap();
             assert_eq!(
                 status.state(),
@@ -165,13 +165,13 @@ async fn pods_with_damaged_records_are_kept_until_removal() {
     }
     runtime.restart().await.unwrap();
 
-    // Its address is not given to another pod.
+    // The address stays reserved.
     let new = runtime.pod("new").await.unwrap();
     let ip = address(&runtime, &new.id).await;
     assert!(!ip.is_empty() || runtime.isolation().await.unwrap() == "process");
     assert!(damaged.iter().all(|(.., taken)| *taken != ip), "{ip}");
 
-    // All of it goes when its client says so, and nothing else.
+    // The client can remove each damaged pod, and only that one.
     for (damage, pod, container, mark, _) in &damaged {
         runtime.client.stop_pod(&pod.id).await.unwrap();
         assert_eq!(process(mark), [], "{damage:?}");

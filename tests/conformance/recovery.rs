@@ -1,4 +1,4 @@
-//! What survives whom: the daemon is killed, a keeper is killed, in the middle of things, and everything is right after.
+//! Recovery: the daemon or a keeper is killed at any point, and the state is consistent afterwards.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::support::{code, logged};
 
-/// The pod as the runtime that was started again sees it.
+/// The pod with the client of the restarted runtime.
 pub(crate) fn again(pod: &Pod, runtime: &Runtime) -> Pod {
     Pod {
         client: runtime.client.clone(),
@@ -38,7 +38,7 @@ pub(crate) fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
         .collect()
 }
 
-/// What runs of a test apart from the daemon.
+/// The processes, links and cgroups of a test apart from the daemon.
 pub(crate) fn others(runtime: &Runtime) -> Vec<String> {
     let daemon = runtime.pid();
     let cgroups = runtime_fake::instance_name(&runtime.state_dir());
@@ -46,9 +46,9 @@ pub(crate) fn others(runtime: &Runtime) -> Vec<String> {
     running
         .filter(|leak| match leak {
             Leak::Process { process, .. } => Some(process.pid) != daemon,
-            // A daemon that runs has its bridge.
+            // A running daemon keeps its bridge.
             Leak::Link(_) | Leak::Table(_) => daemon.is_none(),
-            // ... and the directory of its cgroups, which has those of pods in it.
+            // ... and the parent cgroup of its pods.
             Leak::Cgroup(path) => daemon.is_none() || !path.ends_with(&cgroups),
             Leak::Mount(_) | Leak::File(_) => true,
         })
@@ -64,7 +64,7 @@ pub(crate) async fn nothing_runs(runtime: &Runtime) {
     .await;
 }
 
-/// The parts of a status that never change while a container runs.
+/// The parts of a status that never change.
 fn lasting(status: &ContainerStatus) -> ContainerStatus {
     ContainerStatus {
         state: 0,
@@ -104,7 +104,7 @@ async fn containers_survive_kill_of_daemon() {
         .await
         .unwrap();
     pod.ended(&ended_before).await.unwrap();
-    // One ends while nobody looks, when the test says so; another writes meanwhile.
+    // While there is no daemon, one container ends when the test says so, and another writes.
     let wait = format!("until [ -e {at}/go ]; do sleep 0.02; done");
     let ends = pod
         .start(with_volume("ends", format!("{wait}; echo going; exit 5")))
@@ -172,7 +172,7 @@ async fn containers_survive_kill_of_daemon() {
             .collect::<Vec<_>>()
     );
 
-    // Everything works as before.
+    // All calls work as before.
     assert_eq!(client.sh(&runs, "echo fine").await.unwrap(), "fine\n");
     client.start(&created).await.unwrap();
     assert_eq!(pod.ended(&created).await.unwrap().exit_code, 0);
@@ -205,7 +205,7 @@ async fn containers_survive_shutdown_of_daemon() {
     assert!(!others(&runtime).is_empty());
     runtime.restart().await.unwrap();
     assert_eq!(runtime.client.sh(&id, "echo fine").await.unwrap(), "fine\n");
-    // Again and again.
+    // Several more restarts.
     for _ in 0..3 {
         runtime.kill9().await;
         runtime.restart().await.unwrap();
@@ -304,7 +304,7 @@ async fn keeper_death_ends_its_pod_only() {
         ContainerState::ContainerRunning
     );
 
-    // And while the daemon is away.
+    // The keeper may also die while there is no daemon.
     runtime.kill9().await;
     kill_keeper(&runtime, &other.id);
     runtime.restart().await.unwrap();
@@ -320,7 +320,7 @@ async fn keeper_death_ends_its_pod_only() {
     nothing_runs(&runtime).await;
 }
 
-/// Killed at any instant of a pod's making: after a restart each pod that is listed works, and what is not listed is gone.
+/// After a restart each listed pod works, and unlisted pods have left nothing.
 #[tokio::test]
 async fn daemon_killed_at_any_instant_leaves_consistent_state() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
@@ -340,7 +340,7 @@ async fn daemon_killed_at_any_instant_leaves_consistent_state() {
             client.stop(&id, 0).await?;
             client.remove_pod(&pod.id).await
         });
-        // At another instant each time: how far it comes is not for the test to know.
+        // At another instant in each round.
         tokio::time::sleep(one_life * round / 16).await;
         runtime.kill9().await;
         life.abort();
@@ -381,7 +381,7 @@ async fn daemon_killed_at_any_instant_leaves_consistent_state() {
             runtime.client.stop_pod(&listed.id).await.unwrap();
             runtime.client.remove_pod(&listed.id).await.unwrap();
         }
-        // The one pod that was there from the beginning is all there is.
+        // Only the pod from before the rounds is left.
         assert!(runtime.client.pod_is_ready(&whole.id).await.unwrap());
         eventually(PATIENCE, "the other keepers to go", || async {
             let left = keepers(&runtime);
@@ -421,7 +421,7 @@ async fn pods_end_with_killed_ephemeral_daemon() {
     }
     assert_eq!(keepers(&runtime).len(), 3);
     runtime.kill9().await;
-    // Its bridge alone has nobody left to remove it, where it is the host's.
+    // Only the bridge remains, if it is in the host's network namespace.
     eventually(PATIENCE, "every process to end", || async {
         let left = runtime.leaks().processes();
         if left.is_empty() { Ok(()) } else { Err(left) }
@@ -455,21 +455,21 @@ async fn second_daemon_on_same_state_directory_is_refused() {
         said.contains("in use") && said.contains(&runtime.state_dir().display().to_string()),
         "{said}"
     );
-    // The first one has not noticed.
+    // The first daemon is not affected.
     assert_eq!(
         pod.output(pod.script("c", "echo fine")).await.unwrap(),
         "fine\n"
     );
 }
 
-/// A record that was being written when the power went, say, does not keep the others from being found.
+/// An incomplete sandbox directory does not prevent the recovery of other pods.
 #[tokio::test]
 async fn sandbox_directory_without_record_does_not_block_recovery() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
     runtime.kill9().await;
-    // As a keeper or daemon that is killed between two steps leaves it: a directory without a record.
+    // A daemon that is killed between two steps leaves a directory without a record.
     fs::create_dir_all(
         runtime
             .state_dir()

@@ -1,5 +1,4 @@
-//! What happens at the same time, or at the wrong one: floods of output, a runtime that stops in the middle, a keeper
-//! that does not answer, a second runtime where there is one.
+//! Robustness: output floods, shutdown during calls, stopped keepers, a second runtime, and oversized configurations.
 
 use std::{process::Command, time::Duration};
 
@@ -14,7 +13,7 @@ use tonic::Code;
 
 use crate::support::{Means, code, logged, skip_if};
 
-/// Longer than anything here takes unless it never ends.
+/// Longer than any operation here takes unless it hangs.
 const LIMIT: Duration = Duration::from_secs(40);
 
 async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -22,7 +21,7 @@ async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
     done.unwrap_or_else(|_| panic!("{what} did not come to an end"))
 }
 
-/// The keepers of a runtime's pods, from what each has as its standard error.
+/// The keepers of a runtime, found by the log file that is their standard error.
 fn keepers(runtime: &Runtime) -> Vec<Pid> {
     let all = witness::processes().into_iter();
     all.filter(|process| {
@@ -68,7 +67,7 @@ async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
     assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
 }
 
-/// The orphan writes as fast as it can, for ever.
+/// The orphan never stops writing.
 #[tokio::test]
 async fn exec_returns_while_orphan_writes() {
     let runtime = Runtime::start().await.unwrap();
@@ -82,8 +81,8 @@ async fn exec_returns_while_orphan_writes() {
     assert!(answer.stdout.starts_with(b"first\n"));
 }
 
-/// An exec without a time limit and a stop with a very long grace do not keep the runtime from ending; the check for
-/// leaks sees whether it took everything along.
+/// An exec without a timeout and a stop with a long grace period must not delay the shutdown; the leak check then finds any
+/// leftovers.
 #[tokio::test]
 async fn runtime_stops_during_exec_and_stop() {
     let mut runtime = Runtime::with().start().await.unwrap();
@@ -115,7 +114,7 @@ async fn runtime_stops_during_exec_and_stop() {
     in_time("the stop", stop).await.unwrap().unwrap_err();
 }
 
-/// A keeper that does not answer (here it is stopped) is no reason to wait for ever, nor to leave the pod.
+/// RemovePodSandbox neither waits for the keeper for ever nor leaves the pod.
 #[tokio::test]
 async fn remove_pod_works_with_stopped_keeper() {
     let runtime = Runtime::start().await.unwrap();
@@ -149,7 +148,7 @@ async fn restart_is_not_blocked_by_stopped_keeper() {
     assert_eq!(keepers(&runtime).len(), 1);
 }
 
-/// One that is refused because the state directory is in use must not disturb the one that uses it.
+/// The state directory is in use, so the second runtime must exit without touching it.
 #[tokio::test]
 async fn second_runtime_does_not_disturb_first() {
     const NOBODY: u32 = 65534;
@@ -186,7 +185,7 @@ async fn second_runtime_does_not_disturb_first() {
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
 }
 
-/// Kubernetes calls this RunContainerError; the container has ended, and the reason is there to be read.
+/// Kubernetes reports RunContainerError: the container is EXITED, and its status has the reason.
 #[tokio::test]
 async fn start_fails_when_log_cannot_be_opened() {
     let runtime = Runtime::start().await.unwrap();
@@ -204,7 +203,7 @@ async fn start_fails_when_log_cannot_be_opened() {
     );
 }
 
-/// More than a keeper reads at once: refused, and the pod goes on.
+/// The message is longer than a keeper reads.
 #[tokio::test]
 async fn create_rejects_oversized_configuration_and_keeps_pod() {
     let runtime = Runtime::start().await.unwrap();
@@ -216,7 +215,7 @@ async fn create_rejects_oversized_configuration_and_keeps_pod() {
     runtime.client.sh(&id, "echo").await.unwrap();
 }
 
-/// A container waits at its barrier as a process of the runtime's program: one beside it does not see that.
+/// Before its start a container is a process that runs the runtime's program; other containers must not see it.
 #[tokio::test]
 async fn created_container_is_hidden_from_other_containers_of_pod() {
     let runtime = Runtime::start().await.unwrap();

@@ -1,4 +1,4 @@
-//! Pod sandboxes: their life, their lists and what is refused.
+//! Pod sandboxes: lifecycle, lists, and rejected requests.
 
 use std::collections::HashMap;
 
@@ -80,7 +80,7 @@ async fn status_and_list_return_given_sandbox_config() {
     assert_eq!(listed.runtime_handler, "");
 }
 
-/// CRI v1, StopPodSandbox and RemovePodSandbox: no error when there is nothing to do.
+/// StopPodSandbox and RemovePodSandbox must be idempotent (api.proto).
 #[tokio::test]
 async fn stop_and_remove_pod_are_idempotent() {
     let runtime = Runtime::start().await.unwrap();
@@ -184,7 +184,7 @@ async fn pod_list_applies_all_filters() {
     assert_eq!(list("nothing", None, &[]).await, "");
 }
 
-/// A client whose call was cut short could not know what came of it, and calls again.
+/// A client whose call was interrupted does not know the result, and repeats the call.
 #[tokio::test]
 async fn repeated_run_returns_existing_pod_until_used() {
     let runtime = Runtime::start().await.unwrap();
@@ -254,7 +254,7 @@ async fn calls_accept_id_prefix_but_not_empty_id() {
     client.stop_pod(short_pod).await.unwrap();
     client.remove_pod(short_pod).await.unwrap();
     assert_eq!(code(client.pod(&pod.id).await), Code::NotFound);
-    // Nothing is not the beginning of everything.
+    // An empty id is not a prefix of every id.
     assert_eq!(code(client.pod("").await), Code::NotFound);
     assert_eq!(code(client.container("").await), Code::NotFound);
 }
@@ -331,13 +331,13 @@ async fn version_and_status_satisfy_kubelet() {
     assert!(status.features.unwrap().supplemental_groups_policy);
 }
 
-/// Many at once, and nothing of them is left.
+/// Concurrent pods, and no leftovers.
 #[tokio::test]
 async fn twenty_concurrent_pods_leave_nothing() {
     twenty_pods(Runtime::with().start().await.unwrap()).await;
 }
 
-/// The same for an ordinary user that has no subordinate ids, where the test is root.
+/// As root, the same for an ordinary user without subordinate ids.
 #[tokio::test]
 async fn twenty_concurrent_pods_leave_nothing_with_single_id() {
     if !nix::unistd::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Filters for system calls: which profile a container gets, seen in `/proc/PID/status`, and what it does.
+//! Seccomp: the profile of a container, as `/proc/PID/status` shows it, and its effect.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::support::{Means, code, skip_if};
 
-/// What a filter blocks or lets pass, beside what runs programs.
+/// Profiles that block `chmod` with an error or by killing the process, and allow everything else.
 const NO_CHMOD: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[
     {"names":["chmod","fchmod","fchmodat","fchmodat2"],"action":"SCMP_ACT_ERRNO","errnoRet":95}]}"#;
 const DEADLY_CHMOD: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64","SCMP_ARCH_AARCH64"],
@@ -29,7 +29,7 @@ fn with(mut config: ContainerConfig, kind: ProfileType, reference: &str) -> Cont
     config
 }
 
-/// A program that says how it is filtered.
+/// A container that prints its seccomp mode.
 fn look(pod: &Pod) -> ContainerConfig {
     pod.script("look", "grep Seccomp: /proc/self/status")
 }
@@ -109,8 +109,7 @@ async fn privileged_container_is_not_filtered() {
     assert_eq!(pod.output(config).await.unwrap(), "Seccomp:\t0\n");
 }
 
-/// The filter is the one that the container was made with, for its first process and later ones, whatever becomes of
-/// the file.
+/// The profile is read by CreateContainer, so later changes to the file have no effect.
 #[tokio::test]
 async fn localhost_profile_applies_to_first_process_and_execs() {
     let place = tempfile::tempdir().unwrap();
@@ -134,7 +133,7 @@ async fn localhost_profile_applies_to_first_process_and_execs() {
     let id = pod.start(config).await.unwrap();
     let status = pod.ended(&id).await.unwrap();
     let lines: Vec<String> = pod.log(&status).into_iter().map(|line| line.text).collect();
-    // The shell goes on: only the program that it ran was killed.
+    // Only the `chmod` process is killed; the shell continues.
     assert!(
         lines.iter().any(|line| line == "survived")
             && lines.iter().any(|line| line.contains("Bad system call")),
@@ -142,7 +141,7 @@ async fn localhost_profile_applies_to_first_process_and_execs() {
     );
 }
 
-/// It takes calls away, and nothing that comes with loading it is left: no capability, and no_new_privs only for who asked.
+/// Loading the filter must not leave an additional capability, nor no_new_privs unless requested.
 #[rstest]
 #[case::root(0)]
 #[case::somebody(1001)]
@@ -221,7 +220,7 @@ async fn create_rejects_invalid_profile(#[case] text: Option<&str>, #[case] expe
         error.message().contains(&path) && error.message().contains(expected),
         "{error:?}"
     );
-    // Nothing is left of it: the name is free.
+    // The failed create leaves nothing: the name is free.
     let kind = ProfileType::Unconfined;
     create(with(fixture::forever("c"), kind, "")).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! What a container's processes may do: users, groups, capabilities, privileges, protected paths.
+//! Security context: users, groups, capabilities, no_new_privs, masked and read-only paths.
 
 use cri::v1::{
     Capability, ContainerConfig, Int64Value, LinuxContainerUser, SupplementalGroupsPolicy,
@@ -11,8 +11,8 @@ use tonic::Code;
 
 use crate::support::{Means, code, skip_if};
 
-/// What containerd and Docker grant to who asks for nothing: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID,
-/// SETPCAP, NET_BIND_SERVICE, NET_RAW, SYS_CHROOT, MKNOD, AUDIT_WRITE, SETFCAP.
+/// The default capabilities of containerd and Docker: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP,
+/// NET_BIND_SERVICE, NET_RAW, SYS_CHROOT, MKNOD, AUDIT_WRITE, SETFCAP.
 const DEFAULT: u64 = 0xa80425fb;
 const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
@@ -21,9 +21,9 @@ fn value(value: i64) -> Option<Int64Value> {
     Some(Int64Value { value })
 }
 
-/// Starts a container that runs until it is stopped, and finds its first process from outside.
+/// Starts a container, and finds its first process from outside.
 async fn witnessed(pod: &Pod, mut config: ContainerConfig) -> (String, Witness) {
-    // As an argument, which everybody can see whoever it runs as.
+    // In an argument, because the environment of another user's process is not readable.
     let mark = format!("CRIB_TEST_MARK={}", fixture::unique("mark"));
     config.args.push(mark.clone());
     let id = pod.start(config).await.unwrap();
@@ -71,7 +71,7 @@ async fn capabilities_are_added_and_dropped(
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
-    // Nobody can give more than there is.
+    // The daemon can only grant capabilities that it has.
     let daemon = Witness {
         pid: runtime.pid().unwrap(),
     };
@@ -83,7 +83,7 @@ async fn capabilities_are_added_and_dropped(
     assert_eq!(process.capabilities("CapAmb").unwrap(), 0);
 }
 
-/// Who is not root keeps what is ambient, and nothing else, filtered or not.
+/// A non-root user gets the ambient capabilities and no others, with or without a seccomp filter.
 #[rstest]
 #[tokio::test]
 async fn non_root_user_keeps_ambient_capabilities_only(#[values(false, true)] filtered: bool) {
@@ -169,7 +169,7 @@ async fn no_new_privs_is_set_when_requested(#[case] no_new_privs: bool, #[case] 
     );
 }
 
-/// Users and groups of its own, whatever the box has.
+/// An image with its own users and groups.
 fn image_of_users(path: &std::path::Path) -> String {
     let passwd = "root:x:0:0::/root:/bin/sh\nalice:x:1001:1002::/home/alice:/bin/sh\n";
     let group = "root:x:0:\nstaff:x:1002:\nwheel:x:1234:alice\naudio:x:50000:alice,bob\n";
@@ -279,7 +279,7 @@ async fn process_runs_as_requested_user_and_groups(#[case] wish: Wish, #[case] e
         (told_uid, told_gid, &supplemental_groups),
         (uid, gid, &groups)
     );
-    // Only root keeps what it was granted.
+    // Other users than root lose the capabilities.
     if uid != 0 {
         assert_eq!(process.capabilities("CapEff").unwrap(), 0);
     }
@@ -346,7 +346,7 @@ async fn root_writes_stay_in_container(
         !std::path::Path::new(&file).exists(),
         "it was written to the host"
     );
-    // Nor to the next container.
+    // The next container does not see the file either.
     let next = pod.script("d", &format!("cat {file} 2>/dev/null || echo nothing"));
     assert_eq!(pod.output(next).await.unwrap(), "nothing\n");
 }
@@ -384,7 +384,7 @@ async fn default_paths_are_protected_without_security_context() {
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
-    // What a kernel does not have cannot be tried.
+    // Skips files that this kernel does not have.
     let script = "for file in /proc/sys/kernel/domainname /proc/sysrq-trigger /proc/irq/default_smp_affinity; do
             [ ! -e $file ] || (echo x > $file) 2>&1 | grep -oE 'Read-only file system' || echo $file can be written
         done
@@ -402,7 +402,7 @@ async fn default_paths_are_protected_without_security_context() {
     );
 }
 
-/// Also what reads as empty anyhow, and whatever kernel this is: each of the usual paths, as far as it is there, is covered.
+/// Each default path that exists must be masked or read-only, even if it reads as empty on this kernel.
 #[tokio::test]
 async fn every_default_path_is_covered() {
     let runtime = Runtime::start().await.unwrap();
@@ -423,7 +423,7 @@ async fn every_default_path_is_covered() {
     assert_eq!(pod.output(config).await.unwrap(), "all\n");
 }
 
-/// Empty lists are what a kubelet sends for `procMount: Unmasked`.
+/// A kubelet sends empty lists for `procMount: Unmasked`.
 #[tokio::test]
 async fn empty_path_lists_protect_nothing() {
     let runtime = Runtime::start().await.unwrap();
@@ -465,7 +465,7 @@ async fn oom_score_adj_is_applied() {
     assert_eq!(process.text("oom_score_adj"), "700\n");
 }
 
-/// A kubelet asks for -997 for some pods: where the kernel refuses that, they run with what the runtime has.
+/// A kubelet requests -997 for some pods: where the kernel denies it, they run with the runtime's score.
 #[tokio::test]
 async fn disallowed_oom_score_adj_falls_back_to_score_of_runtime() {
     let runtime = Runtime::start().await.unwrap();

@@ -1,5 +1,5 @@
-//! AppArmor and SELinux. What the kernel is told is seen in files of a directory that stands for the kernel's
-//! (`--kernel-files`), so that every box can see it.
+//! AppArmor and SELinux, with a directory in place of the kernel's files (`--kernel-files`), so that the tests run on every
+//! kernel.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn put(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A kernel with these profiles.
+/// A kernel with these AppArmor profiles.
 fn apparmor(profiles: &str) -> TempDir {
     let kernel = TempDir::new().unwrap();
     put(
@@ -45,7 +45,7 @@ async fn on(kernel: &TempDir) -> Runtime {
     Runtime::with().argument(files).start().await.unwrap()
 }
 
-/// What was written since somebody looked last.
+/// Takes what was written to the exec attribute.
 fn told(kernel: &TempDir) -> String {
     let path = kernel.path().join(EXEC);
     let told = fs::read_to_string(&path).unwrap();
@@ -100,7 +100,7 @@ async fn apparmor_profile_is_set_for_first_process_and_execs(
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(change(fixture::forever("c"))).await.unwrap();
     assert_eq!(told(&kernel), wanted);
-    // A further process has its container's, whatever was loaded or removed meanwhile.
+    // An exec gets the profile of its container, even if it has been unloaded since.
     put(kernel.path(), "sys/kernel/security/apparmor/profiles", "");
     runtime.client.sh(&id, "true").await.unwrap();
     assert_eq!(told(&kernel), wanted);
@@ -125,7 +125,7 @@ async fn create_rejects_unloaded_apparmor_profile() {
     assert!(info["apparmor"].starts_with("crib-default"), "{info:?}");
 }
 
-/// Where the daemon may not see what is loaded the kernel says so, to the container's own process.
+/// If the daemon may not read the list of profiles, the container's process gets the kernel's error.
 #[tokio::test]
 async fn create_reports_apparmor_profile_unknown_to_kernel() {
     let kernel = apparmor("");
@@ -143,7 +143,7 @@ async fn create_reports_apparmor_profile_unknown_to_kernel() {
     );
 }
 
-/// A kubelet rejects such a pod itself, so that nothing runs with less protection than it asked for.
+/// A kubelet rejects such a pod too: no container runs with less protection than requested.
 #[tokio::test]
 async fn named_apparmor_profile_is_refused_without_apparmor() {
     let kernel = TempDir::new().unwrap();
@@ -155,7 +155,7 @@ async fn named_apparmor_profile_is_refused_without_apparmor() {
     ] {
         assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
     }
-    // A kubelet names the runtime's own profile, and labels that are empty.
+    // A kubelet sends the RuntimeDefault profile and empty labels.
     let mut config = fixture::forever("d");
     let context = fixture::security(&mut config);
     context.apparmor = Some(SecurityProfile::default());
@@ -163,7 +163,7 @@ async fn named_apparmor_profile_is_refused_without_apparmor() {
     pod.start(config).await.unwrap();
 }
 
-/// Labels for a kernel that has none are ignored, as with containerd and CRI-O: the same manifest runs on every node.
+/// As in containerd and CRI-O, so that the same manifest runs on every node.
 #[tokio::test]
 async fn selinux_options_are_ignored_without_selinux_and_logged_once() {
     let kernel = TempDir::new().unwrap();

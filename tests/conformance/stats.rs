@@ -1,4 +1,4 @@
-//! What containers and pods use, against what they were made to use.
+//! Statistics of containers and pods.
 
 use cri::v1::{
     self, ContainerStats, ContainerStatsFilter, ContainerStatsRequest, ListContainerStatsRequest,
@@ -140,7 +140,7 @@ async fn stats_list_applies_all_filters() {
     let message = stream.message().await.unwrap().unwrap();
     assert_eq!(message.container_stats.len(), 1);
 
-    // One that has ended uses nothing, and still has what it wrote.
+    // An exited container has no CPU statistics, but still a writable layer.
     let stats = of_container(&runtime, &ended).await.unwrap();
     assert_eq!(stats.attributes.unwrap().id, ended);
     assert_eq!(stats.cpu, None);

@@ -1,4 +1,4 @@
-//! How containers end: by themselves, by a signal, by force.
+//! How containers end: by themselves, by the stop signal, by SIGKILL.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::support::{Means, code, logged, skip_if};
 
-/// Longer than any test waits: what ends within it was not ended by its running out.
+/// A grace period longer than any test, so that its expiry cannot end a container.
 const LONG: i64 = 3600;
 
 #[rstest]
@@ -30,7 +30,7 @@ async fn exit_code_and_reason_follow_end_of_process(
 ) {
     let runtime = Runtime::start().await.unwrap();
     let mut sandbox = runtime.sandbox("p");
-    // Not as process 1, which no signal from inside can kill.
+    // Not as PID 1, which signals from inside the PID namespace cannot kill.
     fixture::pod_namespaces(&mut sandbox).pid = cri::v1::NamespaceMode::Pod.into();
     let pod = harness::Pod::run(&runtime.client, sandbox).await.unwrap();
     let mut config = pod.script("c", script);
@@ -73,11 +73,11 @@ async fn stop_kills_after_grace_period() {
     runtime.client.stop(&id, 1).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!((status.exit_code, status.reason.as_str()), (137, "Error"));
-    // It was asked before.
+    // SIGTERM was sent before.
     assert_eq!(pod.log(&status).last().unwrap().text, "no");
 }
 
-/// Of two that are asked to end at once, and do not, the one with the short grace ends.
+/// Of two containers that ignore SIGTERM, only the one with the short grace period is killed.
 #[tokio::test]
 async fn concurrent_stops_keep_their_own_grace_periods() {
     let runtime = Runtime::start().await.unwrap();
@@ -160,7 +160,7 @@ async fn shorter_of_two_stops_wins() {
 async fn cancelled_stop_does_not_kill() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    // It counts seconds from the signal on, by its own clock.
+    // The container counts half seconds since SIGTERM.
     let script = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
         while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
@@ -174,7 +174,7 @@ async fn cancelled_stop_does_not_kill() {
     logged(&pod, &id, "asked").await;
     stop.abort();
     assert!(stop.await.unwrap_err().is_cancelled());
-    // Well past the grace it goes on.
+    // The container still runs well after the grace period.
     logged(&pod, &id, "6").await;
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerRunning);
@@ -249,7 +249,7 @@ async fn stop_kills_all_processes_of_container() {
     assert_eq!(witness::marked(&mark), []);
 }
 
-/// Not even a grace of for ever keeps a pod from being stopped.
+/// StopPodSandbox ends containers whatever grace period is still running.
 #[tokio::test]
 async fn stop_pod_does_not_wait_for_grace_period_of_container() {
     let runtime = Runtime::start().await.unwrap();
@@ -287,7 +287,7 @@ async fn stop_pod_works_with_stopped_keeper() {
         nix::sys::signal::Signal::SIGSTOP,
     )
     .unwrap();
-    // Nobody waits for it for ever, however long the grace.
+    // The call ends at its deadline, however long the grace period.
     let stop = tokio::time::timeout(harness::PATIENCE, runtime.client.stop(&id, LONG)).await;
     assert_eq!(code(stop.unwrap()), Code::DeadlineExceeded);
     runtime.client.stop_pod(&pod.id).await.unwrap();

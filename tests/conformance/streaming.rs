@@ -1,4 +1,4 @@
-//! Exec, Attach and PortForward: the URLs, and what is at the other end of them.
+//! Exec, Attach and PortForward: their URLs and the streams behind them.
 
 use cri::v1;
 use harness::streaming::{
@@ -68,7 +68,7 @@ async fn ports_url(pod: &Pod, ports: &[i32]) -> Result<String, Status> {
     Ok(answer.into_inner().url)
 }
 
-/// Reads a stream until it has said `word`.
+/// Reads a stream until it contains `word`.
 async fn until_said(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -> String {
     let mut said = String::new();
     let inlet = inlet.as_mut().unwrap();
@@ -82,7 +82,7 @@ async fn until_said(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -
     said
 }
 
-/// Anybody on the host can connect: clients that show no token must not keep those out that have one.
+/// Any user of the host can connect: clients without a token must not lock out others.
 #[tokio::test]
 async fn idle_connections_make_room_for_new_clients() {
     let runtime = Runtime::start().await.unwrap();
@@ -99,7 +99,7 @@ async fn idle_connections_make_room_for_new_clients() {
     for number in 0..400 {
         let mut client = tokio::net::TcpStream::connect(&server).await.unwrap();
         if number % 2 == 0 {
-            // Headers that never end.
+            // An endless header.
             client.write_all(b"POST /exec/").await.unwrap();
         }
         idle.push(client);
@@ -109,7 +109,7 @@ async fn idle_connections_make_room_for_new_clients() {
         assert_eq!(text(&mut late.stdout).await, "late\n");
         assert_eq!(late.ended().await, Ok(0));
     }
-    // One that has shown its token stays.
+    // A connection with a valid token stays open.
     early
         .stdin
         .take()
@@ -133,7 +133,7 @@ async fn exec_carries_streams_and_exit_code(#[case] over: Transport) {
     assert_eq!(text(&mut failing.stderr).await, "err\n");
     assert_eq!(failing.ended().await, Ok(3));
 
-    // Both ways at once, to the end of its input.
+    // Both directions at once, until the end of input.
     let mut counting = exec(&pod, &id, "tee /dev/stderr | wc -c", ALL, over).await;
     let sent = vec![b'x'; 3 << 20];
     let stdin = counting.stdin.take().unwrap();
@@ -196,7 +196,7 @@ async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
         command(&url, ALL, over).await.unwrap()
     };
     let (mut one, mut other) = (join().await, join().await);
-    // Both have joined once each has said something that came back.
+    // A client is attached once its own input comes back.
     one.write(b"first\n").await.unwrap();
     until_said(&mut one.stdout, "got first\n").await;
     other.write(b"second\n").await.unwrap();
@@ -204,7 +204,7 @@ async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
     assert!(!said.contains("early"), "{said}");
     until_said(&mut one.stdout, "got second\n").await;
     logged(&pod, &id, "got second").await;
-    // It is over for both when the container is.
+    // Both sessions end with the container.
     runtime.client.stop(&id, 0).await.unwrap();
     for client in [one, other] {
         let ended = tokio::time::timeout(PATIENCE, client.ended()).await;
@@ -212,7 +212,7 @@ async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
     }
 }
 
-/// Answers each client with what it said.
+/// Echoes the input of each client.
 const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Listen => 50, LocalAddr => "127.0.0.1") or die "listen: $!";
     $| = 1; print "port=", $server->sockport, "\n"; $SIG{CHLD} = "IGNORE";
@@ -261,7 +261,7 @@ async fn port_forward_carries_concurrent_connections(#[case] over: Transport) {
         carried.unwrap();
     };
     tokio::join!(many(1), many(22), many(333), many(4), many(55), many(666));
-    // Nobody listens on the port that nobody can have.
+    // No process listens on port 1.
     let (_ours, theirs) = tokio::io::duplex(64);
     match ports.carry(1, theirs).await {
         Err(ForwardError::Refused(problem)) => {
@@ -270,7 +270,7 @@ async fn port_forward_carries_concurrent_connections(#[case] over: Transport) {
         carried => panic!("{carried:?}"),
     }
     many(7).await;
-    // A client that leaves keeps nobody waiting, whatever is still on the way to it.
+    // A client that disconnects does not block, even with data on the way to it.
     let (mut ours, theirs) = tokio::io::duplex(64);
     let leave = async {
         ours.write_all(b"for ever").await.unwrap();
@@ -335,7 +335,7 @@ async fn stream_urls_are_valid_once_and_limited_in_number() {
     assert_eq!(code(one_more), Code::ResourceExhausted);
 }
 
-/// The process that a client does not read from waits, and the daemon holds no more than buffers.
+/// The process blocks on its output, and the daemon's memory stays bounded.
 #[tokio::test]
 async fn exec_output_blocks_while_client_does_not_read() {
     let runtime = Runtime::start().await.unwrap();
@@ -368,7 +368,7 @@ async fn exec_output_blocks_while_client_does_not_read() {
     assert!(done.await.is_err(), "200 MB went somewhere");
     let more = memory().saturating_sub(before);
     assert!(more < 32 << 10, "{more} KiB more than before");
-    // It goes on with its client.
+    // The process continues when the client reads.
     let mut stdout = flood.stdout.take().unwrap();
     let mut all = 0;
     while let Some(bytes) = stdout.next().await {

@@ -1,4 +1,4 @@
-//! Terminals of containers, and what their programs find at their standard streams.
+//! Containers with a terminal, and their standard streams.
 
 use cri::v1::ContainerConfig;
 use harness::cri_log::{Line, Stream};
@@ -13,12 +13,12 @@ fn on_terminal(pod: &Pod, text: &str) -> ContainerConfig {
     }
 }
 
-/// Runs a script on a terminal to its end; what was logged, without the line ends of a terminal.
+/// Runs a script on a terminal to its end, and returns its log lines without carriage returns.
 async fn lines(pod: &Pod, text: &str) -> Vec<String> {
     let id = pod.start(on_terminal(pod, text)).await.unwrap();
     let status = pod.ended(&id).await.unwrap();
     let lines: Vec<Line> = pod.log(&status);
-    // Terminal containers have one output (CRI v1, ContainerConfig.tty).
+    // A terminal has a single output stream (CRI v1, ContainerConfig.tty).
     assert!(lines.iter().all(|line| line.stream == Stream::Stdout));
     let lines = lines.into_iter().map(|line| line.text);
     lines
@@ -39,7 +39,7 @@ async fn standard_streams_are_terminal_with_tty() {
     );
 }
 
-/// A log has what a terminal shows, byte by byte (CRI-O logs the same; containerd takes the carriage returns away).
+/// The log has the bytes of the terminal unchanged, like CRI-O; containerd removes carriage returns.
 #[tokio::test]
 async fn terminal_output_is_logged_unchanged() {
     let runtime = Runtime::start().await.unwrap();
@@ -63,7 +63,7 @@ async fn dev_console_is_terminal_with_tty_only() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "test -c /dev/console && echo console > /dev/console; tty";
     assert_eq!(lines(&pod, script).await, ["console", "/dev/pts/0"]);
-    // Without a terminal there is none.
+    // Without a terminal there is no /dev/console.
     let config = pod.script("d", "test -e /dev/console || echo none");
     assert_eq!(pod.output(config).await.unwrap(), "none\n");
 }

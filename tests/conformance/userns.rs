@@ -1,4 +1,4 @@
-//! Pods with a user namespace of their own: their ids, their files, and whose their other namespaces are.
+//! Pods with their own user namespace: ids, file owners, and ownership of the other namespaces.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -21,7 +21,7 @@ fn mapping((container_id, host_id, length): (u32, u32, u32)) -> IdMapping {
     }
 }
 
-/// What critest maps; or, in a runtime that is in a user namespace itself, some ids that it has.
+/// The mapping of critest; for a rootless runtime, ids from its own range.
 async fn ids(runtime: &Runtime) -> (u32, u32, u32) {
     if runtime.isolation().await.unwrap() == "root" {
         (0, 1000, 100_000)
@@ -44,7 +44,7 @@ fn with(mut config: PodSandboxConfig, users: UserNamespace) -> PodSandboxConfig 
     config
 }
 
-/// `config` with a user namespace of the pod's own.
+/// `config` with a user namespace for the pod.
 pub(crate) async fn with_own_users(
     runtime: &Runtime,
     config: PodSandboxConfig,
@@ -57,7 +57,7 @@ async fn pod(runtime: &Runtime) -> Pod {
     Pod::run(&runtime.client, config).await.unwrap()
 }
 
-/// Numbers without the spaces between them.
+/// The words of a text.
 fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
@@ -87,7 +87,7 @@ async fn pod_user_namespace_maps_requested_ids() {
     for name in ["user", "net", "ipc", "uts"] {
         assert!(!here.contains(&namespaces[name]), "{name}: {here}");
     }
-    // It is told what it was made from.
+    // The status returns the requested mapping.
     let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     let options = status.linux.unwrap().namespaces.unwrap().options.unwrap();
     assert_eq!(
@@ -96,7 +96,7 @@ async fn pod_user_namespace_maps_requested_ids() {
     );
 }
 
-/// Its root has power over the pod's namespaces, and none over the host's.
+/// Root of the pod has power over the pod's namespaces, and none over the host's.
 #[tokio::test]
 async fn root_in_user_namespace_has_power_over_pod_only() {
     let runtime = Runtime::start().await.unwrap();
@@ -135,7 +135,7 @@ async fn root_in_user_namespace_has_power_over_pod_only() {
     assert_eq!(out, "mounted\np\nother\n1\n80\n1\n0\n0\n0\n0\n");
 }
 
-/// Files of an image belong to the ids that the image says, and so do new ones. On the disk they are the pod's.
+/// Inside, files of an image and new files have the image's ids; on disk they have the mapped ids.
 #[tokio::test]
 async fn image_files_keep_owners_in_user_namespace() {
     let place = tempfile::tempdir().unwrap();
@@ -251,7 +251,7 @@ async fn volume_mappings_translate_file_owners() {
     assert_eq!(run(&pod, &[(0, 1000, 100_000)]).await, "0 0\n");
     let new = std::fs::metadata(volume_at.join("new")).unwrap();
     assert_eq!((new.uid(), new.gid()), (0, 0));
-    // Another mapping than the pod's, and a pod with the runtime's own ids.
+    // A mapping that differs from the pod's, and a pod without a user namespace.
     assert_eq!(run(&pod, &[(0, 1005, 10)]).await, "5 5\n");
     let plain = runtime.pod("q").await.unwrap();
     assert_eq!(run(&plain, &[(0, 300, 10)]).await, "300 300\n");
@@ -276,7 +276,7 @@ async fn run_pod_rejects_invalid_user_namespace(
     assert_eq!(code(result), Code::InvalidArgument);
 }
 
-/// Rootless the runtime has some ids only, and no way to more.
+/// A rootless runtime has only its subordinate ids.
 #[tokio::test]
 async fn rootless_runtime_rejects_ids_outside_its_range() {
     let runtime = Runtime::start().await.unwrap();
@@ -313,14 +313,14 @@ async fn node_mode_uses_user_namespace_of_runtime() {
         pod.output(config).await.unwrap().trim(),
         daemon.namespaces()["user"]
     );
-    // A container cannot leave its pod's.
+    // A container cannot have another user namespace than its pod.
     let mut config = fixture::forever("d");
     let options = fixture::security(&mut config).namespace_options.as_mut();
     options.unwrap().userns_options = Some(own(NamespaceMode::Pod, &[(0, 1000, 10)]));
     assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
 }
 
-/// With one process namespace for the pod, and with the host's network.
+/// With a shared PID namespace, and with the host network.
 #[rstest]
 #[case::shared_processes(NamespaceMode::Pod, NamespaceMode::Pod)]
 #[case::the_hosts_network(NamespaceMode::Node, NamespaceMode::Container)]
@@ -373,13 +373,13 @@ async fn container_in_user_namespace_runs_as_mapped_user() {
     security.seccomp = Some(cri::v1::SecurityProfile::default());
     let out = pod.output(config).await.unwrap();
     assert_eq!(words(&out).join(" "), "1001 1002 5 Seccomp: 2");
-    // One that is not mapped.
+    // An unmapped user id.
     let mut config = fixture::forever("d");
     fixture::security(&mut config).run_as_user = Some(Int64Value { value: 900_000 });
     assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
 }
 
-/// containerd loses the mapping with some versions: later containers and execs have to be in it, too.
+/// Some versions of containerd lose the mapping: later containers and execs must be in the namespace too.
 #[tokio::test]
 async fn user_namespace_mapping_survives_daemon_restart() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();

@@ -1,4 +1,4 @@
-//! Images as volumes, volumes of images, and where a mount may not be.
+//! Image volumes, volumes of images, and rejected mount targets.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use crate::support::{Means, code, directory, of, skip_if, trimmed};
 const DATA: &str = "example.com/data:1";
 const APP: &str = "example.com/app:1";
 
-/// A runtime with an image of several layers to be mounted, and one to be run.
+/// A runtime with an image of several layers to mount, and one to run.
 async fn with_images() -> (Runtime, tempfile::TempDir) {
     let place = tempfile::tempdir().unwrap();
     let data = [
@@ -91,7 +91,7 @@ async fn image_volume_survives_image_removal_and_daemon_restart() {
     let status = runtime.client.container(&container).await.unwrap();
     let image = status.mounts[0].image.clone().unwrap();
     assert_eq!((image.image.as_str(), &image.image_ref), (DATA, &id));
-    // The container holds it, whatever becomes of its name and of the daemon.
+    // The container keeps the image after its removal and a restart of the daemon.
     runtime.client.remove_image(DATA).await.unwrap();
     runtime.kill9().await;
     runtime.restart().await.unwrap();
@@ -154,7 +154,7 @@ async fn volumes_of_image_are_writable_and_per_container() {
     );
     runtime.client.pull(APP).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    // A volume has what the image has there, with its owners, and stays writable when the root is not.
+    // A volume has the image's files and owners, and is writable even if the root is read-only.
     let script = "cat /data/file; echo new > /data/new && cat /data/new; echo x > /new/volume/x && cat /new/volume/x
         echo y > /C:/relative/y && cat /C:/relative/y
         stat -c '%u:%g %a' /data /data/file; (echo x > /etc/x) 2>/dev/null || echo the root is read-only";
@@ -163,7 +163,7 @@ async fn volumes_of_image_are_writable_and_per_container() {
     fixture::security(&mut config).readonly_rootfs = true;
     let expected = "of the image\nnew\nx\ny\n33:34 750\n33:34 640\nthe root is read-only\n";
     assert_eq!(pod.output(config.clone()).await.unwrap(), expected);
-    // Each container has its own; one that the client brings is the client's.
+    // Each container has its own volumes; a mount of the client replaces one.
     let mut other = pod.script(
         "d",
         "cat /data/new 2>/dev/null || echo mine; cat /new/volume/brought",
@@ -257,7 +257,7 @@ async fn files_in_proc_and_dev_may_be_covered() {
     assert_eq!(trimmed(&pod.output(config).await.unwrap()), "proc");
 }
 
-/// Whatever their order, the deeper one is not hidden by the other.
+/// The deeper mount must not be hidden, whatever the order of the list.
 #[tokio::test]
 async fn nested_mounts_are_visible_in_any_order() {
     let runtime = Runtime::start().await.unwrap();
@@ -313,7 +313,7 @@ async fn read_only_root_has_etc_files_and_working_dir() {
     let script = "pwd; cat /etc/hostname; (echo x >> /etc/hosts) 2>/dev/null || echo read-only";
     let mut config = pod.script("c", script);
     config.image.as_mut().unwrap().image = APP.to_owned();
-    // It is made while it can be.
+    // The working directory is created before the root becomes read-only.
     config.working_dir = "/not/in/the/image".to_owned();
     fixture::security(&mut config).readonly_rootfs = true;
     assert_eq!(
@@ -322,7 +322,7 @@ async fn read_only_root_has_etc_files_and_working_dir() {
     );
 }
 
-/// Programs read their limits there.
+/// Programs read their limits from the cgroup file system.
 #[tokio::test]
 async fn cgroup_hierarchy_is_shown_read_only() {
     let runtime = Runtime::start().await.unwrap();

@@ -1,4 +1,4 @@
-//! Image records that cannot be read: what containers stand on stays, and a pull makes the image whole again.
+//! Unreadable image records: layers of running containers stay, and a pull repairs the image.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::support::{Means, logged, skip_if};
 
 const NAME: &str = "example.com/recorded:1";
 
-/// The one file in `directory`, or in its only directory, that ends so.
+/// The only file with this ending in `directory` or its only subdirectory.
 fn only(directory: PathBuf, ending: &str) -> PathBuf {
     let entries = fs::read_dir(directory).unwrap();
     let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -27,7 +27,7 @@ fn only(directory: PathBuf, ending: &str) -> PathBuf {
             }
         })
         .filter(|path| path.ends_with(ending) || path.to_string_lossy().ends_with(ending))
-        // The host's image has no layers, and need not be the one.
+        // Skips the host's image, which has no layers.
         .filter(|path| {
             let text = fs::read_to_string(path).unwrap_or_default();
             ending == "layer.json" || text.contains("recorded")
@@ -86,7 +86,7 @@ async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     for _ in 0..2 {
         runtime.restart().await.unwrap();
         assert_eq!(fs::read(&record).unwrap(), damaged);
-        // Its files are there: those that were read before, and those that were not.
+        // The container can read files, also ones that it has not read before.
         let motd = runtime.client.sh(&runs, "cat /etc/motd").await.unwrap();
         assert_eq!(motd, "from the image\n");
     }
@@ -97,7 +97,7 @@ async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     let pod = again(&pod, &runtime);
     let output = pod.output(of_image("new", "cat /etc/motd")).await.unwrap();
     assert_eq!(output, "from the image\n");
-    // Everything is as it was: removed, it is gone.
+    // The repaired image can be removed.
     runtime.client.remove_pod(&pod.id).await.unwrap();
     runtime.client.remove_image(NAME).await.unwrap();
     let layers = runtime.state_dir().join("images").join("layers");

@@ -1,4 +1,4 @@
-//! A keeper that cannot be asked has not ended.
+//! An unreachable keeper is not a dead one.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::{marked, process, reason, sandbox_dir};
 use crate::recovery::{again, keepers, nothing_runs};
 
-/// `crib runtime` for the state of `runtime`, which does not run, from a shell that was told something else first.
+/// `crib runtime` on the state of a stopped `runtime`, started by a shell after the commands in `shell`.
 fn runtime_after(runtime: &Runtime, shell: &str) -> Command {
     let mut command = Command::new("sh");
     command
@@ -62,7 +62,7 @@ async fn start_fails_with_too_few_descriptors_and_keeps_pods() {
     nothing_runs(&runtime).await;
 }
 
-/// The daemon raises its own limit; a container has the one that the daemon was started with.
+/// The daemon raises its own soft limit; containers get the original one.
 #[tokio::test]
 async fn nofile_soft_limit_is_raised_for_daemon_only() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
@@ -103,7 +103,7 @@ async fn becomes(runtime: &Runtime, pod: &str, state: PodSandboxState) {
     .await;
 }
 
-/// A pod is not ready while its keeper cannot be asked, and as before when it can.
+/// A pod is NOTREADY while its keeper is unreachable, and READY again afterwards.
 async fn unreachable_until(
     cut: impl FnOnce(&Runtime, &Pod),
     mend: impl FnOnce(&Runtime, &Pod),
@@ -131,7 +131,7 @@ async fn unreachable_until(
         runtime.client.sh(&neighbour, "echo fine").await.unwrap(),
         "fine\n"
     );
-    // Nothing is said to be stopped that may run.
+    // StopContainer must not report success for a container that may still run.
     runtime.client.stop(&container, 0).await.unwrap_err();
 
     mend(&runtime, &pod);
