@@ -1,5 +1,5 @@
-//! `/etc/passwd` and `/etc/group`, whatever an image or a container has put there: nothing hangs, nothing grows without
-//! limit, and nothing but the image's own files is read.
+//! `/etc/passwd` and `/etc/group` of hostile images and containers: the runtime reads only regular files of the image, of
+//! limited size, and does not hang.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::support::{Means, logged, of, skip_if};
 
 const NAME: &str = "example.com/accounts:1";
 
-/// An image whose /etc/passwd is what `make` makes of it.
+/// Writes an image whose account files `make` adds.
 fn image(path: &Path, make: fn(Layer) -> Layer) {
     let mut layer = make(Layer::new().directory("tmp", 0o1777));
     for program in [
@@ -38,8 +38,7 @@ fn long_line() -> Vec<u8> {
     vec![b'x'; 11 << 20]
 }
 
-/// What does not exist in the image is no file, wherever else it might be; what is no regular file of a sensible size is
-/// refused.
+/// Links are resolved inside the image, where their targets are missing; irregular and oversized files are rejected.
 #[rstest]
 #[case::without(|l| l, None)]
 #[case::link_to_a_device(|l: Layer| l.symlink("etc/passwd", "/dev/zero"), None)]
@@ -78,7 +77,7 @@ async fn create_reads_only_regular_files_of_the_image(
     }
 }
 
-/// A FIFO would keep the runtime waiting for a writer, and /dev/zero has no end.
+/// Opening a FIFO would block, and /dev/zero never ends.
 #[rstest]
 #[case::fifo(|l: Layer| l.node("etc/passwd", EntryType::Fifo, (0, 0)), "/etc/passwd is a FIFO")]
 #[case::device(|l: Layer| l.node("etc/group", EntryType::Char, (1, 5)), "/etc/group is a device")]
@@ -104,7 +103,7 @@ async fn create_refuses_special_files_as_accounts(
     assert!(error.message().contains(refused), "{error:?}");
 }
 
-/// What a client mounts there is for the container's programs: the runtime reads the image's (as containerd and CRI-O do).
+/// As containerd and CRI-O do, the runtime reads the image's files, not mounts over them.
 #[rstest]
 #[case::fifo(true)]
 #[case::file(false)]
@@ -133,7 +132,7 @@ async fn create_does_not_read_mounted_accounts(#[case] fifo: bool) {
     assert_eq!(pod.output(config).await.unwrap(), "1001\n/home/alice\n");
 }
 
-/// A running container's files are its own to change: an exec is who the container is.
+/// A container can change its own files, so an exec uses the ids found when the container was created.
 #[rstest]
 #[case::fifo("mkfifo /etc/passwd /etc/group")]
 #[case::other_user("echo 'root:x:7:8::/elsewhere:/bin/sh' > /etc/passwd")]
@@ -160,7 +159,7 @@ async fn exec_ignores_account_files_of_container(#[case] change: &str) {
     runtime.client.stop(&id, 0).await.unwrap();
 }
 
-/// CVE-2024-21626: a working directory that is what a process of the runtime has open, or lives in.
+/// CVE-2024-21626: a working directory that leads to an open directory of a runtime process.
 #[rstest]
 #[case::descriptor("/proc/self/fd/3")]
 #[case::root("/proc/self/root")]

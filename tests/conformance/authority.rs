@@ -1,4 +1,4 @@
-//! `:authority` as clients of unix sockets send it, and header blocks of hostile ones, as bytes on the socket.
+//! `:authority` as clients of unix sockets send it, and hostile header blocks, as bytes on the socket.
 
 use harness::Runtime;
 use rstest::rstest;
@@ -37,7 +37,7 @@ async fn server_accepts_authority(#[case] field: &[u8]) {
     }
 }
 
-/// grpc-go's server refuses these too.
+/// grpc-go's server rejects these too.
 #[rstest]
 #[case::line_end(&authority(b"a\nb"))]
 #[case::nul(&authority(b"/run/x\0"))]
@@ -52,7 +52,7 @@ async fn server_resets_stream_with_invalid_authority(#[case] field: &[u8]) {
     assert_eq!(outcome, Outcome::Answered);
 }
 
-/// Later requests refer to what was indexed by earlier ones, in the order in which it was.
+/// Later requests refer to entries that earlier requests added to the dynamic table.
 #[tokio::test]
 async fn server_follows_header_table_of_connection() {
     let runtime = Runtime::start().await.unwrap();
@@ -63,10 +63,10 @@ async fn server_follows_header_table_of_connection() {
     let other = literal(WITH_INDEXING, "x-other", b"1");
     let block = [request(&[0xbe]), other].concat();
     assert_eq!(client.call(5, &block).await, Outcome::Answered);
-    // It was moved by the other one, and that is no authority.
+    // The next entry has shifted the index, which now refers to a field that is not an authority.
     let block = [request(&[0xbf]), vec![0xbe]].concat();
     assert_eq!(client.call(7, &block).await, Outcome::Answered);
-    // An empty table of no size, and a table of full size again.
+    // Sets the table size to 0, which empties the table, and back to the maximum.
     let block = [&[0x20, 0x3f, 0xe1, 0x1f][..], &request(&indexed)].concat();
     assert_eq!(client.call(9, &block).await, Outcome::Answered);
     assert_eq!(client.call(11, &request(&[0xbe])).await, Outcome::Answered);
@@ -121,7 +121,7 @@ async fn server_closes_connection_after_broken_framing() {
     let outcome = client.finish(1).await;
     assert_eq!(outcome, Outcome::ConnectionError(PROTOCOL_ERROR));
 
-    // Nothing but continuations, until the server has enough.
+    // CONTINUATION frames without end.
     let mut client = Http2::connect(&runtime).await;
     client.frame(HEADERS, 0, 1, &good).await.unwrap();
     while client.frame(CONTINUATION, 0, 1, &[]).await.is_ok() {}
@@ -133,7 +133,7 @@ async fn server_closes_connection_after_broken_framing() {
     runtime.client.version().await.unwrap();
 }
 
-/// One byte of a block stands for an entry of 4 KiB.
+/// Each byte of the block refers to an entry of 4 KiB.
 #[tokio::test]
 async fn server_closes_connection_after_header_bomb() {
     let runtime = Runtime::start().await.unwrap();

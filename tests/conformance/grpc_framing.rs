@@ -1,4 +1,4 @@
-//! Requests that are HTTP/2 but not gRPC, or gRPC but no message: each ends by itself, and the next one is answered.
+//! Requests that are valid HTTP/2 but invalid gRPC: each fails alone, and the next one is answered.
 
 use harness::Runtime;
 use rstest::rstest;
@@ -8,7 +8,7 @@ use crate::http2::{
     WITHOUT_INDEXING, grpc, literal, path, request,
 };
 
-/// The fields of a request with these in the place of the path and of what gRPC has.
+/// A header block with this path and these other fields.
 fn block(at: &str, others: &[u8]) -> Vec<u8> {
     [&METHOD_AND_SCHEME[..], &path(at), others].concat()
 }
@@ -48,7 +48,7 @@ async fn broken_request_fails_alone(#[case] block: &[u8], #[case] message: &[u8]
     assert_eq!(client.call(3, &request(&[])).await, Outcome::Answered);
 }
 
-/// What says nothing about the message is not held against a client, as with containerd.
+/// Like containerd, the server ignores metadata that does not affect the message.
 #[rstest]
 #[case::timeout_that_is_none(&version(&field("grpc-timeout", "soon")))]
 #[case::binary_field_in_no_base64(&version(&field("trace-bin", "%%%")))]
@@ -60,7 +60,7 @@ async fn odd_metadata_is_ignored(#[case] block: &[u8]) {
     assert_eq!(client.call(1, block).await, Outcome::Answered);
 }
 
-/// A client may end its side before the call begins, or go away in the middle of a frame.
+/// A client may close its side before the call begins, or disconnect in the middle of a frame.
 #[tokio::test]
 async fn broken_connection_does_not_affect_others() {
     let runtime = Runtime::start().await.unwrap();

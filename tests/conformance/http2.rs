@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that writes frames as a test wants them: what no library would send.
+//! An HTTP/2 client that sends arbitrary frames, including invalid ones.
 
 use std::io;
 use std::time::Duration;
@@ -17,15 +17,15 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const PADDED: u8 = 8;
 
-/// h2 has it for blocks that cannot be decompressed, too.
+/// h2 also uses it for blocks that cannot be decompressed.
 pub(crate) const PROTOCOL_ERROR: u32 = 1;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A response with a message.
     Answered,
-    /// Headers without a message: an error of gRPC or HTTP.
+    /// Headers without a message: a gRPC or HTTP error.
     Failed,
     StreamError(u32),
     ConnectionError(u32),
@@ -47,7 +47,7 @@ impl Http2 {
         client
     }
 
-    /// The first bytes of a frame; the rest never comes.
+    /// Sends an incomplete frame.
     pub(crate) async fn begin(
         &mut self,
         kind: u8,
@@ -71,7 +71,7 @@ impl Http2 {
         self.stream.write_all(&frame).await
     }
 
-    /// A request with an empty message, as Version has it. A server that has closed the connection tells why.
+    /// Sends a request with an empty message, as Version takes it, and returns the outcome.
     pub(crate) async fn call(&mut self, stream: u32, block: &[u8]) -> Outcome {
         let _ = self.frame(HEADERS, END_HEADERS, stream, block).await;
         self.finish(stream).await
@@ -82,7 +82,7 @@ impl Http2 {
         self.answer(stream).await
     }
 
-    /// What comes of a request that was sent.
+    /// Waits for the outcome of a request.
     pub(crate) async fn answer(&mut self, stream: u32) -> Outcome {
         tokio::time::timeout(Duration::from_secs(60), self.outcome(stream))
             .await
@@ -121,7 +121,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&[a, b, c, kind, flags, d, e, f, g], payload].concat()
 }
 
-/// A literal whose name and value are not in a table. Strings are not Huffman-coded.
+/// A literal field that uses no table and no Huffman coding.
 pub(crate) fn literal(first: u8, name: &str, value: &[u8]) -> Vec<u8> {
     let mut field = vec![first];
     for text in [name.as_bytes(), value] {
@@ -147,10 +147,10 @@ fn low(number: usize) -> u8 {
 
 pub(crate) const WITHOUT_INDEXING: u8 = 0;
 pub(crate) const WITH_INDEXING: u8 = 0x40;
-/// `:method: POST` and `:scheme: http`, as the static table has them.
+/// `:method: POST` and `:scheme: http` by their indexes in the static table.
 pub(crate) const METHOD_AND_SCHEME: [u8; 2] = [0x83, 0x86];
 
-/// The fields of a Version request, with the field or fields that are in the place of `:authority`.
+/// The header block of a Version request with this encoding of `:authority`.
 pub(crate) fn request(authority: &[u8]) -> Vec<u8> {
     [&METHOD_AND_SCHEME[..], &path(VERSION), authority, &grpc()].concat()
 }
@@ -161,7 +161,7 @@ pub(crate) fn path(path: &str) -> Vec<u8> {
     literal(WITHOUT_INDEXING, ":path", path.as_bytes())
 }
 
-/// The fields that every request of gRPC has.
+/// The fields of every gRPC request.
 pub(crate) fn grpc() -> Vec<u8> {
     [
         literal(WITHOUT_INDEXING, "content-type", b"application/grpc"),

@@ -1,4 +1,4 @@
-//! What the status of a container calls its image, which a kubelet hands on to the status of a pod.
+//! The image names in a container's status, which a kubelet copies into the pod status.
 
 use cri::v1::{ContainerConfig, ContainerStatus, ImageSpec};
 use harness::fixture_image::{ImageBuilder, Layer};
@@ -65,7 +65,7 @@ async fn container_status_names_image_by_tag_digest_and_id() {
     assert_eq!(client.pull(&two).await.unwrap(), id);
     let pod = bench.runtime.pod("p").await.unwrap();
 
-    // A kubelet asks for the id, and tells what the pod asked for.
+    // A kubelet creates by id, and passes the pod's reference as `user_specified_image`.
     let kubelets = pod.create(of("a", &id, &two)).await.unwrap();
     let status = client.container(&kubelets).await.unwrap();
     let expected = [two.as_str(), &bench.digest, &id];
@@ -74,7 +74,7 @@ async fn container_status_names_image_by_tag_digest_and_id() {
     let image = client.image(&id).await.unwrap().unwrap();
     assert!(image.repo_tags.contains(&two) && image.repo_digests.contains(&bench.digest));
 
-    // Others ask by tag, by digest or by the id alone.
+    // Other clients create by tag, digest or id.
     for (name, asked, tag) in [
         ("b", &two, &two),
         ("c", &bench.digest, &one),
@@ -89,7 +89,7 @@ async fn container_status_names_image_by_tag_digest_and_id() {
         );
     }
 
-    // Neither the image's removal nor a restart changes what ran; the pod's status tells the same.
+    // Neither RemoveImage nor a restart changes the names; PodSandboxStatus reports the same.
     client.remove_image(&one).await.unwrap();
     bench.runtime.kill9().await;
     bench.runtime.restart().await.unwrap();
@@ -116,7 +116,7 @@ async fn container_status_names_untagged_image_as_client_did() {
     }
 }
 
-/// Lists name the image as the client did, by its id alone (containerd).
+/// Like containerd, lists return the image reference of the client.
 #[tokio::test]
 async fn container_list_names_image_by_id() {
     let runtime = Runtime::start().await.unwrap();

@@ -1,5 +1,4 @@
-//! The five specs of the official suite for image volumes (cri-tools, image_volume.go), which skips wherever a runtime fails:
-//! here a failure is one.
+//! The five image volume tests of critest (cri-tools, image_volume.go), which skips tests that fail; here they must pass.
 
 use cri::v1::{ContainerConfig, ImageSpec, Mount};
 use harness::fixture_image::{ImageBuilder, Layer};
@@ -11,7 +10,7 @@ use crate::support::{Means, skip_if};
 const IMAGE: &str = "example.com/tools:1";
 const AT: &str = "/mnt/image-volume";
 
-/// A runtime that has [`IMAGE`], its id, and a pod. The image is run and mounted, as in the suite.
+/// A runtime with [`IMAGE`], its id, and a pod. As in critest, the image is both run and mounted.
 struct Bench {
     runtime: Runtime,
     pod: Pod,
@@ -111,7 +110,7 @@ async fn image_volume_shows_content_and_is_read_only_and_executable() {
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(!listed.contains("test-write"), "{listed}");
     assert!(listed.lines().any(|name| name == "etc"), "{listed}");
-    // The image itself is as it was, and other containers of it are writable.
+    // The image is unchanged, and containers that run it are writable.
     assert_eq!(
         client.sh(&id, "touch /x && echo fine").await.unwrap(),
         "fine\n"
@@ -138,7 +137,7 @@ async fn sub_path_of_image_volume_is_mounted_alone() {
         client.sh(&id, &script).await.unwrap(),
         "root:x:0:0::/:/bin/sh\npasswd\nalone\n"
     );
-    // The suite's other half: it goes away again.
+    // As in critest, the container can be stopped and removed.
     client.stop(&id, 0).await.unwrap();
     client.remove(&id).await.unwrap();
     client.remove_pod(&bench.pod.id).await.unwrap();

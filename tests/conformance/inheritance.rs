@@ -1,4 +1,4 @@
-//! What containers and keepers do not have from whoever started the daemon: keys and open files.
+//! Containers and keepers must not inherit keys and open files from the process that started the daemon.
 
 use std::process::Command;
 
@@ -7,8 +7,7 @@ use harness::{PATIENCE, Runtime, eventually, fixture};
 
 use crate::support::{Means, skip_if};
 
-/// Prints the number of the session keyring (keyctl(2), KEYCTL_GET_KEYRING_ID); a program of the system that can make any
-/// call.
+/// A script that prints the id of its session keyring (keyctl(2), KEYCTL_GET_KEYRING_ID).
 fn keyring() -> String {
     let keyctl = if cfg!(target_arch = "aarch64") {
         219
@@ -47,7 +46,7 @@ async fn containers_and_execs_have_own_session_keyrings() {
     );
 }
 
-/// `crib runtime 9<file`: whoever starts a daemon may have left it anything.
+/// `crib runtime 9<file`: the daemon may be started with open descriptors.
 #[tokio::test]
 async fn keepers_and_containers_inherit_no_descriptors() {
     let place = tempfile::tempdir().unwrap();
@@ -76,11 +75,11 @@ async fn keepers_and_containers_inherit_no_descriptors() {
         assert!(!has_it(process), "{:?}", process.descriptors());
     }
     let listed = runtime.client.sh(&id, "ls /proc/self/fd | wc -l").await;
-    // The three streams, and the directory that is listed.
+    // The standard streams, and the directory being listed.
     assert_eq!(listed.unwrap().trim(), "4");
 }
 
-/// The standard streams of a container can be opened again by whom it runs as: programs log to `/dev/stderr`.
+/// Programs log to `/dev/stderr`, so the container's user must be able to open it.
 #[rstest::rstest]
 #[tokio::test]
 async fn standard_streams_can_be_reopened_by_container_user(

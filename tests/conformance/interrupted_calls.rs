@@ -1,5 +1,4 @@
-//! The daemon or a keeper is killed in the middle of a call: after a restart the same call does what it should, and
-//! nothing is left.
+//! The daemon or a keeper is killed during a call: after a restart the same call succeeds, and nothing leaks.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +11,11 @@ use tonic::{Code, Status};
 
 use crate::recovery::{again, keepers, nothing_runs};
 
-/// How many instants of each call are tried, and how long a call may take.
+/// The number of instants tried per call, and the time limit of a call.
 const INSTANTS: u32 = 6;
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The calls that are made.
+/// The interrupted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     RunPod,
@@ -26,24 +25,24 @@ enum Call {
     RemovePod,
 }
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Victim {
+enum Killed {
     Daemon,
     Keeper,
 }
 
-/// What a call is made of.
+/// The arguments of a call.
 #[derive(Debug, Clone)]
-struct Setting {
+struct Arguments {
     sandbox: PodSandboxConfig,
     pod: Option<Pod>,
     container: String,
 }
 
 impl Call {
-    /// Everything that has to be there before the call.
-    async fn prepare(self, runtime: &Runtime) -> Setting {
+    /// Creates everything that the call needs.
+    async fn prepare(self, runtime: &Runtime) -> Arguments {
         let sandbox = runtime.sandbox(&fixture::unique("p"));
         let (mut pod, mut container) = (None, String::new());
         if self != Self::RunPod {
@@ -56,23 +55,23 @@ impl Call {
             }
             pod = Some(made);
         }
-        Setting {
+        Arguments {
             sandbox,
             pod,
             container,
         }
     }
 
-    async fn make(self, runtime: &Runtime, setting: &Setting) -> Result<(), Status> {
+    async fn make(self, runtime: &Runtime, arguments: &Arguments) -> Result<(), Status> {
         let client = runtime.client.clone();
-        let pod = setting.pod.as_ref().map(|pod| again(pod, runtime));
+        let pod = arguments.pod.as_ref().map(|pod| again(pod, runtime));
         let call = async {
             match (self, pod) {
                 (Self::RunPod, _) | (_, None) => {
-                    client.run_pod(setting.sandbox.clone()).await.map(drop)
+                    client.run_pod(arguments.sandbox.clone()).await.map(drop)
                 }
                 (Self::Create, Some(pod)) => pod.create(fixture::forever("c")).await.map(drop),
-                (Self::Start, _) => client.start(&setting.container).await,
+                (Self::Start, _) => client.start(&arguments.container).await,
                 (Self::StopPod, Some(pod)) => client.stop_pod(&pod.id).await,
                 (Self::RemovePod, Some(pod)) => client.remove_pod(&pod.id).await,
             }
@@ -81,19 +80,19 @@ impl Call {
         answer.unwrap_or_else(|_| panic!("{self:?} was not answered"))
     }
 
-    /// Whether the answer to the same call again is what it should be, when the pod is as it was.
+    /// Whether the answer to the repeated call is correct, if the pod has survived.
     async fn is_right(
         self,
         again: Result<(), Status>,
         runtime: &Runtime,
-        setting: &Setting,
+        arguments: &Arguments,
     ) -> bool {
         let done_before = match (self, again) {
             (_, Ok(())) => return true,
             (Self::Start, Err(error)) => error.code() == Code::FailedPrecondition,
             (Self::RunPod | Self::Create | Self::StopPod | Self::RemovePod, Err(_)) => false,
         };
-        let status = runtime.client.container(&setting.container).await;
+        let status = runtime.client.container(&arguments.container).await;
         done_before && status.unwrap().state() == ContainerState::ContainerRunning
     }
 }
@@ -116,45 +115,45 @@ async fn repeated_call_succeeds_after_kill_at_any_instant(
         Call::RemovePod
     )]
     call: Call,
-    #[values(Victim::Daemon, Victim::Keeper)] victim: Victim,
+    #[values(Killed::Daemon, Killed::Keeper)] killed: Killed,
 ) {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let setting = call.prepare(&runtime).await;
+    let arguments = call.prepare(&runtime).await;
     let began = Instant::now();
-    call.make(&runtime, &setting).await.unwrap();
+    call.make(&runtime, &arguments).await.unwrap();
     let whole = began.elapsed();
     remove_all(&runtime).await;
     for instant in 0..INSTANTS {
-        let setting = call.prepare(&runtime).await;
+        let arguments = call.prepare(&runtime).await;
         let daemon = runtime.pid().unwrap();
-        // How far the call has come by then is not for the test to know: every instant has to be right.
+        // The progress of the call at this instant is unknown: the result must be correct at every instant.
         let killing = async {
             tokio::time::sleep(whole * instant / INSTANTS).await;
-            match victim {
-                Victim::Daemon => kill(Pid::from_raw(daemon), Signal::SIGKILL).unwrap(),
-                Victim::Keeper => {
+            match killed {
+                Killed::Daemon => kill(Pid::from_raw(daemon), Signal::SIGKILL).unwrap(),
+                Killed::Keeper => {
                     for (_, keeper) in keepers(&runtime) {
-                        // It may have ended by itself.
+                        // The keeper may have exited already.
                         let _ = kill(Pid::from_raw(keeper.pid), Signal::SIGKILL);
                     }
                 }
             }
         };
-        let (first, ()) = tokio::join!(call.make(&runtime, &setting), killing);
+        let (first, ()) = tokio::join!(call.make(&runtime, &arguments), killing);
         let what = format!("{call:?} at {instant}/{INSTANTS} of {whole:?}, first {first:?}");
-        match victim {
-            Victim::Daemon => {
+        match killed {
+            Killed::Daemon => {
                 runtime.kill9().await;
                 runtime.restart().await.unwrap();
-                let second = call.make(&runtime, &setting).await;
+                let second = call.make(&runtime, &arguments).await;
                 let said = format!("{second:?}");
                 assert!(
-                    call.is_right(second, &runtime, &setting).await,
+                    call.is_right(second, &runtime, &arguments).await,
                     "{what}, then {said}"
                 );
             }
-            Victim::Keeper => {
-                // What is left is either a pod that is known to have ended or none, and can be removed like every other.
+            Killed::Keeper => {
+                // The pod is either gone or NOTREADY, and can be removed as usual.
                 no_pod_is_ready(&runtime, &what).await;
                 let again = match call {
                     Call::StopPod | Call::RemovePod => true,
@@ -162,7 +161,7 @@ async fn repeated_call_succeeds_after_kill_at_any_instant(
                     Call::Create | Call::Start => false,
                 };
                 if again {
-                    call.make(&runtime, &setting).await.unwrap();
+                    call.make(&runtime, &arguments).await.unwrap();
                 }
             }
         }

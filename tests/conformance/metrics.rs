@@ -1,4 +1,4 @@
-//! The two specs of the official suite for metrics (cri-tools, pod.go), which let a fifth of the names be missing: here none may.
+//! The two metrics tests of critest (cri-tools, pod.go), which tolerates missing names; here all are required.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use harness::{Pod, Runtime, fixture};
 
 use crate::support::{Means, skip_if};
 
-/// What cAdvisor tells of containers (Kubernetes 1.37), each after `container_`.
+/// The container metrics of cAdvisor (Kubernetes 1.37), without the prefix `container_`.
 const NAMES: [&str; 56] = [
     "blkio_device_usage_total",
     "cpu_cfs_periods_total",
@@ -71,7 +71,7 @@ const NAMES: [&str; 56] = [
     "ulimits_soft",
 ];
 
-/// Those whose values only control groups have.
+/// Metrics that need control groups.
 const OF_CGROUPS: [&str; 8] = [
     "cpu_cfs_periods_total",
     "cpu_cfs_throttled_periods_total",
@@ -83,8 +83,8 @@ const OF_CGROUPS: [&str; 8] = [
     "oom_events_total",
 ];
 
-/// Those that not every kernel or disk counts: pressure (Linux 4.20, cgroup v2), huge pages, and the input and output of
-/// devices, which the suite leaves out too.
+/// Metrics that some kernels and disks do not have: pressure (Linux 4.20, cgroup v2), huge pages, and block I/O, which
+/// critest leaves out too.
 const OF_SOME_BOXES: [&str; 13] = [
     "blkio_device_usage_total",
     "fs_reads_bytes_total",
@@ -126,7 +126,7 @@ async fn metric_descriptors_are_complete() {
     }
 }
 
-/// A pod with a container that has written files, under the limits of the suite's.
+/// A pod with a container that has written files, with the limits of critest.
 async fn measured(runtime: &Runtime) -> (Pod, String) {
     runtime.client.pull(IMAGE).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();

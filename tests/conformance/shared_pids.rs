@@ -1,5 +1,5 @@
-//! Pods whose containers share one process namespace: what its first process is, and what a container that may trace
-//! others finds.
+//! Pods with a shared PID namespace: confinement of its first process, and of processes that enter it, against a container
+//! with SYS_PTRACE.
 
 use cri::v1::{Capability, ContainerConfig, NamespaceMode, PodSandboxConfig, SecurityProfile};
 use harness::witness::{self, Witness};
@@ -9,7 +9,7 @@ use rstest::rstest;
 use crate::support::{Means, logged, skip_if};
 use crate::userns;
 
-/// A pod with a shared process namespace, maybe with a user namespace of its own.
+/// A pod with a shared PID namespace, and optionally a user namespace.
 async fn shared(runtime: &Runtime, own_users: bool) -> Pod {
     let mut config: PodSandboxConfig = runtime.sandbox("p");
     fixture::pod_namespaces(&mut config).pid = NamespaceMode::Pod.into();
@@ -30,7 +30,7 @@ fn in_shared(mut config: ContainerConfig, capabilities: &[&str]) -> ContainerCon
     config
 }
 
-/// The first process of the namespace that the process with `mark` in its arguments lives in, as the host sees it.
+/// PID 1 of the PID namespace of the process with `mark` in its arguments, as seen from the host.
 async fn first_process_beside(mark: &str) -> Witness {
     let namespace = |process: Witness| process.namespaces().remove("pid");
     let member = eventually(PATIENCE, "the process of the container", || async {
@@ -42,7 +42,7 @@ async fn first_process_beside(mark: &str) -> Witness {
         let ids = process.status("NSpid").unwrap_or_default();
         let same = match (namespace(*process), &shared) {
             (Some(its), Some(shared)) => its == *shared,
-            // An ordinary user cannot read those of other ids. Both are the keeper's children.
+            // An ordinary user cannot read namespaces of other users' processes. Both are children of the keeper.
             _ => process.parent() == member.parent(),
         };
         same && ids.split_whitespace().count() > 1 && ids.ends_with("\t1")
@@ -73,7 +73,7 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
     if means.no_limits().is_none() {
         for (controllers, path) in first.cgroups() {
             let path = path.display().to_string();
-            // A hierarchy that the runtime does not use is the host's.
+            // In hierarchies that the runtime does not use, the process stays in the host's cgroup.
             let used = witness::marked(&mark)[0].cgroups()[&controllers].clone();
             let used = used.display().to_string();
             assert!(
@@ -82,7 +82,7 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
             );
         }
     }
-    // The rest only root may read of a process that is not to be looked into.
+    // Only root may read the rest of a non-dumpable process.
     if means.no_host_mounts().is_none() {
         let mounts = first.text("mountinfo");
         assert_eq!(mounts.lines().count(), 1, "{mounts}");
@@ -98,7 +98,7 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
     }
 }
 
-/// Whatever a container may do to other processes: there is nothing of the host to be found.
+/// Even a container that can trace other processes finds nothing of the host.
 #[rstest]
 #[tokio::test]
 async fn tracer_finds_nothing_of_host_in_pod_process(#[values(false, true)] own_users: bool) {
@@ -123,7 +123,7 @@ async fn tracer_finds_nothing_of_host_in_pod_process(#[values(false, true)] own_
     assert_eq!(pod.output(config).await.unwrap(), "done\n");
 }
 
-/// Says `SEEN` of every process that has a capability beyond its own, or the host's files; `ready` when it looks.
+/// A script that prints `SEEN` for every process with more capabilities than its own or with the host's files.
 fn watcher(state: &str) -> String {
     format!(
         r#"exec perl -e '$| = 1; my $own = 0;
@@ -142,7 +142,7 @@ fn watcher(state: &str) -> String {
     )
 }
 
-/// A process is set up outside of the namespace that others live in already, and comes in with what it will have.
+/// A process is set up outside an existing PID namespace, and enters it confined.
 #[rstest]
 #[tokio::test]
 async fn tracer_sees_no_unconfined_process(

@@ -1,4 +1,4 @@
-//! Strings of a client that end up in files and in the environment of plugins: refused, or of no effect.
+//! Client strings that are written to files or to the environment of plugins are rejected or have no effect.
 
 use cri::v1::{ContainerConfig, PodSandboxConfig};
 use harness::{Pod, Runtime, fixture};
@@ -55,7 +55,7 @@ async fn create_rejects_hostile_string(#[case] set: fn(&mut C, String), #[case] 
     assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
 }
 
-/// What is only kept, or has a meaning for nobody, may be anything: it reaches no file.
+/// Labels and other strings that the runtime only stores may have any content.
 #[tokio::test]
 async fn uninterpreted_strings_reach_no_file() {
     let runtime = Runtime::start().await.unwrap();

@@ -1,4 +1,4 @@
-//! Trees that a container makes to harm whoever removes them: the daemon answers, and they go.
+//! Removal of hostile directory trees: the daemon keeps answering, and the trees are deleted.
 
 use std::fs::{self, File};
 
@@ -11,7 +11,7 @@ use crate::support::{LONG, Means, nothing_in_trash, of, skip_if};
 
 const IMAGE: &str = "example.com/nest:1";
 
-/// Nests directories in its working directory, 1024 at a time: the path of all is longer than any path may be.
+/// A script that nests directories, 1024 at a time, to a path longer than PATH_MAX.
 fn nest(times: usize) -> String {
     format!(
         "p=d/; for i in 1 2 3 4 5 6 7 8 9 10; do p=$p$p; done; n=0
@@ -19,7 +19,7 @@ fn nest(times: usize) -> String {
     )
 }
 
-/// A runtime with an image whose writable layer is in the state directory.
+/// A runtime with an image whose containers have their writable layer in the state directory.
 async fn with_image(options: Options) -> (Runtime, tempfile::TempDir) {
     let place = tempfile::tempdir().unwrap();
     let mut layer = Layer::new();
@@ -49,7 +49,7 @@ async fn assert_alive(runtime: &Runtime) {
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
-/// Runs the container to its end, however long it takes.
+/// Runs the container to its end, with a long time limit.
 async fn made(pod: &Pod, config: ContainerConfig) -> String {
     let id = pod.start(config).await.unwrap();
     eventually(LONG, "the tree to be made", || async {
@@ -71,7 +71,7 @@ async fn removal_survives_deep_writable_layer() {
     if let Some(reason) = Runtime::no_small_disk() {
         harness::skip!("removal_survives_deep_writable_layer", "{reason}");
     }
-    // In memory, where directories are quickly made.
+    // On a tmpfs, where creating directories is fast.
     let (runtime, _place) = with_image(Runtime::with().small_disk(64 << 20)).await;
     skip_if!(
         "removal_survives_deep_writable_layer",
@@ -80,7 +80,7 @@ async fn removal_survives_deep_writable_layer() {
     let pod = runtime.pod("p").await.unwrap();
     let pid = runtime.pid();
     let id = made(&pod, of_image("deep", &nest(30))).await;
-    // Measuring it does not end the daemon either.
+    // Measuring the layer must not crash the daemon either.
     let request = ContainerStatsRequest {
         container_id: id.clone(),
     };
@@ -107,14 +107,14 @@ async fn removal_continues_after_daemon_is_killed() {
     let files = "i=0; mkdir many; while [ $i -lt 3000 ]; do : > many/$i; i=$((i+1)); done; ";
     let id = made(&pod, of_image("c", &format!("{files}{}", nest(2)))).await;
     runtime.client.remove(&id).await.unwrap();
-    // What a removal answered is not there any more, whatever becomes of the daemon.
+    // Removed objects stay removed, even if the daemon is killed.
     runtime.kill9().await;
     let containers = runtime.state_dir().join("sandboxes").join(&pod.id);
     assert_eq!(
         fs::read_dir(containers.join("containers")).unwrap().count(),
         0
     );
-    // A daemon that was killed at once had not begun to delete.
+    // As if the daemon had been killed before it began to delete.
     let late = runtime.state_dir().join("trash/late");
     fs::create_dir_all(late.join("a/b/c")).unwrap();
     File::create(late.join("a/file")).unwrap();
@@ -124,7 +124,7 @@ async fn removal_continues_after_daemon_is_killed() {
     assert_alive(&runtime).await;
 }
 
-/// Nothing is deleted through a mount, and what cannot be deleted keeps nobody from anything.
+/// The removal does not cross mounts, and undeletable entries do not block other calls.
 #[tokio::test]
 async fn trash_with_mount_keeps_mounted_files() {
     if !nix::unistd::geteuid().is_root() {
@@ -159,7 +159,7 @@ async fn trash_with_mount_keeps_mounted_files() {
     nothing_in_trash(&runtime.state_dir()).await;
 }
 
-/// A volume is the client's: its tree is not ours to remove, and does no harm to a container's end.
+/// A volume belongs to the client: the runtime does not remove its tree.
 #[tokio::test]
 async fn deep_volume_does_not_disturb_removal() {
     let runtime = Runtime::with().start().await.unwrap();

@@ -1,4 +1,4 @@
-//! A keeper that does not answer: its pod's calls end at their deadline, other pods do not notice, and the daemon ends.
+//! Keepers that do not answer: calls to their pod end at the deadline, other pods are not affected, and the daemon can end.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use tonic::{Code, Request};
 
 use crate::recovery::{again, keepers};
 
-/// What a daemon that keeps its pods takes at most to end, with some room for a busy box.
+/// The longest shutdown of a daemon that keeps its pods, with a margin for a busy host.
 const LONGEST_END: Duration = Duration::from_secs(10 + 5);
 
-/// A stopped process, which goes on when this is dropped.
+/// A process stopped by SIGSTOP, continued on drop.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -33,7 +33,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // It may have been killed.
+        // The process may have been killed.
         let _ = kill(self.0, Signal::SIGCONT);
     }
 }
@@ -91,11 +91,11 @@ async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
         assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
         assert!(refused.message().contains("did not answer"), "{refused}");
     }
-    // The client's own deadline, which was shorter, kept by the client too.
+    // The client's own deadline is shorter, and the client enforces it too.
     let late = hasty.unwrap_err();
     assert!(!late.message().contains("did not answer"), "{late}");
 
-    // A call without an answer does not keep the daemon either.
+    // A pending call does not delay the shutdown.
     let start = tokio::spawn({
         let (client, created) = (client.clone(), created.clone());
         async move { client.start(&created).await }
@@ -106,14 +106,14 @@ async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
     assert!(began.elapsed() < LONGEST_END, "{:?}", began.elapsed());
     start.await.unwrap().unwrap_err();
 
-    // It goes on, and with it everything.
+    // The keeper continues, and all calls work again.
     drop(stopped);
     runtime.restart().await.unwrap();
     let pod = again(&pod, &runtime);
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
     let late = pod.output(pod.script("late", "echo late")).await.unwrap();
     assert_eq!(late, "late\n");
-    // What the stopped keeper was asked for it did when it went on: the program was asked to end.
+    // The keeper executes the stop that was queued while it was stopped.
     assert_eq!(pod.ended(&container).await.unwrap().exit_code, 143);
 }
 
@@ -131,7 +131,7 @@ async fn stop_pod_kills_stopped_keeper() {
     assert!(keepers(&runtime).is_empty());
 }
 
-/// Its pods end with it, those of stopped keepers too, within its bound.
+/// Pods of an ephemeral daemon end with it, within the bound, even those of stopped keepers.
 #[tokio::test]
 async fn sigterm_ends_ephemeral_daemon_with_stopped_keeper() {
     let mut runtime = Runtime::start().await.unwrap();
@@ -148,7 +148,7 @@ async fn sigterm_ends_ephemeral_daemon_with_stopped_keeper() {
     assert!(keepers(&runtime).is_empty());
 }
 
-/// A file that never ends being read holds a thread of the daemon.
+/// Reading a FIFO blocks a thread of the daemon.
 #[tokio::test]
 async fn sigterm_ends_daemon_while_it_reads_fifo() {
     let place = tempfile::tempdir().unwrap();
@@ -170,12 +170,12 @@ async fn sigterm_ends_daemon_while_it_reads_fifo() {
         let pod = pod.clone();
         async move { pod.create(device).await }
     });
-    // The call is under way when another one that came later is answered.
+    // The first call is in progress once this later one is answered.
     runtime.client.version().await.unwrap();
     let began = Instant::now();
     runtime.stop().await.unwrap();
     assert!(began.elapsed() < LONGEST_END, "{:?}", began.elapsed());
     create.await.unwrap().unwrap_err();
-    // For the daemon that takes everything away.
+    // The daemon that cleans up must not read it again.
     std::fs::remove_file(&fifo).unwrap();
 }

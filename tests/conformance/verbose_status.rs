@@ -1,4 +1,4 @@
-//! What verbose statuses tell of processes, held against /proc.
+//! Process ids and namespaces in verbose statuses, compared with /proc.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -29,7 +29,7 @@ async fn of_pod(runtime: &Runtime, pod: &Pod) -> Value {
     serde_json::from_str(&answer.into_inner().info["info"]).unwrap()
 }
 
-/// The arguments of a process, and its parent.
+/// The arguments of a process and its parent's PID.
 fn process(pid: &Value) -> (Vec<String>, Value) {
     let file = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
     let arguments = file("cmdline");
@@ -39,7 +39,7 @@ fn process(pid: &Value) -> (Vec<String>, Value) {
     (arguments.collect(), parent.unwrap().trim().parse().unwrap())
 }
 
-/// As with containerd: `crictl inspect -o go-template --template '{{.info.pid}}'`.
+/// For scripts that use containerd's fields: `crictl inspect -o go-template --template '{{.info.pid}}'`.
 #[tokio::test]
 async fn verbose_status_reports_process_ids() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
@@ -53,12 +53,12 @@ async fn verbose_status_reports_process_ids() {
             of_pod(&runtime, &pod).await,
         );
         assert_eq!(container["sandboxID"], *pod.id);
-        // The status has it already, and scripts search the text of both.
+        // The status has the state already, and scripts search the text of both.
         assert_eq!(container.get("state"), None);
         let (arguments, parent) = process(&container["pid"]);
         assert_eq!(arguments, ["sleep", &seconds]);
         assert_eq!(parent, sandbox["pid"]);
-        // Also by a daemon that did not start them.
+        // A restarted daemon reports the same.
         runtime.kill9().await;
         runtime.restart().await.unwrap();
     }
@@ -69,7 +69,7 @@ async fn verbose_status_reports_process_ids() {
     assert_eq!(of_pod(&runtime, &pod).await["pid"], 0);
 }
 
-/// The path of a namespace of this type: `crictl inspectp` with containerd's template for it.
+/// The path of a namespace of this type, as scripts for containerd read it from `crictl inspectp`.
 fn namespace(info: &Value, kind: &str) -> Option<String> {
     let all = info["runtimeSpec"]["linux"]["namespaces"].as_array()?;
     let found = all.iter().find(|namespace| namespace["type"] == kind)?;
@@ -104,7 +104,7 @@ async fn verbose_status_names_files_of_namespaces() {
     let mounts = namespace(&container, "mount").unwrap();
     assert_eq!(inode(&mounts), inode(&format!("/proc/{first}/ns/mnt")));
 
-    // What is the host's is not the pod's.
+    // Namespaces of the host are not listed.
     let mut config = runtime.sandbox("host");
     let options = fixture::pod_namespaces(&mut config);
     options.network = NamespaceMode::Node.into();
