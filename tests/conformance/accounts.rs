@@ -41,10 +41,10 @@ fn long_line() -> Vec<u8> {
 /// Links are resolved inside the image, where their targets are missing; irregular and oversized files are rejected.
 #[rstest]
 #[case::without(|l| l, None)]
-#[case::link_to_a_device(|l: Layer| l.symlink("etc/passwd", "/dev/zero"), None)]
-#[case::link_to_a_process(|l: Layer| l.symlink("etc/passwd", "/proc/self/environ"), None)]
-#[case::link_to_a_descriptor(|l: Layer| l.symlink("etc/passwd", "/proc/self/fd/0"), None)]
-#[case::link_to_the_kernels_log(|l: Layer| l.symlink("etc/passwd", "/proc/kmsg"), None)]
+#[case::link_to_device(|l: Layer| l.symlink("etc/passwd", "/dev/zero"), None)]
+#[case::link_to_proc(|l: Layer| l.symlink("etc/passwd", "/proc/self/environ"), None)]
+#[case::link_to_descriptor(|l: Layer| l.symlink("etc/passwd", "/proc/self/fd/0"), None)]
+#[case::link_to_kernel_log(|l: Layer| l.symlink("etc/passwd", "/proc/kmsg"), None)]
 #[case::directory(|l: Layer| l.directory("etc/passwd", 0o755), Some("a directory"))]
 #[case::directory_of_groups(|l: Layer| l.directory("etc/group", 0o755), Some("/etc/group is a directory"))]
 #[case::long(|l: Layer| l.file("etc/passwd", 0o644, long_line()), Some("10 MiB"))]
@@ -163,7 +163,7 @@ async fn exec_ignores_account_files_of_container(#[case] change: &str) {
 #[rstest]
 #[case::descriptor("/proc/self/fd/3")]
 #[case::root("/proc/self/root")]
-#[case::another_process("/proc/1/cwd")]
+#[case::other_process("/proc/1/cwd")]
 #[tokio::test]
 async fn working_directory_follows_no_link_of_proc(#[case] directory: &str) {
     let runtime = Runtime::start().await.unwrap();

@@ -95,7 +95,7 @@ async fn pod_cgroups_follow_cgroup_parent_and_end_with_pod() {
 
 #[rstest]
 #[case::slice("kubepods-burstable.slice", "a slice of systemd")]
-#[case::out("/a/../../b", "without ..")]
+#[case::dot_dot("/a/../../b", "without ..")]
 #[case::root("/", "is not a path")]
 #[tokio::test]
 async fn run_pod_rejects_invalid_cgroup_parent(#[case] parent: &str, #[case] complaint: &str) {

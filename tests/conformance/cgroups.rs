@@ -147,7 +147,7 @@ async fn limits_apply_to_every_process_of_container() {
 #[case::period(LinuxContainerResources { cpu_period: i64::MAX, ..Default::default() }, "cpu_period")]
 #[case::shares(LinuxContainerResources { cpu_shares: i64::MIN, ..Default::default() }, "cpu_shares")]
 #[case::processors(LinuxContainerResources { cpuset_cpus: "all".into(), ..Default::default() }, "cpuset_cpus \"all\"")]
-#[case::way_out(LinuxContainerResources { unified: HashMap::from([("../../cgroup.procs".into(), "1".into())]), ..Default::default() }, "is not a file of a cgroup")]
+#[case::dot_dot(LinuxContainerResources { unified: HashMap::from([("../../cgroup.procs".into(), "1".into())]), ..Default::default() }, "is not a file of a cgroup")]
 #[case::page(LinuxContainerResources { hugepage_limits: vec![HugepageLimit { page_size: "/../x".into(), limit: 1 }], ..Default::default() }, "page size")]
 #[tokio::test]
 async fn create_and_update_reject_invalid_limits(

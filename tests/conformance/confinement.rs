@@ -108,7 +108,7 @@ impl Drop for HostMount<'_> {
 
 #[rstest]
 #[case::private(MountPropagation::PropagationPrivate, "no")]
-#[case::from_the_host(MountPropagation::PropagationHostToContainer, "yes")]
+#[case::host_to_container(MountPropagation::PropagationHostToContainer, "yes")]
 #[tokio::test]
 async fn later_host_mounts_follow_mount_propagation(
     #[case] propagation: MountPropagation,

@@ -250,9 +250,9 @@ async fn container_name_is_unique_until_removal() {
 
 #[rstest]
 #[case::metadata(|config: &mut ContainerConfig| config.metadata = None)]
-#[case::a_name(|config: &mut ContainerConfig| config.metadata.as_mut().unwrap().name.clear())]
-#[case::an_image(|config: &mut ContainerConfig| config.image = None)]
-#[case::an_image_that_is_here(|config: &mut ContainerConfig| config.image.as_mut().unwrap().image = "example.com/not/here:1".into())]
+#[case::name(|config: &mut ContainerConfig| config.metadata.as_mut().unwrap().name.clear())]
+#[case::image(|config: &mut ContainerConfig| config.image = None)]
+#[case::local_image(|config: &mut ContainerConfig| config.image.as_mut().unwrap().image = "example.com/not/here:1".into())]
 #[tokio::test]
 async fn create_rejects_missing_metadata_name_or_image(#[case] change: fn(&mut ContainerConfig)) {
     let runtime = Runtime::start().await.unwrap();
@@ -380,10 +380,10 @@ async fn stdin_is_empty_unless_requested() {
 }
 
 #[rstest]
-#[case::not_there(&["no-such-command"], "no-such-command")]
-#[case::not_there_by_path(&["/no/such/command"], "/no/such/command")]
+#[case::missing_command(&["no-such-command"], "no-such-command")]
+#[case::missing_path(&["/no/such/command"], "/no/such/command")]
 #[case::not_executable(&["/etc/passwd"], "/etc/passwd")]
-#[case::a_directory(&["/etc"], "/etc")]
+#[case::directory(&["/etc"], "/etc")]
 #[tokio::test]
 async fn start_fails_when_program_cannot_run(#[case] command: &[&str], #[case] named: &str) {
     let runtime = Runtime::start().await.unwrap();

@@ -94,7 +94,7 @@ async fn privileged_container_has_host_devices() {
 
 #[rstest]
 #[case::missing(device("/dev/no-such-device", "/dev/x"), "/dev/no-such-device")]
-#[case::no_device(device("/etc/passwd", "/dev/x"), "neither a device nor a directory")]
+#[case::not_a_device(device("/etc/passwd", "/dev/x"), "neither a device nor a directory")]
 #[case::relative(device("dev/null", "/dev/x"), "not an absolute path")]
 #[case::permissions(Device { permissions: "rwx".to_owned(), ..device("/dev/null", "/dev/x") }, "some of r, w and m")]
 #[tokio::test]
@@ -142,8 +142,8 @@ async fn with_specs() -> (Runtime, tempfile::TempDir) {
 }
 
 #[rstest]
-#[case::by_its_field(true)]
-#[case::by_an_annotation(false)]
+#[case::by_field(true)]
+#[case::by_annotation(false)]
 #[tokio::test]
 async fn cdi_device_is_injected_by_name(#[case] field: bool) {
     let (runtime, _place) = with_specs().await;
@@ -228,8 +228,8 @@ async fn create_rejects_unusable_cdi_device(#[case] name: &str, #[case] reason: 
 
 /// The device cgroup enforces the permissions, so they restrict root too.
 #[rstest]
-#[case::to_read("r", "read\n")]
-#[case::to_write("w", "written\n")]
+#[case::read("r", "read\n")]
+#[case::write("w", "written\n")]
 #[case::both("rw", "read\nwritten\n")]
 #[tokio::test]
 async fn device_permissions_limit_open_mode(#[case] permissions: &str, #[case] wanted: &str) {

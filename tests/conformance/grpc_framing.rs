@@ -24,16 +24,16 @@ fn field(name: &str, value: &str) -> Vec<u8> {
 #[rstest]
 #[case::unknown_call(&block("/runtime.v1.RuntimeService/Nothing", &grpc()), &[0; 5])]
 #[case::unknown_service(&block("/runtime.v1alpha2.RuntimeService/Version", &grpc()), &[0; 5])]
-#[case::path_of_no_call(&block("/", &grpc()), &[0; 5])]
+#[case::root_path(&block("/", &grpc()), &[0; 5])]
 #[case::path_without_slash(&block("x", &grpc()), &[0; 5])]
 #[case::message_longer_than_allowed(&version(&[]), &[0, 0xff, 0xff, 0xff, 0xff])]
 #[case::message_cut_off(&version(&[]), &[0, 0, 0, 0, 9, 1, 2])]
 #[case::prefix_cut_off(&version(&[]), &[0, 0])]
 #[case::no_message(&version(&[]), &[])]
-#[case::compressed_without_a_name(&version(&[]), &[1, 0, 0, 0, 0])]
-#[case::compressed_by_something_unknown(&version(&field("grpc-encoding", "snappy")), &[1, 0, 0, 0, 1, 7])]
-#[case::flag_that_is_none(&version(&[]), &[7, 0, 0, 0, 0])]
-#[case::no_message_of_the_contract(&version(&[]), &[0, 0, 0, 0, 2, 0xff, 0xff])]
+#[case::compressed_without_encoding(&version(&[]), &[1, 0, 0, 0, 0])]
+#[case::unknown_compression(&version(&field("grpc-encoding", "snappy")), &[1, 0, 0, 0, 1, 7])]
+#[case::invalid_flag(&version(&[]), &[7, 0, 0, 0, 0])]
+#[case::undecodable_message(&version(&[]), &[0, 0, 0, 0, 2, 0xff, 0xff])]
 #[tokio::test]
 async fn broken_request_fails_alone(#[case] block: &[u8], #[case] message: &[u8]) {
     let runtime = Runtime::start().await.unwrap();
@@ -50,8 +50,8 @@ async fn broken_request_fails_alone(#[case] block: &[u8], #[case] message: &[u8]
 
 /// Like containerd, the server ignores metadata that does not affect the message.
 #[rstest]
-#[case::timeout_that_is_none(&version(&field("grpc-timeout", "soon")))]
-#[case::binary_field_in_no_base64(&version(&field("trace-bin", "%%%")))]
+#[case::invalid_timeout(&version(&field("grpc-timeout", "soon")))]
+#[case::binary_field_not_base64(&version(&field("trace-bin", "%%%")))]
 #[case::two_user_agents(&version(&[field("user-agent", "a"), field("user-agent", "b")].concat()))]
 #[tokio::test]
 async fn odd_metadata_is_ignored(#[case] block: &[u8]) {

@@ -41,13 +41,13 @@ fn long() -> String {
 #[rstest]
 #[case::empty("")]
 #[case::slashes("../../../etc/passwd")]
-#[case::the_root("/")]
+#[case::root("/")]
 #[case::nul("a\0b")]
 #[case::newline("a\nb")]
 #[case::not_ascii("é🦀")]
-#[case::a_dot(".")]
+#[case::dot(".")]
 #[case::two_dots("..")]
-#[case::a_percent("%s%n%x")]
+#[case::format_string("%s%n%x")]
 #[tokio::test]
 async fn calls_survive_hostile_ids(#[case] id: &str) {
     let runtime = Runtime::with().start().await.unwrap();
@@ -178,7 +178,7 @@ async fn create_survives_hostile_strings(#[case] set: fn(&mut ContainerConfig, S
 #[case::sandbox_network(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).network = 77)]
 #[case::sandbox_pid(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).pid = -1)]
 #[case::sandbox_ipc(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).ipc = i32::MAX)]
-#[case::sandbox_ipc_of_a_container(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).ipc = NamespaceMode::Container.into())]
+#[case::sandbox_ipc_container(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).ipc = NamespaceMode::Container.into())]
 #[case::container_pid(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| fixture::security(c).namespace_options.as_mut().unwrap().pid = 77)]
 #[case::stop_signal(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| c.stop_signal = 7777)]
 #[case::propagation(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: "/mnt".into(), propagation: 9, ..Default::default() }))]
@@ -208,7 +208,7 @@ async fn unknown_enum_values_are_rejected(
 #[case::mount_source(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.mounts.push(cri::v1::Mount { host_path: s, container_path: "/mnt".into(), ..Default::default() }))]
 #[case::mount_target(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: s, ..Default::default() }))]
 #[case::device(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: s, ..Default::default() }))]
-#[case::device_elsewhere(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: "/dev/null".into(), container_path: s, ..Default::default() }))]
+#[case::device_target(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: "/dev/null".into(), container_path: s, ..Default::default() }))]
 #[tokio::test]
 async fn megabyte_long_paths_are_rejected_with_short_message(
     #[case] set: fn(&mut PodSandboxConfig, &mut ContainerConfig, String),

@@ -204,11 +204,11 @@ async fn user_and_stop_signal_come_from_image_config() {
 
 #[rstest]
 #[case::default("", Signal::RuntimeDefault, Signal::Sigterm)]
-#[case::of_the_image("SIGUSR1", Signal::RuntimeDefault, Signal::Sigusr1)]
-#[case::of_the_image_by_number("34", Signal::RuntimeDefault, Signal::Sigrtmin)]
-#[case::of_the_image_in_real_time("RTMIN+3", Signal::RuntimeDefault, Signal::Sigrtminplus3)]
-#[case::of_the_client("SIGUSR1", Signal::Sigint, Signal::Sigint)]
-#[case::of_the_client_by_its_other_name("", Signal::Sigiot, Signal::Sigiot)]
+#[case::image("SIGUSR1", Signal::RuntimeDefault, Signal::Sigusr1)]
+#[case::image_number("34", Signal::RuntimeDefault, Signal::Sigrtmin)]
+#[case::image_realtime("RTMIN+3", Signal::RuntimeDefault, Signal::Sigrtminplus3)]
+#[case::client("SIGUSR1", Signal::Sigint, Signal::Sigint)]
+#[case::client_alias("", Signal::Sigiot, Signal::Sigiot)]
 #[tokio::test]
 async fn status_reports_effective_stop_signal(
     #[case] of_image: &str,

@@ -12,8 +12,8 @@ use crate::{
 
 /// The kernel clears the parent-death signal of a process that changes its user, as many entry points do.
 #[rstest]
-#[case::while_the_daemon_runs(false)]
-#[case::while_it_is_away(true)]
+#[case::with_daemon(false)]
+#[case::without_daemon(true)]
 #[tokio::test]
 async fn container_that_changed_user_ends_with_killed_keeper(#[case] away: bool) {
     let mut runtime = Runtime::with().durable().start().await.unwrap();

@@ -99,7 +99,7 @@ async fn log_contains_lines_of_stdout_and_stderr() {
 #[rstest]
 #[case::no_line_end("printf abc", vec![partial("abc")])]
 #[case::nothing("true", vec![])]
-#[case::a_line_and_a_piece("printf 'one\\ntwo'", vec![full("one"), partial("two")])]
+#[case::line_and_partial("printf 'one\\ntwo'", vec![full("one"), partial("two")])]
 #[tokio::test]
 async fn unterminated_output_is_logged_as_partial(
     #[case] script: &str,
@@ -269,9 +269,9 @@ async fn container_runs_without_log(#[case] log_path: &str, #[case] directory: b
 }
 
 #[rstest]
-#[case::up("../escaped.log")]
-#[case::up_later("a/../../escaped.log")]
-#[case::from_the_root("/tmp/escaped.log")]
+#[case::dot_dot("../escaped.log")]
+#[case::dot_dot_inside("a/../../escaped.log")]
+#[case::absolute("/tmp/escaped.log")]
 #[tokio::test]
 async fn create_rejects_log_path_outside_log_directory(#[case] log_path: &str) {
     let runtime = Runtime::start().await.unwrap();
@@ -284,8 +284,8 @@ async fn create_rejects_log_path_outside_log_directory(#[case] log_path: &str) {
 
 /// A container that mounts the log directory could create symlinks there.
 #[rstest]
-#[case::a_file("c.log", "c.log")]
-#[case::a_directory("d/c.log", "d")]
+#[case::file("c.log", "c.log")]
+#[case::directory("d/c.log", "d")]
 #[tokio::test]
 async fn log_is_not_written_through_symlink(#[case] log_path: &str, #[case] link: &str) {
     let runtime = Runtime::start().await.unwrap();

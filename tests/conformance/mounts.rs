@@ -117,7 +117,7 @@ async fn read_only_mount_rejects_writes() {
 /// /dev/shm is a writable submount of the host's /dev.
 #[rstest]
 #[case::alone(false, "written\n")]
-#[case::with_all_below(true, "Read-only file system\n")]
+#[case::recursive(true, "Read-only file system\n")]
 #[tokio::test]
 async fn submounts_are_read_only_only_when_recursive(
     #[case] recursive_read_only: bool,
@@ -171,15 +171,15 @@ async fn create_rejects_invalid_recursive_read_only(#[case] change: fn(&mut Moun
 }
 
 #[rstest]
-#[case::source_that_cannot_be_made("/proc/no/such/directory", "/mnt")]
-#[case::source_that_is_relative("usr", "/mnt")]
+#[case::source_that_cannot_be_created("/proc/no/such/directory", "/mnt")]
+#[case::relative_source("usr", "/mnt")]
 #[case::source_with_a_nul("/usr\0", "/mnt")]
 #[case::no_source("", "/mnt")]
-#[case::target_that_is_relative("/usr", "mnt")]
+#[case::relative_target("/usr", "mnt")]
 #[case::target_with_a_nul("/usr", "/mnt\0")]
-#[case::target_that_hides_all("/usr", "/")]
-#[case::target_that_hides_all_in_other_words("/usr", "/mnt/..")]
-#[case::target_that_is_no_directory("/usr", "/etc/passwd/mnt")]
+#[case::root_target("/usr", "/")]
+#[case::root_target_with_dot_dot("/usr", "/mnt/..")]
+#[case::target_below_file("/usr", "/etc/passwd/mnt")]
 #[case::no_target("/usr", "")]
 #[tokio::test]
 async fn create_rejects_invalid_mount(#[case] host_path: &str, #[case] container_path: &str) {

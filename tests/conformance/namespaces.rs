@@ -300,10 +300,10 @@ async fn sysctl_applies_to_pod_only(#[case] name: &str, #[case] value: &str) {
 }
 
 #[rstest]
-#[case::of_the_host("vm.swappiness")]
-#[case::of_the_host_with_a_likely_name("kernel.hostname")]
-#[case::that_climbs("net/../kernel/hostname")]
-#[case::that_climbs_with_dots("net....kernel.hostname")]
+#[case::host_sysctl("vm.swappiness")]
+#[case::host_sysctl_with_pod_prefix("kernel.hostname")]
+#[case::dot_dot("net/../kernel/hostname")]
+#[case::many_dots("net....kernel.hostname")]
 #[case::unknown("net.no.such.thing")]
 #[tokio::test]
 async fn run_pod_rejects_sysctl_outside_pod_namespaces(#[case] name: &str) {

@@ -51,8 +51,8 @@ fn propagating(host_path: &Path, propagation: MountPropagation) -> Mount {
 
 #[rstest]
 #[case::private(MountPropagation::PropagationPrivate, false, false)]
-#[case::from_host_to_container(MountPropagation::PropagationHostToContainer, true, false)]
-#[case::both_ways(MountPropagation::PropagationBidirectional, true, true)]
+#[case::host_to_container(MountPropagation::PropagationHostToContainer, true, false)]
+#[case::bidirectional(MountPropagation::PropagationBidirectional, true, true)]
 #[tokio::test]
 async fn later_mounts_propagate_as_requested(
     #[case] propagation: MountPropagation,
@@ -95,8 +95,8 @@ async fn later_mounts_propagate_as_requested(
 }
 
 #[rstest]
-#[case::from_host_to_container(MountPropagation::PropagationHostToContainer)]
-#[case::both_ways(MountPropagation::PropagationBidirectional)]
+#[case::host_to_container(MountPropagation::PropagationHostToContainer)]
+#[case::bidirectional(MountPropagation::PropagationBidirectional)]
 #[tokio::test]
 async fn create_rejects_propagation_of_private_mount(#[case] propagation: MountPropagation) {
     let runtime = Runtime::start().await.unwrap();

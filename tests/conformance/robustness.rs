@@ -35,8 +35,8 @@ fn keepers(runtime: &Runtime) -> Vec<Pid> {
 }
 
 #[rstest]
-#[case::into_a_log(true)]
-#[case::into_nothing(false)]
+#[case::with_log(true)]
+#[case::without_log(false)]
 #[tokio::test]
 async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
     let runtime = Runtime::start().await.unwrap();

@@ -43,8 +43,8 @@ fn with_path(mut config: ContainerConfig, path: &str) -> ContainerConfig {
 #[rstest]
 #[case::nothing(None, 0)]
 #[case::unconfined(Some(ProfileType::Unconfined), 0)]
-#[case::the_runtimes(Some(ProfileType::RuntimeDefault), 2)]
-#[case::a_file(Some(ProfileType::Localhost), 2)]
+#[case::runtime_default(Some(ProfileType::RuntimeDefault), 2)]
+#[case::file(Some(ProfileType::Localhost), 2)]
 #[tokio::test]
 async fn profile_type_sets_seccomp_mode(
     #[case] kind: Option<ProfileType>,
@@ -73,9 +73,9 @@ async fn profile_type_sets_seccomp_mode(
 
 #[rstest]
 #[case::unconfined("unconfined", 0)]
-#[case::the_runtimes("runtime/default", 2)]
-#[case::the_runtimes_by_its_first_name("docker/default", 2)]
-#[case::a_file("localhost/", 2)]
+#[case::runtime_default("runtime/default", 2)]
+#[case::docker_default("docker/default", 2)]
+#[case::file("localhost/", 2)]
 #[tokio::test]
 async fn deprecated_profile_names_are_accepted(#[case] path: &str, #[case] mode: u8) {
     let place = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ async fn localhost_profile_applies_to_first_process_and_execs() {
 /// Loading the filter must not leave an additional capability, nor no_new_privs unless requested.
 #[rstest]
 #[case::root(0)]
-#[case::somebody(1001)]
+#[case::non_root(1001)]
 #[tokio::test]
 async fn default_profile_blocks_calls_and_changes_nothing_else(#[case] user: i64) {
     let runtime = Runtime::start().await.unwrap();
@@ -199,9 +199,9 @@ async fn profile_applies_without_namespaces() {
 }
 
 #[rstest]
-#[case::nothing_there(None, "No such file")]
-#[case::not_one(Some("{}"), "defaultAction")]
-#[case::a_listener(Some(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#), "SCMP_ACT_NOTIFY")]
+#[case::missing(None, "No such file")]
+#[case::not_a_profile(Some("{}"), "defaultAction")]
+#[case::notify_action(Some(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#), "SCMP_ACT_NOTIFY")]
 #[tokio::test]
 async fn create_rejects_invalid_profile(#[case] text: Option<&str>, #[case] expected: &str) {
     let place = tempfile::tempdir().unwrap();

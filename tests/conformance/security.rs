@@ -51,10 +51,10 @@ fn with_capabilities(add: &[&str], drop: &[&str]) -> ContainerConfig {
 }
 
 #[rstest]
-#[case::asked_for_nothing(&[], &[], DEFAULT)]
-#[case::one_more(&["NET_ADMIN"], &[], DEFAULT | NET_ADMIN)]
-#[case::one_more_by_its_long_name(&["CAP_NET_ADMIN"], &[], DEFAULT | NET_ADMIN)]
-#[case::one_less(&[], &["NET_RAW"], DEFAULT & !NET_RAW)]
+#[case::default(&[], &[], DEFAULT)]
+#[case::one_added(&["NET_ADMIN"], &[], DEFAULT | NET_ADMIN)]
+#[case::one_added_by_long_name(&["CAP_NET_ADMIN"], &[], DEFAULT | NET_ADMIN)]
+#[case::one_dropped(&[], &["NET_RAW"], DEFAULT & !NET_RAW)]
 #[case::none(&[], &["ALL"], 0)]
 #[case::one(&["NET_ADMIN"], &["ALL"], NET_ADMIN)]
 #[case::all(&["ALL"], &[], u64::MAX)]
@@ -149,8 +149,8 @@ async fn privileged_container_has_all_capabilities_of_daemon() {
 }
 
 #[rstest]
-#[case::kept(true, "1")]
-#[case::not_asked_for(false, "0")]
+#[case::requested(true, "1")]
+#[case::not_requested(false, "0")]
 #[tokio::test]
 async fn no_new_privs_is_set_when_requested(#[case] no_new_privs: bool, #[case] expected: &str) {
     let runtime = Runtime::start().await.unwrap();
@@ -208,9 +208,9 @@ const NOTHING: Wish = Wish {
 #[rstest]
 #[case::root(NOTHING, "0 0 0")]
 #[case::by_number(Wish { user: Some(1001), ..NOTHING }, "1001 1002 1002 1234 50000")]
-#[case::by_a_number_that_nobody_has(Wish { user: Some(7), ..NOTHING }, "7 0 0")]
+#[case::by_unknown_number(Wish { user: Some(7), ..NOTHING }, "7 0 0")]
 #[case::by_name(Wish { name: "alice", ..NOTHING }, "1001 1002 1002 1234 50000")]
-#[case::with_a_group(Wish { user: Some(1001), group: Some(77), ..NOTHING }, "1001 77 77 1234 50000")]
+#[case::with_group(Wish { user: Some(1001), group: Some(77), ..NOTHING }, "1001 77 77 1234 50000")]
 #[case::with_more_groups(Wish { user: Some(1001), more: &[5, 1234], ..NOTHING }, "1001 1002 5 1002 1234 50000")]
 #[case::strict(Wish { user: Some(1001), more: &[1234], policy: SupplementalGroupsPolicy::Strict, ..NOTHING }, "1001 1002 1002 1234")]
 #[case::root_with_more(Wish { more: &[5], ..NOTHING }, "0 0 0 5")]

@@ -85,10 +85,10 @@ fn labelled(name: &str, wished: &str) -> PodSandboxConfig {
 }
 
 #[rstest]
-#[case::the_runtimes_own(|config| config, "exec crib-default")]
+#[case::runtime_default(|config| config, "exec crib-default")]
 #[case::named(|config| named(config, "web"), "exec web")]
-#[case::named_as_before(|config| named_as_before(config, "web"), "exec web")]
-#[case::the_newer_wins(|config| named(named_as_before(config, "gone"), "web"), "exec web")]
+#[case::deprecated_field(|config| named_as_before(config, "web"), "exec web")]
+#[case::newer_field_wins(|config| named(named_as_before(config, "gone"), "web"), "exec web")]
 #[case::privileged(|mut config| { fixture::security(&mut config).privileged = true; config }, "")]
 #[tokio::test]
 async fn apparmor_profile_is_set_for_first_process_and_execs(

@@ -13,11 +13,11 @@ use crate::support::{Means, code, logged, skip_if};
 const LONG: i64 = 3600;
 
 #[rstest]
-#[case::well("exit 0", 0, "Completed")]
-#[case::badly("exit 1", 1, "Error")]
-#[case::with_a_number("exit 77", 77, "Error")]
-#[case::by_a_signal("(kill -KILL $$) & wait; sleep 1000", 137, "Error")]
-#[case::by_another_signal(
+#[case::success("exit 0", 0, "Completed")]
+#[case::failure("exit 1", 1, "Error")]
+#[case::exit_code("exit 77", 77, "Error")]
+#[case::by_sigkill("(kill -KILL $$) & wait; sleep 1000", 137, "Error")]
+#[case::by_sigalrm_handler(
     "exec perl -e '$SIG{ALRM} = sub { exit 142 }; alarm 1; sleep 1000'",
     142,
     "Error"

@@ -263,8 +263,8 @@ async fn volume_mappings_translate_file_owners() {
 #[case::without_root(NamespaceMode::Pod, &[(1, 1000, 10)])]
 #[case::no_ids(NamespaceMode::Pod, &[(0, 1000, 0)])]
 #[case::beyond_all_ids(NamespaceMode::Pod, &[(0, u32::MAX - 3, 10)])]
-#[case::of_a_container(NamespaceMode::Container, &[(0, 1000, 10)])]
-#[case::of_somebody_else(NamespaceMode::Target, &[(0, 1000, 10)])]
+#[case::container_mode(NamespaceMode::Container, &[(0, 1000, 10)])]
+#[case::target_mode(NamespaceMode::Target, &[(0, 1000, 10)])]
 #[tokio::test]
 async fn run_pod_rejects_invalid_user_namespace(
     #[case] mode: NamespaceMode,
@@ -323,7 +323,7 @@ async fn node_mode_uses_user_namespace_of_runtime() {
 /// With a shared PID namespace, and with the host network.
 #[rstest]
 #[case::shared_processes(NamespaceMode::Pod, NamespaceMode::Pod)]
-#[case::the_hosts_network(NamespaceMode::Node, NamespaceMode::Container)]
+#[case::host_network(NamespaceMode::Node, NamespaceMode::Container)]
 #[tokio::test]
 async fn user_namespace_works_with_shared_pids_and_host_network(
     #[case] network: NamespaceMode,

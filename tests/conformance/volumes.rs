@@ -107,7 +107,7 @@ async fn image_volume_survives_image_removal_and_daemon_restart() {
 
 #[rstest]
 #[case::directory("etc", "/mnt", "/mnt/passwd")]
-#[case::through_a_link("link", "/mnt", "/mnt/passwd")]
+#[case::through_link("link", "/mnt", "/mnt/passwd")]
 #[case::file("etc/passwd", "/new/file", "/new/file")]
 #[tokio::test]
 async fn image_volume_mounts_sub_path(
@@ -132,7 +132,7 @@ async fn image_volume_mounts_sub_path(
 
 #[rstest]
 #[case::missing(image_volume("no/such/path"))]
-#[case::removed_by_a_layer(image_volume("etc/gone"))]
+#[case::removed_by_layer(image_volume("etc/gone"))]
 #[case::writable(Mount { readonly: false, ..image_volume("") })]
 #[case::not_pulled(Mount { image: Some(ImageSpec { image: APP.to_owned(), ..Default::default() }), ..image_volume("") })]
 #[tokio::test]
@@ -193,12 +193,8 @@ async fn missing_host_path_is_created() {
 }
 
 #[rstest]
-#[case::a_file_over_a_directory(
-    "/etc/hostname",
-    "/etc",
-    "the one is a file, the other a directory"
-)]
-#[case::a_directory_over_a_file("/etc", "/etc/passwd", "the one is a directory, the other a file")]
+#[case::file_over_directory("/etc/hostname", "/etc", "the one is a file, the other a directory")]
+#[case::directory_over_file("/etc", "/etc/passwd", "the one is a directory, the other a file")]
 #[case::inside_proc("/etc", "/proc/sys", "inside /proc")]
 #[case::over_proc("/etc", "/proc", "inside /proc")]
 #[tokio::test]

@@ -14,9 +14,9 @@ use crate::support::{directory, skip_if};
 
 /// The container keeps running, and the archive is either complete or absent.
 #[rstest]
-#[case::at_its_beginning("")]
-#[case::while_memory_is_written("checkpoint/pages-1.img")]
-#[case::while_nothing_runs("rootfs-diff.tar")]
+#[case::begun("")]
+#[case::writing_memory("checkpoint/pages-1.img")]
+#[case::frozen("rootfs-diff.tar")]
 #[tokio::test]
 async fn daemon_killed_during_checkpoint_leaves_container_running(#[case] until: &str) {
     let (mut runtime, _place) = with_image().await;

@@ -14,8 +14,8 @@ use crate::support::{Means, skip_if};
 const FIRST: u16 = 20_000;
 
 #[rstest]
-#[case::a_few("127.76.0.6", 6)]
-#[case::more_than_an_old_message("127.76.0.60", 60)]
+#[case::few("127.76.0.6", 6)]
+#[case::more_than_old_message("127.76.0.60", 60)]
 #[case::more_than_any_message("127.76.1.44", 300)]
 #[tokio::test]
 async fn every_host_port_forwards_to_pod(#[case] host: &str, #[case] count: u16) {

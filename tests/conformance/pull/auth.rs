@@ -82,7 +82,7 @@ fn wrong(mut auth: AuthConfig) -> AuthConfig {
     Some("the name and password given were not accepted")
 )]
 #[case::basic_identity(basic(), Some(identity()), Some("wants a name and a password"))]
-#[case::anybody(Auth::Bearer(Bearer::default()), None, None)]
+#[case::anonymous(Auth::Bearer(Bearer::default()), None, None)]
 #[case::password(bearer(), Some(password()), None)]
 #[case::packed(bearer(), Some(packed()), None)]
 #[case::identity(bearer(), Some(identity()), None)]

@@ -13,7 +13,7 @@ use super::{Bench, blobs_sent, pull};
 #[rstest]
 #[case::basic(basic(), Some(password()))]
 #[case::basic_packed(basic(), Some(packed()))]
-#[case::anybody(Auth::Bearer(Bearer::default()), None)]
+#[case::anonymous(Auth::Bearer(Bearer::default()), None)]
 #[case::password(bearer(), Some(password()))]
 #[case::identity(bearer(), Some(identity()))]
 #[case::registry_token(bearer(), Some(registry_token()))]

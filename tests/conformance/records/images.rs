@@ -40,10 +40,10 @@ fn only(directory: PathBuf, ending: &str) -> PathBuf {
 }
 
 #[rstest]
-#[case::image_emptied("images", ".json", Damage::Emptied)]
-#[case::image_cut("images", ".json", Damage::CutAtTheEnd)]
-#[case::layer_emptied("layers", "layer.json", Damage::Emptied)]
-#[case::layer_cut("layers", "layer.json", Damage::CutAtTheEnd)]
+#[case::image_empty("images", ".json", Damage::Emptied)]
+#[case::image_truncated("images", ".json", Damage::CutAtTheEnd)]
+#[case::layer_empty("layers", "layer.json", Damage::Emptied)]
+#[case::layer_truncated("layers", "layer.json", Damage::CutAtTheEnd)]
 #[tokio::test]
 async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     #[case] place: &str,
