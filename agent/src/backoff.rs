@@ -1,17 +1,17 @@
-//! Crash back-off: how long a container that keeps ending has to wait before it is started again.
+//! Crash back-off: the delay before a crashing container is restarted.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The numbers of a back-off. Kubernetes 1.36 kubelet: 10 s doubling to 300 s, forgotten after 600 s of good running.
+/// The limits of a back-off. Kubernetes 1.36 kubelet: 10 s doubling to 300 s, reset after a run of 600 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The first waiting time.
+    /// The first delay.
     pub first: SignedDuration,
-    /// The greatest waiting time.
+    /// The maximum delay.
     pub max: SignedDuration,
-    /// A run this much longer than the last start ends the series.
+    /// A container that exits this long after its last start resets the back-off.
     pub reset_after: SignedDuration,
 }
 
@@ -22,7 +22,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The kubelet's limits with another greatest waiting time (`crashLoopBackOff.maxContainerRestartPeriod`).
+    /// The kubelet's limits with another maximum delay (`crashLoopBackOff.maxContainerRestartPeriod`).
     pub fn with_max(max: SignedDuration) -> Self {
         Self {
             first: SignedDuration::from_secs(10).min(max),
@@ -32,28 +32,28 @@ impl Limits {
     }
 }
 
-/// One series of restarts.
+/// The back-off of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     delay: SignedDuration,
     updated_at: Timestamp,
 }
 
-/// May it start?
+/// Whether a container may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Now.
     Now,
     /// Not before `until`.
     Wait {
-        /// The first moment at which it may start.
+        /// The earliest start.
         until: Timestamp,
-        /// The waiting time on record.
+        /// The current delay.
         delay: SignedDuration,
     },
 }
 
-/// The waiting times on record, one a key. The owner asks [`Backoff::verdict`] and, when it starts, calls [`Backoff::started`].
+/// The delays, by key. The owner asks [`Backoff::verdict`], and calls [`Backoff::started`] for each start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     limits: Limits,
@@ -61,7 +61,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Nothing on record.
+    /// An empty back-off.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -69,7 +69,7 @@ impl Backoff {
         }
     }
 
-    /// May what ended at `ended_at` be started at `now`?
+    /// Whether a container that exited at `ended_at` may start at `now`.
     pub fn verdict(&self, key: &str, ended_at: Timestamp, now: Timestamp) -> Verdict {
         match self.entries.get(key) {
             Some(entry)
@@ -86,7 +86,7 @@ impl Backoff {
         }
     }
 
-    /// Records a start at `now` of what had ended at `ended_at`: the next waiting time is the first one, or the double.
+    /// Records a start at `now` of a container that exited at `ended_at`: doubles the delay, or begins with the first one.
     pub fn started(&mut self, key: &str, ended_at: Timestamp, now: Timestamp) {
         let delay = match self.entries.get(key) {
             Some(entry) if !self.expired(entry, ended_at) => (entry.delay * 2).min(self.limits.max),
@@ -101,14 +101,14 @@ impl Backoff {
         );
     }
 
-    /// The waiting time on record; zero for none.
+    /// The current delay; zero for unknown keys.
     pub fn delay(&self, key: &str) -> SignedDuration {
         self.entries
             .get(key)
             .map_or(SignedDuration::ZERO, |entry| entry.delay)
     }
 
-    /// Forgets series whose last start is long past.
+    /// Removes entries whose last start is older than `reset_after`.
     pub fn forget_old(&mut self, now: Timestamp) {
         let limits = self.limits;
         self.entries
@@ -131,7 +131,7 @@ mod tests {
         Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
     }
 
-    /// Restarts a container that ends at once, each time as soon as it may; gives the waiting times.
+    /// Restarts a container that exits immediately, each time as early as possible; returns the delays.
     fn crash_at_once(backoff: &mut Backoff, times: usize) -> Vec<i64> {
         let mut now = at(1_000);
         let mut waits = Vec::new();
@@ -176,8 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a container does: waiting times stay within their limits, a wait ends when it says, and a start
-        /// that is told to wait is not told to wait longer later on.
+        /// Delays stay within the limits, and a wait ends at the announced time.
         #[test]
         fn waits_are_bounded_and_end(max in 1..400_i64, runs in prop::collection::vec((0..2_000_i64, 0..400_i64), 1..40)) {
             let limits = Limits::with_max(SignedDuration::from_secs(max));
@@ -203,7 +202,7 @@ mod tests {
             }
         }
 
-        /// One container's crashes are no other's.
+        /// Crashes of one container do not delay another.
         #[test]
         fn series_do_not_mix(times in 1..10_usize) {
             let mut backoff = Backoff::new(Limits::default());

@@ -1,7 +1,7 @@
-//! How workers learn what the runtime says of their pod: a handle to the task that looks (see [`crate::pleg`]).
+//! The handle by which workers get snapshots of their pods from the PLEG (see [`crate::pleg`]).
 //!
-//! Each worker follows its pod through a watch: the latest look wins. Whoever has changed something asks for another look
-//! and gets a [`Ticket`]; a snapshot that answers the ticket was begun after it was given, so it shows the change.
+//! Each worker watches the latest snapshot of its pod. After a change it requests a refresh and gets a [`Generation`]; a
+//! snapshot of this generation or later was begun after the request, so it shows the change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,76 +11,76 @@ use tokio::sync::{mpsc, watch};
 use crate::observed::Observed;
 use crate::pod::PodUid;
 
-/// A request for a look, by its number.
+/// The number of a refresh request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct Generation(u64);
 
-/// What the runtime said of one pod.
+/// The state of one pod in the runtime.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Snapshot {
     /// The pod's sandboxes and containers.
     pub(crate) observed: Arc<Observed>,
-    /// Every ticket up to this one was given before the look began.
-    pub(crate) answers: Ticket,
-    /// Why it was looked.
+    /// All requests up to this one were made before the inspection began.
+    pub(crate) generation: Generation,
+    /// Why the pod was inspected.
     pub(crate) cause: String,
 }
 
-/// What a worker watches; `None` until the first look.
+/// Receives snapshots; `None` until the first inspection.
 pub(crate) type Snapshots = watch::Receiver<Option<Snapshot>>;
 
-/// What the looking task is told.
+/// A request to the PLEG.
 #[derive(Debug)]
-pub(crate) enum Ask {
-    /// Begin to follow a pod.
-    Follow(PodUid, watch::Sender<Option<Snapshot>>),
-    /// Look at a pod.
-    Look(PodUid, Ticket, String),
-    /// A worker has ended: forget its pod.
-    Forget(PodUid),
+pub(crate) enum Request {
+    /// Send snapshots of a pod.
+    Subscribe(PodUid, watch::Sender<Option<Snapshot>>),
+    /// Inspect a pod.
+    Refresh(PodUid, Generation, String),
+    /// Stop watching the pod of a worker that has ended.
+    Unsubscribe(PodUid),
 }
 
-/// Asks the looking task. Clones share it.
+/// A handle to the PLEG. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
-    asks: mpsc::UnboundedSender<Ask>,
-    tickets: Arc<AtomicU64>,
+    requests: mpsc::UnboundedSender<Request>,
+    last_generation: Arc<AtomicU64>,
 }
 
 impl Cache {
-    /// A handle, and the receiving end for the looking task.
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Ask>) {
-        let (asks, receiver) = mpsc::unbounded_channel();
+    /// A handle, and the receiver for the PLEG.
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Request>) {
+        let (requests, receiver) = mpsc::unbounded_channel();
         (
             Self {
-                asks,
-                tickets: Arc::default(),
+                requests,
+                last_generation: Arc::default(),
             },
             receiver,
         )
     }
 
-    /// Follows a pod; the first snapshot comes as soon as it was looked at.
-    pub(crate) fn follow(&self, uid: &PodUid) -> Snapshots {
+    /// Subscribes to a pod, which is inspected immediately.
+    pub(crate) fn subscribe(&self, uid: &PodUid) -> Snapshots {
         let (sender, receiver) = watch::channel(None);
-        self.ask(Ask::Follow(uid.clone(), sender));
+        self.send(Request::Subscribe(uid.clone(), sender));
         receiver
     }
 
-    /// Has a pod looked at.
-    pub(crate) fn look(&self, uid: &PodUid, cause: &str) -> Ticket {
-        let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed) + 1);
-        self.ask(Ask::Look(uid.clone(), ticket, cause.to_owned()));
-        ticket
+    /// Requests an inspection of a pod.
+    pub(crate) fn refresh(&self, uid: &PodUid, cause: &str) -> Generation {
+        let generation = Generation(self.last_generation.fetch_add(1, Ordering::Relaxed) + 1);
+        self.send(Request::Refresh(uid.clone(), generation, cause.to_owned()));
+        generation
     }
 
-    /// Ends [`Cache::follow`].
-    pub(crate) fn forget(&self, uid: &PodUid) {
-        self.ask(Ask::Forget(uid.clone()));
+    /// Ends [`Cache::subscribe`].
+    pub(crate) fn unsubscribe(&self, uid: &PodUid) {
+        self.send(Request::Unsubscribe(uid.clone()));
     }
 
-    fn ask(&self, ask: Ask) {
-        // The looking task outlives the workers except when the agent stops, and then nobody needs to look.
-        let _ = self.asks.send(ask);
+    fn send(&self, request: Request) {
+        // The PLEG outlives the workers unless the agent is stopping, when the request no longer matters.
+        let _ = self.requests.send(request);
     }
 }

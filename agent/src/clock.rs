@@ -1,4 +1,4 @@
-//! The agent's only source of time: everything that needs the hour is handed a [`Clock`].
+//! The agent's only source of time: code that needs the time takes a [`Clock`].
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub trait Clock: Send + Sync {
     async fn sleep_until(&self, deadline: Timestamp);
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -29,7 +29,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that starts at a given hour and runs with tokio's, so that a test that pauses tokio's time owns this one too.
+/// A clock that starts at a given time and runs with tokio's, so that tests can pause it.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     epoch: Timestamp,
@@ -37,7 +37,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that says `epoch` now. Call it inside a tokio runtime.
+    /// A clock that shows `epoch` now. Call it inside a tokio runtime.
     #[must_use]
     pub fn starting_at(epoch: Timestamp) -> Self {
         Self {
@@ -58,13 +58,13 @@ impl Clock for TokioClock {
     }
 }
 
-/// `at` and then `wait` later; the end of time when that is too late to be written.
+/// `at` plus `wait`, saturating.
 #[must_use]
 pub fn after(at: Timestamp, wait: Duration) -> Timestamp {
     at.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// How long it is from `now` until `deadline`; zero when it is over.
+/// The time from `now` until `deadline`; zero if it has passed.
 #[must_use]
 pub fn until(now: Timestamp, deadline: Timestamp) -> Duration {
     Duration::try_from(deadline.duration_since(now)).unwrap_or(Duration::ZERO)

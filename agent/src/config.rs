@@ -1,43 +1,43 @@
-//! Settings of the agent: where it keeps things and how patient it is.
+//! Settings of the agent: directories, periods and limits.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the agent is told when it starts. [`Config::new`] fills in what a kubelet of Kubernetes 1.36 uses.
+/// The configuration of the agent. [`Config::new`] has the defaults of a kubelet of Kubernetes 1.36.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The name this node has in pod statuses and in the environment of containers (`spec.nodeName`).
     pub node_name: String,
-    /// Where volumes, `etc-hosts` files and termination messages live, below `pods/<uid>`.
+    /// The directory of volumes, `etc-hosts` files and termination messages, below `pods/<uid>`.
     pub root_dir: PathBuf,
-    /// Where container logs live, below `<namespace>_<name>_<uid>`.
+    /// The directory of container logs, below `<namespace>_<name>_<uid>`.
     pub pod_logs_dir: PathBuf,
-    /// The resolver configuration that pods with `dnsPolicy: Default` are given; `None` gives them an empty one.
+    /// The resolv.conf for pods with `dnsPolicy: Default`; `None`: an empty one.
     pub resolv_conf: Option<PathBuf>,
     /// The node's own addresses, primary first: `status.hostIPs`.
     pub node_ips: Vec<String>,
-    /// Whether the log directory of a pod goes away with the pod.
+    /// Whether the log directory of a pod is removed with the pod.
     pub remove_logs: bool,
-    /// How often all pods and containers are listed when the runtime gives no events.
+    /// How often all pods and containers are listed without an event stream.
     pub relist_period: Duration,
     /// How often all pods and containers are listed while events arrive.
     pub relist_period_with_events: Duration,
-    /// How often a pod is looked at again although nothing was heard of it.
+    /// How often a worker plans again without a new snapshot.
     pub resync_period: Duration,
-    /// How long after a failed step a pod is tried again.
+    /// The delay before a failed action is retried.
     pub retry_after_error: Duration,
-    /// First and longest wait between restarts of a crashing container.
+    /// First and maximum delay between restarts of a crashing container.
     pub crash_backoff: (Duration, Duration),
-    /// First and longest wait between attempts to pull an image.
+    /// First and maximum delay between attempts to pull an image.
     pub image_backoff: (Duration, Duration),
-    /// How many images are pulled at once.
+    /// The number of concurrent image pulls.
     pub parallel_pulls: usize,
-    /// How often finished containers that nobody needs are looked for.
+    /// How often orphaned pod directories are removed.
     pub gc_period: Duration,
 }
 
 impl Config {
-    /// The kubelet's periods and limits, with the given directories.
+    /// The kubelet's defaults with the given directories.
     #[must_use]
     pub fn new(root_dir: PathBuf, pod_logs_dir: PathBuf) -> Self {
         Self {

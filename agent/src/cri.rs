@@ -1,4 +1,4 @@
-//! The container runtime in the agent's own words. Nothing outside `cri/` names a protobuf type.
+//! The container runtime as the agent sees it. No file outside `cri/` names a protobuf type.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,26 +17,26 @@ pub mod fake;
 pub mod grpc;
 mod wire;
 
-/// The container runtime: one method a CRI call, each answered or failed within the kubelet's deadline for it.
+/// The container runtime: one method per CRI call, each with the kubelet's deadline.
 #[async_trait]
 pub trait Cri: Send + Sync {
-    /// Who is it? (Version)
+    /// The runtime's name and version. (Version)
     async fn version(&self) -> Result<Version, CriError>;
-    /// Is it well, and what can it do? (Status)
+    /// The runtime's conditions. (Status)
     async fn status(&self) -> Result<RuntimeStatus, CriError>;
 
-    /// Makes a pod's sandbox and starts it. (RunPodSandbox)
+    /// Creates and starts a pod's sandbox. (RunPodSandbox)
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError>;
-    /// Ends everything in a sandbox and gives its network back; no error when it is stopped or unknown. (StopPodSandbox)
+    /// Stops the containers of a sandbox and releases its network; idempotent. (StopPodSandbox)
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError>;
-    /// Forgets a sandbox and its containers; no error when it is unknown. (RemovePodSandbox)
+    /// Removes a sandbox and its containers; idempotent. (RemovePodSandbox)
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError>;
-    /// One sandbox in full; [`Code::NotFound`] when it is unknown. (PodSandboxStatus)
+    /// The status of a sandbox; [`Code::NotFound`] for unknown ids. (PodSandboxStatus)
     async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError>;
     /// All sandboxes, or those of one pod. (ListPodSandbox)
     async fn list_sandboxes(&self, of: Option<&PodUid>) -> Result<Vec<ListedSandbox>, CriError>;
 
-    /// Makes a container, not yet running. (CreateContainer)
+    /// Creates a container without starting it. (CreateContainer)
     async fn create_container(
         &self,
         sandbox: &SandboxId,
@@ -45,11 +45,11 @@ pub trait Cri: Send + Sync {
     ) -> Result<ContainerId, CriError>;
     /// Starts a container. (StartContainer)
     async fn start_container(&self, id: &ContainerId) -> Result<(), CriError>;
-    /// Asks a container to end and kills it after `grace`; returns when it has ended. (StopContainer)
+    /// Sends the stop signal, kills after `grace`, and returns when the container has exited. (StopContainer)
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), CriError>;
-    /// Forgets a container, killing it if it runs; no error when it is unknown. (RemoveContainer)
+    /// Removes a container, killing it if it is running; idempotent. (RemoveContainer)
     async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError>;
-    /// One container in full; [`Code::NotFound`] when it is unknown. (ContainerStatus)
+    /// The status of a container; [`Code::NotFound`] for unknown ids. (ContainerStatus)
     async fn container_status(
         &self,
         listed: &ListedContainer,
@@ -57,63 +57,63 @@ pub trait Cri: Send + Sync {
     /// All containers, or those of one pod. (ListContainers)
     async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError>;
 
-    /// The image of that name, if it is there. (ImageStatus)
+    /// The image, if present. (ImageStatus)
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError>;
-    /// Gets an image and returns the reference to make containers from. It has no deadline; drop it to give up. (PullImage)
+    /// Pulls an image and returns the reference for CreateContainer. It has no deadline; drop it to cancel. (PullImage)
     async fn pull_image(
         &self,
         image: &ImageSpec,
         sandbox: &SandboxSpec,
     ) -> Result<String, CriError>;
-    /// Forgets an image; no error when it is unknown. (RemoveImage)
+    /// Removes an image; idempotent. (RemoveImage)
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError>;
-    /// What the image file systems hold. (ImageFsInfo)
+    /// Usage of the image file systems. (ImageFsInfo)
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError>;
 
-    /// Runs a command in a container to its end; `timeout` `None` waits for ever. (ExecSync)
+    /// Runs a command in a container; `timeout` `None`: no limit. (ExecSync)
     async fn exec_sync(
         &self,
         id: &ContainerId,
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, CriError>;
-    /// Makes the runtime open a container's log file anew. (ReopenContainerLog)
+    /// Reopens a container's log file. (ReopenContainerLog)
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError>;
 
-    /// News of containers and sandboxes from now on. (GetContainerEvents)
+    /// Subscribes to events of containers and sandboxes. (GetContainerEvents)
     async fn events(&self) -> Result<EventStream, CriError>;
 }
 
-/// News of containers and sandboxes; an error is its last item.
+/// Events of containers and sandboxes; an error is the last item.
 pub type EventStream = Pin<Box<dyn Stream<Item = Result<RuntimeEvent, CriError>> + Send>>;
 
-/// Something happened to a container or sandbox. It is a hint to look at the pod, not a fact to act on.
+/// An event of a container or sandbox. It only triggers an inspection of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeEvent {
     /// The container or sandbox.
     pub id: String,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
-    /// The pod, when the event says which.
+    /// The pod, if the event has it.
     pub pod: Option<PodUid>,
-    /// The container's name, when the event says it.
+    /// The container's name, if the event has it.
     pub name: Option<String>,
 }
 
-/// What happened to a container or sandbox.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It was made.
+    /// Created.
     Created,
-    /// It was started.
+    /// Started.
     Started,
-    /// It ended.
+    /// Stopped.
     Stopped,
-    /// It was removed.
+    /// Removed.
     Deleted,
 }
 
-/// Who the runtime is.
+/// Name and version of the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
     /// Its name: `crib`, `containerd`.
@@ -124,7 +124,7 @@ pub struct Version {
     pub api_version: String,
 }
 
-/// How the runtime is.
+/// The status of the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
     /// `RuntimeReady`, `NetworkReady` and others.
@@ -132,7 +132,7 @@ pub struct RuntimeStatus {
 }
 
 impl RuntimeStatus {
-    /// What a required condition says against running pods: `None` when both RuntimeReady and NetworkReady are true.
+    /// The first required condition that is not true; `None` if both RuntimeReady and NetworkReady are true.
     #[must_use]
     pub fn not_ready(&self) -> Option<String> {
         ["RuntimeReady", "NetworkReady"]
@@ -159,45 +159,45 @@ impl RuntimeStatus {
 pub struct RuntimeCondition {
     /// Its name.
     pub kind: String,
-    /// Does it hold?
+    /// Whether the condition is true.
     pub status: bool,
-    /// Why, as one word.
+    /// The reason, as one CamelCase word.
     pub reason: String,
-    /// Why, in words.
+    /// The reason, as a message.
     pub message: String,
 }
 
-/// A sandbox of a pod, as a listing shows it.
+/// A sandbox of a pod, as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedSandbox {
     /// Its id.
     pub id: SandboxId,
-    /// The pod it is for.
+    /// Its pod.
     pub pod: PodRef,
     /// SANDBOX_READY.
     pub ready: bool,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
 }
 
-/// A container of a pod, as a listing shows it.
+/// A container of a pod, as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedContainer {
     /// Its id.
     pub id: ContainerId,
-    /// The sandbox it was made in.
+    /// Its sandbox.
     pub sandbox_id: SandboxId,
-    /// The pod it is of.
+    /// Its pod.
     pub pod: PodRef,
     /// Its name in the pod's spec.
     pub name: String,
-    /// What it does.
+    /// Its state.
     pub state: ListedState,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
 }
 
-/// Which pod a sandbox or container is of, from its labels `io.kubernetes.pod.*`.
+/// The pod of a sandbox or container, from its labels `io.kubernetes.pod.*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodRef {
     /// Its identity.
@@ -211,20 +211,20 @@ pub struct PodRef {
 /// The state of a listed container, without the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedState {
-    /// Made, not started.
+    /// Created, not started.
     Created,
-    /// Its process runs.
+    /// Running.
     Running,
-    /// Its process ended.
+    /// Exited.
     Exited,
-    /// The runtime does not know.
+    /// Unknown to the runtime.
     Unknown,
 }
 
-/// An image that is there.
+/// An image in the runtime's store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// What containers are made from.
+    /// The image id.
     pub id: String,
     /// Its names with tags.
     pub repo_tags: Vec<String>,
@@ -234,13 +234,13 @@ pub struct Image {
     pub size: u64,
     /// Not to be removed to free space.
     pub pinned: bool,
-    /// The numeric user it runs as, if it says one.
+    /// The numeric user of the image, if any.
     pub uid: Option<i64>,
-    /// The user name it runs as; may be empty.
+    /// The user name of the image; may be empty.
     pub username: String,
 }
 
-/// What a file system of images or containers holds.
+/// Usage of a file system of images or containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FsUsage {
     /// Where it is mounted.
@@ -251,14 +251,14 @@ pub struct FsUsage {
     pub inodes_used: u64,
 }
 
-/// How a command in a container ended.
+/// The result of a command in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
-    /// What it wrote.
+    /// Its output.
     pub stdout: Vec<u8>,
-    /// What it wrote.
+    /// Its output.
     pub stderr: Vec<u8>,
-    /// How it ended.
+    /// Its exit code.
     pub exit_code: i32,
 }
 
@@ -268,52 +268,52 @@ pub struct ExecOutput {
 pub struct CriError {
     /// The CRI call.
     pub call: &'static str,
-    /// What kind of failure.
+    /// The kind of failure.
     pub code: Code,
-    /// What the runtime said.
+    /// The runtime's message.
     pub message: String,
 }
 
 impl CriError {
-    /// Is the thing that was asked for unknown to the runtime?
+    /// True if the object is unknown to the runtime.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code == Code::NotFound
     }
 
-    /// Was the runtime not there to answer?
+    /// True if the runtime is unreachable.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.code == Code::Unavailable
     }
 }
 
-/// What kind of failure, as in gRPC.
+/// The kind of failure, as in gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The thing is unknown.
+    /// The object is unknown.
     NotFound,
     /// The call is unknown.
     Unimplemented,
-    /// It took too long.
+    /// The deadline has passed.
     DeadlineExceeded,
-    /// Nobody answers.
+    /// The runtime is unreachable.
     Unavailable,
-    /// The request makes no sense.
+    /// The request is invalid.
     InvalidArgument,
     /// The name is taken.
     AlreadyExists,
-    /// The state of the thing does not allow it.
+    /// The state of the object does not allow the call.
     FailedPrecondition,
-    /// It may not.
+    /// The caller lacks permission.
     PermissionDenied,
-    /// There is no room, or a message is too large.
+    /// A limit is reached, or a message is too large.
     ResourceExhausted,
-    /// The caller gave up.
+    /// The caller cancelled the call.
     Cancelled,
-    /// The runtime says no more.
+    /// The runtime gives no specific code.
     Unknown,
-    /// The runtime broke.
+    /// The runtime failed.
     Internal,
 }
 
@@ -322,13 +322,13 @@ impl fmt::Display for Code {
         f.write_str(match self {
             Self::NotFound => "not found",
             Self::Unimplemented => "not implemented by the runtime",
-            Self::DeadlineExceeded => "no answer in time",
-            Self::Unavailable => "the runtime does not answer",
-            Self::InvalidArgument => "refused as invalid",
+            Self::DeadlineExceeded => "deadline exceeded",
+            Self::Unavailable => "runtime unavailable",
+            Self::InvalidArgument => "invalid argument",
             Self::AlreadyExists => "already exists",
-            Self::FailedPrecondition => "refused in this state",
-            Self::PermissionDenied => "not permitted",
-            Self::ResourceExhausted => "too much",
+            Self::FailedPrecondition => "failed precondition",
+            Self::PermissionDenied => "permission denied",
+            Self::ResourceExhausted => "resource exhausted",
             Self::Cancelled => "cancelled",
             Self::Unknown => "failed",
             Self::Internal => "internal error of the runtime",
@@ -336,20 +336,20 @@ impl fmt::Display for Code {
     }
 }
 
-/// Why no runtime could be reached.
+/// The reason why no runtime could be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// It is no unix socket's address.
+    /// The endpoint is not a unix socket address.
     #[error(
-        "the runtime endpoint {endpoint:?} is not a unix socket; write it as unix:///path/of/the.sock"
+        "the runtime endpoint {endpoint:?} is not a unix socket; expected unix:///path/to/runtime.sock"
     )]
     NotUnix {
         /// As it was given.
         endpoint: String,
     },
-    /// The kernel takes no longer path than 107 bytes.
+    /// The kernel limits socket paths to 107 bytes.
     #[error(
-        "the socket path {path} is {length} bytes long and a unix socket's can have 107; choose a shorter one"
+        "the socket path {path} is {length} bytes long; the limit of unix sockets is 107 bytes"
     )]
     PathTooLong {
         /// As it was given.
@@ -357,20 +357,20 @@ pub enum ConnectError {
         /// In bytes.
         length: usize,
     },
-    /// Nobody listens.
+    /// No server listens on the socket.
     #[error(
-        "no container runtime listens at {path}; start one with `crib runtime --listen unix://{path}`, or name another with --runtime-endpoint"
+        "no container runtime listens at {path}; start one with `crib runtime --listen unix://{path}`, or set --runtime-endpoint"
     )]
     NotReachable {
-        /// Where it was looked for.
+        /// The socket.
         path: String,
         /// What the operating system said.
         #[source]
         source: std::io::Error,
     },
-    /// The socket may not be used.
+    /// The user lacks permission for the socket.
     #[error(
-        "the runtime's socket {path} may not be used by this user; run as the user that started the runtime, or name another with --runtime-endpoint"
+        "permission denied for the runtime socket {path}; run as the user who started the runtime, or set --runtime-endpoint"
     )]
     NotPermitted {
         /// The socket.
@@ -379,23 +379,23 @@ pub enum ConnectError {
         #[source]
         source: std::io::Error,
     },
-    /// Somebody listens, who is no container runtime.
+    /// The server is not a container runtime.
     #[error(
-        "what listens at {path} does not speak the Container Runtime Interface v1; name a container runtime's socket with --runtime-endpoint"
+        "the server at {path} does not implement the Container Runtime Interface v1; set --runtime-endpoint to the socket of a container runtime"
     )]
     NotCri {
         /// The socket.
         path: String,
-        /// What it answered to Version.
+        /// Its answer to Version.
         #[source]
         source: CriError,
     },
-    /// Somebody listens and says nothing.
-    #[error("what listens at {path} did not answer within {} s; see whether the runtime there is well", waited.as_secs())]
+    /// The server does not answer.
+    #[error("the server at {path} did not answer within {} s; check the container runtime", waited.as_secs())]
     Silent {
         /// The socket.
         path: String,
-        /// How long it was waited for.
+        /// How long the agent waited.
         waited: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! How the agent opens network connections of its own (for probes and hooks), behind a trait so that tests need no network.
+//! The agent's own network connections (for probes and hooks), behind a trait so that tests need no network.
 
 use std::io;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@
 use crate::node::Node;
 use crate::pod::Pod;
 
-/// resolv.conf of a pod.
+/// The resolv.conf of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DnsConfig {
     /// Name servers, at most 3.
@@ -20,19 +20,19 @@ const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
-/// A pod's DNS, and what had to be left out of it (the messages of `DNSConfigForming` and `MissingClusterDNS` events).
+/// A pod's DNS configuration, and warnings (the messages of `DNSConfigForming` and `MissingClusterDNS` events).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDns {
-    /// What the sandbox gets.
+    /// The configuration of the sandbox.
     pub config: DnsConfig,
     /// Warnings for the pod's author.
     pub warnings: Vec<String>,
 }
 
-/// Why a pod has no DNS.
+/// Why the DNS configuration of a pod cannot be formed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DnsError {
-    /// The node's resolv.conf names no server where it says `nameserver`.
+    /// A `nameserver` line of the node's resolv.conf has no address.
     #[error("Encountered error while parsing resolv conf file. Error: nameserver list is empty ")]
     NoServer,
 }
@@ -43,10 +43,10 @@ enum Source {
     Nothing,
 }
 
-/// The DNS of a pod on this node.
+/// The DNS configuration of a pod on this node.
 pub fn pod_dns(pod: &Pod, node: &Node) -> Result<PodDns, DnsError> {
     let mut warnings = Vec::new();
-    // A resolv.conf that cannot be read is an error even for a pod that takes nothing from it.
+    // An invalid resolv.conf is an error even for pods that do not use it, as in the kubelet.
     if let Some(text) = &node.resolv_conf {
         parse_resolv_conf(text)?;
     }
@@ -86,7 +86,7 @@ fn source(pod: &Pod, node: &Node, warnings: &mut Vec<String>) -> Source {
         "ClusterFirstWithHostNet" => true,
         "ClusterFirst" => !pod.host_network(),
         "Default" => false,
-        // An unknown policy is taken for the usual one.
+        // Unknown policies are treated as ClusterFirst.
         _ => true,
     };
     if !wants_cluster {
@@ -103,7 +103,7 @@ fn source(pod: &Pod, node: &Node, warnings: &mut Vec<String>) -> Source {
     Source::Cluster
 }
 
-/// What the node uses itself; without a resolv.conf nothing can be resolved, which loopback servers make sure of.
+/// The node's own configuration; without a resolv.conf, loopback name servers, so that no name resolves.
 fn of_node(node: &Node) -> Result<DnsConfig, DnsError> {
     match &node.resolv_conf {
         Some(text) => parse_resolv_conf(text),
@@ -146,7 +146,7 @@ fn of_cluster(pod: &Pod, node: &Node) -> Result<DnsConfig, DnsError> {
     })
 }
 
-/// Reads a resolv.conf. Comments fill a line; of several `search` lines the last counts.
+/// Parses a resolv.conf. The last `search` line counts.
 pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
     let mut dns = DnsConfig::default();
     for line in text.lines() {
@@ -159,7 +159,7 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
                 .servers
                 .push(words.next().ok_or(DnsError::NoServer)?.to_owned()),
             "search" => {
-                // A root domain searches nothing more.
+                // The root domain adds nothing to the search list.
                 let domains = words.map(|word| {
                     if word == "." {
                         word
@@ -182,7 +182,7 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
     Ok(dns)
 }
 
-/// Adds options: one of a name that is there already takes its place.
+/// Adds options, replacing those with the same name.
 fn merge_options<'a>(options: &mut Vec<String>, more: impl Iterator<Item = (&'a str, &'a str)>) {
     for (name, value) in more {
         options.retain(|option| option.split(':').next() != Some(name));
@@ -199,7 +199,7 @@ fn deduplicate(list: &mut Vec<String>) {
     list.retain(|item| seen.insert(item.clone()));
 }
 
-/// What the resolver library would not read is left out, with a word about it.
+/// Drops what exceeds the resolver's limits, with a warning.
 fn limit(dns: &mut DnsConfig, warnings: &mut Vec<String>) {
     if dns.servers.len() > MAX_SERVERS {
         dns.servers.truncate(MAX_SERVERS);

@@ -1,4 +1,4 @@
-//! What a container finds in its environment, and `$(VAR)` in its command and arguments.
+//! The environment of a container, and `$(VAR)` in its command and arguments.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeEnvironmentVariables and third_party/forked/golang/expansion.
 
@@ -12,32 +12,31 @@ use crate::node::Node;
 use crate::pod::Pod;
 use crate::quantity::Quantity;
 
-/// Why an environment cannot be made. The text ends up in the container's waiting message, with reason
-/// `CreateContainerConfigError`.
+/// Why an environment cannot be built; the waiting message of a container with reason `CreateContainerConfigError`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    /// A field that cannot be asked for.
+    /// An unsupported field path.
     #[error("environment variable {name}: unsupported field path {path:?}")]
     FieldPath {
         /// The variable.
         name: String,
-        /// The path it asks for.
+        /// The field path.
         path: String,
     },
-    /// A resource that cannot be asked for, or a quantity that is none.
+    /// An unsupported resource or an invalid quantity.
     #[error(
         "environment variable {name}: unsupported resource {resource:?} of container {container:?}"
     )]
     Resource {
         /// The variable.
         name: String,
-        /// The resource it asks for.
+        /// The resource.
         resource: String,
-        /// The container it asks about.
+        /// The container.
         container: String,
     },
-    /// A source that needs an API server, or is otherwise not to be had.
-    #[error("environment variable {name}: {kind} is not available to a pod that comes from a file")]
+    /// A source that needs an API server or is not supported.
+    #[error("environment variable {name}: {kind} is not available to static pods")]
     Unavailable {
         /// The variable, or the prefix of an `envFrom`.
         name: String,
@@ -46,7 +45,7 @@ pub enum EnvError {
     },
 }
 
-/// Replaces `$(NAME)` by what `lookup` gives; an unknown name stays as it is written, and `$$` is one `$`.
+/// Replaces `$(NAME)` by `lookup(NAME)`; unknown references are unchanged, and `$$` is one `$`.
 ///
 /// | text | becomes |
 /// |---|---|
@@ -115,7 +114,7 @@ pub fn environment(
         let name = &variable.name;
         let literal = variable.value.as_deref().unwrap_or_default();
         let value = match &variable.value_from {
-            // A literal wins over a source, as it does in the kubelet.
+            // As in the kubelet, a literal takes precedence over a source.
             Some(source) if literal.is_empty() => {
                 match sourced(pod, container, ips, node, name, source)? {
                     Some(value) => value,
@@ -137,7 +136,7 @@ pub fn environment(
         .collect())
 }
 
-/// The value of a variable's source; `None`: an optional source that is not there, so no variable at all.
+/// The value of a variable's source; `None` if an optional source is missing: the variable is not set.
 fn sourced(
     pod: &Pod,
     container: &Container,
@@ -216,7 +215,7 @@ fn field(
     })
 }
 
-/// A whole map as the downward API writes it: `key="value"`, one a line, with Go's escapes.
+/// A map as the downward API writes it: `key="value"` lines with Go's escapes.
 fn listed<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let lines: Vec<String> = pairs
         .map(|(key, value)| format!("{key}={value:?}"))
@@ -255,7 +254,7 @@ fn resource(
     let parse = |text: &str| Quantity::parse(text).map_err(|_| fail());
     let quantity = match listed.and_then(|list| list.get(resource)) {
         Some(quantity) => parse(&quantity.0)?,
-        // What a container is not limited to is limited by the node.
+        // Without a limit the node's capacity applies.
         None if list == "limits" => match node.allocatable.get(resource) {
             Some(whole) => parse(whole)?,
             None => Quantity::ZERO,
@@ -266,7 +265,7 @@ fn resource(
         None | Some("" | "0") => Quantity::ONE,
         Some(divisor) => parse(divisor)?,
     };
-    // Rounded up; processors are counted in thousandths so that a divisor of 1m is exact.
+    // Rounded up; CPUs are counted in thousandths so that a divisor of 1m is exact.
     let (value, divisor) = if resource == "cpu" {
         (quantity.milli_value(), divisor.milli_value())
     } else {

@@ -28,7 +28,7 @@ pub(crate) mod kill;
 #[derive(Clone, Debug)]
 pub(crate) enum Progress {
     /// A container is about to be started.
-    Attempting(Start),
+    Starting(Start),
     /// Its image was pulled.
     Pulled(String, Duration),
     /// It was made.
@@ -59,12 +59,12 @@ pub(crate) struct Job {
     pub(crate) dirs: PodDirs,
     pub(crate) observed: Arc<Observed>,
     /// The pod is to end: begin nothing more.
-    pub(crate) ending: CancellationToken,
+    pub(crate) terminating: CancellationToken,
     pub(crate) progress: mpsc::UnboundedSender<Progress>,
 }
 
 /// The sandbox that containers are made in.
-struct Place {
+struct SandboxContext {
     id: SandboxId,
     spec: SandboxSpec,
     ips: Vec<String>,
@@ -76,10 +76,10 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
     if plan.kill_pod.is_some() && !job.kill_pod().await {
         return;
     }
-    job.kill_some(&plan).await;
+    job.kill_containers(&plan).await;
     for reset in &plan.resets {
         if reset.kill {
-            job.tell(
+            job.report_failure(
                 &reset.name,
                 "KillContainerError",
                 job.shared
@@ -97,19 +97,19 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
     if !creates && !plan.starts().any(|start| start.when == When::Now) {
         return;
     }
-    let place = match job.place(&plan.sandbox).await {
-        Ok(Some(place)) => Arc::new(place),
+    let sandbox = match job.prepare_sandbox(&plan.sandbox).await {
+        Ok(Some(sandbox)) => Arc::new(sandbox),
         Ok(None) => return,
-        Err(failure) => return job.say(Progress::Failed(failure)),
+        Err(failure) => return job.send(Progress::Failed(failure)),
     };
     for start in plan.start_ephemeral {
         if start.when == When::Now {
-            container::start(&job, &place, start).await;
+            container::start(&job, &sandbox, start).await;
         }
     }
     for start in plan.start_init {
         let name = start.name.clone();
-        let goes_on = start.when == When::Now && container::start(&job, &place, start).await;
+        let goes_on = start.when == When::Now && container::start(&job, &sandbox, start).await;
         let sidecar = job
             .pod
             .container(&name)
@@ -124,22 +124,22 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
         .into_iter()
         .filter(|start| start.when == When::Now)
     {
-        let (job, place) = (Arc::clone(&job), Arc::clone(&place));
-        apps.spawn(async move { container::start(&job, &place, start).await });
+        let (job, sandbox) = (Arc::clone(&job), Arc::clone(&sandbox));
+        apps.spawn(async move { container::start(&job, &sandbox, start).await });
     }
     apps.join_all().await;
 }
 
 impl Job {
-    fn say(&self, progress: Progress) {
+    fn send(&self, progress: Progress) {
         // The worker listens until the plan is carried out.
         let _ = self.progress.send(progress);
     }
 
     /// Says so when a call about a container failed.
-    fn tell(&self, container: &str, reason: &str, result: Result<(), CriError>) {
+    fn report_failure(&self, container: &str, reason: &str, result: Result<(), CriError>) {
         if let Err(error) = result {
-            self.say(Progress::Failed(Failure {
+            self.send(Progress::Failed(Failure {
                 container: Some(container.to_owned()),
                 reason: reason.to_owned(),
                 message: error.to_string(),
@@ -152,9 +152,9 @@ impl Job {
     async fn kill_pod(&self) -> bool {
         let running = running(&self.observed);
         let plan = terminate::end_pod(&self.pod, &running, None);
-        let errors = end(&self.shared, plan, &self.observed).await;
+        let errors = stop_pod(&self.shared, plan, &self.observed).await;
         for message in &errors {
-            self.say(Progress::Failed(pod_failure(
+            self.send(Progress::Failed(pod_failure(
                 "KillPodSandboxError",
                 message.clone(),
             )));
@@ -162,35 +162,35 @@ impl Job {
         errors.is_empty()
     }
 
-    async fn kill_some(&self, plan: &PodPlan) {
-        let victims = plan
+    async fn kill_containers(&self, plan: &PodPlan) {
+        let targets = plan
             .kills
             .iter()
             .flat_map(|kill| {
-                terminate::stop_one(&self.pod, &kill.id, &kill.name, kill.reason, None).victims
+                terminate::stop_one(&self.pod, &kill.id, &kill.name, kill.reason, None).targets
             })
             .collect();
         for failed in kill::kill(
             &self.shared.cri,
-            KillPlan { victims },
+            KillPlan { targets },
             &self.shared.kill_now,
         )
         .await
         {
-            self.tell(&failed.name, "KillContainerError", Err(failed.error));
+            self.report_failure(&failed.name, "KillContainerError", Err(failed.error));
         }
     }
 
     async fn remove(&self, id: &ContainerId) {
         if let Err(error) = self.shared.cri.remove_container(id).await {
-            tracing::warn!(pod = %self.pod.full_name(), container = %id, %error, "cannot remove a container");
+            tracing::warn!(pod = %self.pod.full_name(), container = %id, %error, "failed to remove container");
         }
     }
 
     /// The sandbox to work in, made if the plan says so, with everything beside it that containers need. `None` when the
     /// pod is to end.
-    async fn place(&self, step: &SandboxStep) -> Result<Option<Place>, Failure> {
-        if self.ending.is_cancelled() {
+    async fn prepare_sandbox(&self, step: &SandboxStep) -> Result<Option<SandboxContext>, Failure> {
+        if self.terminating.is_cancelled() {
             return Ok(None);
         }
         let volumes = {
@@ -251,7 +251,7 @@ impl Job {
         blocking(move || dirs.write_etc_hosts(&text))
             .await
             .map_err(|error| volume_failure(&error))?;
-        Ok(Some(Place {
+        Ok(Some(SandboxContext {
             id,
             spec,
             ips,
@@ -265,7 +265,7 @@ impl Job {
         let (mut spec, warnings) = spec::sandbox(&self.pod, attempt, &node)
             .map_err(|error| pod_failure("ConfigPodSandboxError", error.to_string()))?;
         for warning in warnings.iter().filter(|_| warn) {
-            tracing::warn!(pod = %self.pod.full_name(), %warning, "the pod's DNS configuration");
+            tracing::warn!(pod = %self.pod.full_name(), %warning, "pod DNS configuration was adjusted");
         }
         spec.log_directory.clone_from(&self.dirs.logs);
         Ok(spec)
@@ -298,15 +298,15 @@ pub(crate) fn running(observed: &Observed) -> Vec<(ContainerId, String)> {
 }
 
 /// Stops containers by a plan, and then every sandbox that is ready. Returns what went wrong.
-pub(crate) async fn end(shared: &Shared, plan: KillPlan, observed: &Observed) -> Vec<String> {
+pub(crate) async fn stop_pod(shared: &Shared, plan: KillPlan, observed: &Observed) -> Vec<String> {
     let failed = kill::kill(&shared.cri, plan, &shared.kill_now).await;
     let mut errors: Vec<String> = failed
         .iter()
-        .map(|failed| format!("cannot stop container {}: {}", failed.name, failed.error))
+        .map(|failed| format!("failed to stop container {}: {}", failed.name, failed.error))
         .collect();
     for sandbox in observed.sandboxes.iter().filter(|sandbox| sandbox.ready) {
         if let Err(error) = shared.cri.stop_sandbox(&sandbox.id).await {
-            errors.push(format!("cannot stop the sandbox: {error}"));
+            errors.push(format!("failed to stop sandbox: {error}"));
         }
     }
     errors

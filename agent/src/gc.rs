@@ -10,14 +10,14 @@ use crate::observed::{ContainerId, ContainerState, Observed, SandboxId};
 /// What to remove, oldest last.
 #[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waste {
+pub(crate) struct Garbage {
     /// Ended containers that another ended one of the same name has come after.
     pub(crate) containers: Vec<ContainerId>,
     /// Sandboxes that are not ready, not the newest, and hold nothing that stays.
     pub(crate) sandboxes: Vec<SandboxId>,
 }
 
-impl Waste {
+impl Garbage {
     /// Is there nothing to remove?
     pub(crate) fn is_empty(&self) -> bool {
         self.containers.is_empty() && self.sandboxes.is_empty()
@@ -25,8 +25,8 @@ impl Waste {
 }
 
 /// Finds what to remove of a pod that lives on.
-pub(crate) fn waste(observed: &Observed) -> Waste {
-    let mut waste = Waste::default();
+pub(crate) fn garbage(observed: &Observed) -> Garbage {
+    let mut garbage = Garbage::default();
     let mut ended = BTreeSet::new();
     let mut used = BTreeSet::new();
     for container in &observed.containers {
@@ -37,7 +37,7 @@ pub(crate) fn waste(observed: &Observed) -> Waste {
             ContainerState::Created | ContainerState::Running { .. } => false,
         };
         if superseded {
-            waste.containers.push(container.id.clone());
+            garbage.containers.push(container.id.clone());
         } else {
             used.insert(&container.sandbox_id);
         }
@@ -47,10 +47,10 @@ pub(crate) fn waste(observed: &Observed) -> Waste {
         .iter()
         .skip(1)
         .filter(|sandbox| !sandbox.ready && !used.contains(&sandbox.id));
-    waste
+    garbage
         .sandboxes
         .extend(old.map(|sandbox| sandbox.id.clone()));
-    waste
+    garbage
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
             container("b1", "b", "s1", false),
             container("a1", "a", "s1", false),
         ];
-        let found = waste(&observed);
+        let found = garbage(&observed);
         assert_eq!(found.containers, [ContainerId::new("a1")]);
         assert_eq!(
             found.sandboxes,
@@ -122,13 +122,13 @@ mod tests {
             "s1 and s2 hold the last ends of b and a"
         );
         observed.containers.truncate(2);
-        assert_eq!(waste(&observed).sandboxes, [SandboxId::new("s1")]);
+        assert_eq!(garbage(&observed).sandboxes, [SandboxId::new("s1")]);
         observed.sandboxes[0].ready = false;
-        assert!(!waste(&observed).sandboxes.contains(&SandboxId::new("s3")));
+        assert!(!garbage(&observed).sandboxes.contains(&SandboxId::new("s3")));
     }
 
     #[test]
     fn nothing_is_no_waste() {
-        assert!(waste(&Observed::nothing(Timestamp::UNIX_EPOCH)).is_empty());
+        assert!(garbage(&Observed::nothing(Timestamp::UNIX_EPOCH)).is_empty());
     }
 }

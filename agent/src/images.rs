@@ -14,20 +14,20 @@ use crate::spec::{ImageSpec, ImageUser, SandboxSpec};
 
 mod decide;
 
-use decide::{Decision, Failures};
-pub(crate) use decide::{PullPolicy, Refusal};
+use decide::{Decision, PullBackoff};
+pub(crate) use decide::{PullError, PullPolicy};
 
 /// Gets images, a few at a time. Workers share it.
 pub(crate) struct Images {
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
-    failures: Mutex<Failures>,
+    failures: Mutex<PullBackoff>,
     slots: Semaphore,
 }
 
 /// An image that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Got {
+pub(crate) struct ReadyImage {
     /// What containers are made from.
     pub(crate) reference: String,
     /// The user it says its containers run as.
@@ -38,11 +38,11 @@ pub(crate) struct Got {
 
 /// Why there is no image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoImage {
+pub(crate) enum ImageError {
     /// For this reason.
-    Refused(Refusal),
+    Failed(PullError),
     /// The caller gave up.
-    GivenUp,
+    Cancelled,
 }
 
 impl Images {
@@ -55,37 +55,37 @@ impl Images {
         Self {
             cri,
             clock,
-            failures: Mutex::new(Failures::new(first, max)),
+            failures: Mutex::new(PullBackoff::new(first, max)),
             slots: Semaphore::new(parallel.max(1)),
         }
     }
 
-    /// Gets an image for a container of a pod; gives up when `give_up` is cancelled.
+    /// Gets an image for a container of a pod; gives up when `cancel` is cancelled.
     pub(crate) async fn get(
         &self,
         uid: &PodUid,
         image: &str,
         policy: PullPolicy,
         sandbox: &SandboxSpec,
-        give_up: &CancellationToken,
-    ) -> Result<Got, NoImage> {
+        cancel: &CancellationToken,
+    ) -> Result<ReadyImage, ImageError> {
         // Cancelled: a pull that is dropped is given up by the runtime, and leaves nothing that a later one minds.
         tokio::select! {
             biased;
-            () = give_up.cancelled() => Err(NoImage::GivenUp),
-            got = self.get_to_the_end(uid, image, policy, sandbox) => got.map_err(NoImage::Refused),
+            () = cancel.cancelled() => Err(ImageError::Cancelled),
+            got = self.get_uncancelled(uid, image, policy, sandbox) => got.map_err(ImageError::Failed),
         }
     }
 
-    async fn get_to_the_end(
+    async fn get_uncancelled(
         &self,
         uid: &PodUid,
         image: &str,
         policy: PullPolicy,
         sandbox: &SandboxSpec,
-    ) -> Result<Got, Refusal> {
+    ) -> Result<ReadyImage, PullError> {
         let spec = ImageSpec {
-            image: decide::full_name(image)?,
+            image: decide::normalized_reference(image)?,
             user_specified: String::new(),
             runtime_handler: sandbox.runtime_handler.clone(),
             annotations: sandbox.annotations.clone(),
@@ -113,12 +113,12 @@ impl Images {
             self.clock.now(),
         );
         match decision {
-            Decision::Use(reference) => Ok(Got {
+            Decision::Use(reference) => Ok(ReadyImage {
                 reference,
                 user,
                 pull: None,
             }),
-            Decision::Refuse(refusal) => Err(refusal),
+            Decision::Fail(error) => Err(error),
             Decision::Pull => self.pull(&key, image, &spec, sandbox).await,
         }
     }
@@ -129,7 +129,7 @@ impl Images {
         image: &str,
         spec: &ImageSpec,
         sandbox: &SandboxSpec,
-    ) -> Result<Got, Refusal> {
+    ) -> Result<ReadyImage, PullError> {
         let _slot = self.slots.acquire().await;
         let begun = self.clock.now();
         let pulled = self.cri.pull_image(spec, sandbox).await;
@@ -143,27 +143,27 @@ impl Images {
                 };
                 let status = self.cri.image_status(&pulled).await.ok().flatten();
                 let user = status.as_ref().map(image_user).unwrap_or_default();
-                Ok(Got {
+                Ok(ReadyImage {
                     reference,
                     user,
                     pull: Some(until(begun, now)),
                 })
             }
             Err(error) => {
-                let refusal = decide::pull_failure(image, &words(&error));
-                self.failures().failed(key, &refusal, now);
-                Err(refusal)
+                let error = decide::pull_error(image, &error_text(&error));
+                self.failures().failed(key, &error, now);
+                Err(error)
             }
         }
     }
 
-    fn failures(&self) -> MutexGuard<'_, Failures> {
+    fn failures(&self) -> MutexGuard<'_, PullBackoff> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What the runtime said; the kind of failure when it said nothing.
-fn words(error: &CriError) -> String {
+fn error_text(error: &CriError) -> String {
     if error.message.is_empty() {
         error.code.to_string()
     } else {

@@ -44,9 +44,9 @@ pub use report::{ContainerKind, ContainerPhase, ContainerReport, PodReport, Tran
 use blocking::blocking;
 use cache::Cache;
 use images::Images;
-use pleg::Periods;
+use pleg::RelistPeriods;
 use pod::PodUid;
-use report::board::Board;
+use report::status_store::StatusStore;
 use shared::Shared;
 
 /// What the agent works with, so that tests can replace it.
@@ -65,7 +65,7 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct Agent {
     reports: watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>>,
-    board: Board,
+    status_store: StatusStore,
     kill_now: watch::Sender<bool>,
     trash: Arc<Trash>,
     shutdown: CancellationToken,
@@ -79,7 +79,7 @@ pub struct Agent {
 /// | sync loop | the list of workers | sets of pods from sources, the runtime's pods, workers that ended | orders to workers |
 /// | worker, one a pod | its pod's life | orders (watch), snapshots (watch) | CRI calls, reports |
 /// | pleg | what was seen last | the runtime's events, listings, requests for looks | snapshots |
-/// | board | the reports | reports of workers | reports (watch), transitions |
+/// | status_store | the reports | reports of workers | reports (watch), transitions |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
     let Parts {
@@ -88,13 +88,13 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         dialer: _,
         sources,
     } = parts;
-    let (cache, asks) = Cache::new();
-    let (board, desk, reports) = Board::new();
-    let (kill_now, told) = watch::channel(false);
+    let (cache, requests) = Cache::new();
+    let (status_store, status_store_task, reports) = StatusStore::new();
+    let (kill_now, kill_now_receiver) = watch::channel(false);
     let (runtime_sender, runtime) = watch::channel(None);
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    let periods = Periods {
+    let periods = RelistPeriods {
         alone: config.relist_period,
         with_events: config.relist_period_with_events,
     };
@@ -102,10 +102,10 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         Arc::clone(&cri),
         Arc::clone(&clock),
         periods,
-        asks,
+        requests,
         runtime_sender,
     ));
-    tasks.spawn(desk.run(Arc::clone(&clock)));
+    tasks.spawn(status_store_task.run(Arc::clone(&clock)));
     let trash = Arc::new(Trash::new(config.root_dir.join("trash")));
     let shared = Shared {
         trash: Arc::clone(&trash),
@@ -121,8 +121,8 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         cri,
         clock,
         cache,
-        board: board.clone(),
-        kill_now: told,
+        status_store: status_store.clone(),
+        kill_now: kill_now_receiver,
     };
     tasks.spawn(sync_loop::run(
         Arc::new(shared),
@@ -132,7 +132,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     ));
     Agent {
         reports,
-        board,
+        status_store,
         kill_now,
         trash,
         shutdown,
@@ -150,7 +150,7 @@ impl Agent {
     /// Every transition from now on, in order.
     #[must_use]
     pub fn transitions(&self) -> mpsc::UnboundedReceiver<Transition> {
-        self.board.listen()
+        self.status_store.subscribe()
     }
 
     /// From now on pods that are ending, or will be, get no grace period: their containers are killed at once.

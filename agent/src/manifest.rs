@@ -15,9 +15,9 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 
 use crate::pod::Pod;
-use tree::{Node, Place, Value};
+use tree::{Node, Position, Value};
 
-pub use validate::{Complaint, Rule};
+pub use validate::{FieldError, Rule};
 
 /// What an unknown field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,53 +117,53 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
 ///
 /// `file` is only a name for messages and for the pods' uids. Every problem is given, not the first alone.
 pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
-    let mut reading = Reading {
+    let mut loader = Loader {
         file,
         lines: text.lines().collect(),
         strictness,
         parsed: Parsed::default(),
     };
-    let (documents, faults) = tree::read(text);
-    for fault in &faults {
-        reading.problem(fault.place, "", &fault.message);
+    let (documents, syntax_errors) = tree::read(text);
+    for error in &syntax_errors {
+        loader.problem(error.place, "", &error.message);
     }
     for document in &documents {
-        reading.document(document);
+        loader.document(document);
     }
-    if reading.parsed.pods.is_empty() && reading.parsed.problems.is_empty() {
-        reading.problem(
-            Place { line: 1, column: 1 },
+    if loader.parsed.pods.is_empty() && loader.parsed.problems.is_empty() {
+        loader.problem(
+            Position { line: 1, column: 1 },
             "",
-            "there is no pod in it: expected apiVersion: v1, kind: Pod",
+            "no pod found: expected apiVersion: v1, kind: Pod",
         );
     }
-    reading
+    loader
         .parsed
         .problems
         .sort_by_key(|problem| (problem.line, problem.column));
-    reading
+    loader
         .parsed
         .warnings
         .sort_by_key(|problem| (problem.line, problem.column));
-    reading.parsed
+    loader.parsed
 }
 
 /// Fills in a pod's defaults and says what is wrong with it, as the API server would at its creation.
-pub fn admit(mut pod: ApiPod) -> (ApiPod, Vec<Complaint>) {
+pub fn admit(mut pod: ApiPod) -> (ApiPod, Vec<FieldError>) {
     defaults::apply(&mut pod);
-    let complaints = validate::pod(&pod);
-    (pod, complaints)
+    let errors = validate::pod(&pod);
+    (pod, errors)
 }
 
-struct Reading<'a> {
+struct Loader<'a> {
     file: &'a str,
     lines: Vec<&'a str>,
     strictness: Strictness,
     parsed: Parsed,
 }
 
-impl Reading<'_> {
-    fn at(&self, place: Place, path: &str, message: &str) -> Problem {
+impl Loader<'_> {
+    fn at(&self, place: Position, path: &str, message: &str) -> Problem {
         Problem {
             file: self.file.to_owned(),
             line: place.line,
@@ -177,12 +177,12 @@ impl Reading<'_> {
         }
     }
 
-    fn problem(&mut self, place: Place, path: &str, message: &str) {
+    fn problem(&mut self, place: Position, path: &str, message: &str) {
         let problem = self.at(place, path, message);
         self.parsed.problems.push(problem);
     }
 
-    fn warning(&mut self, place: Place, path: &str, message: &str) {
+    fn warning(&mut self, place: Position, path: &str, message: &str) {
         let warning = self.at(place, path, message);
         self.parsed.warnings.push(warning);
     }
@@ -197,7 +197,7 @@ impl Reading<'_> {
             Some(list) => {
                 let default_kind = (list == "PodList").then_some("Pod");
                 let Some(items) = root.get("items") else {
-                    self.problem(root.place, "items", "missing: a list has its pods there");
+                    self.problem(root.place, "items", "missing: expected a list of pods");
                     return;
                 };
                 let Value::Sequence(pods) = &items.value.value else {
@@ -275,7 +275,7 @@ impl Reading<'_> {
                 self.problem(
                     place,
                     &field("kind"),
-                    &format!("kind {found:?} cannot be run, expected {expected}"),
+                    &format!("kind {found:?} is not supported, expected {expected}"),
                 );
                 None
             }
@@ -310,7 +310,7 @@ impl Reading<'_> {
             }
         }
         let Some(pod) = pod else { return };
-        let (mut pod, mut complaints) = admit(pod);
+        let (mut pod, mut errors) = admit(pod);
         if pod.metadata.uid.is_none() {
             pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
         }
@@ -322,20 +322,28 @@ impl Reading<'_> {
                 .iter()
                 .map(|problem| problem.path.clone())
                 .collect();
-            complaints.retain(|complaint| !named.contains(&full(&complaint.field)));
+            errors.retain(|error| !named.contains(&full(&error.field)));
         }
-        for complaint in complaints {
+        for error in errors {
             self.problem(
-                node.locate(&complaint.field),
-                &full(&complaint.field),
-                &complaint.to_string(),
+                node.locate(&error.field),
+                &full(&error.field),
+                &error.to_string(),
             );
         }
-        for lack in support::lacks(&pod) {
-            if lack.fatal {
-                self.problem(node.locate(&lack.field), &full(&lack.field), &lack.message);
+        for unsupported in support::unsupported_fields(&pod) {
+            if unsupported.fatal {
+                self.problem(
+                    node.locate(&unsupported.field),
+                    &full(&unsupported.field),
+                    &unsupported.message,
+                );
             } else {
-                self.warning(node.locate(&lack.field), &full(&lack.field), &lack.message);
+                self.warning(
+                    node.locate(&unsupported.field),
+                    &full(&unsupported.field),
+                    &unsupported.message,
+                );
             }
         }
         self.parsed.pods.push(Pod::new(pod));

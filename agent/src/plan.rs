@@ -247,7 +247,7 @@ pub fn start_of(
         now,
         kind,
         container,
-        "asked for",
+        "requested",
     ))
 }
 
@@ -270,7 +270,7 @@ fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choi
     let init = init::decide(pod, observed);
     choice.kills.extend(init.kills);
     choice.init = init.start;
-    if let Some(reason) = init.hopeless {
+    if let Some(reason) = init.failed_for_good {
         choice.kill_pod = Some(reason);
         return choice;
     }
@@ -284,9 +284,9 @@ fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choi
     if apps.kept == 0 && apps.start.is_empty() {
         // Sidecars must not keep a pod alive in which nothing else will run.
         choice.init.clear();
-        choice.kill_pod = Some("no app container runs or is to be started again".to_owned());
+        choice.kill_pod = Some("no app container is running or will be restarted".to_owned());
     } else if apps.kept > 0 {
-        choice.waits_for = Some("its containers run".to_owned());
+        choice.waits_for = Some("its containers are running".to_owned());
     }
     choice.apps = apps.start;
     choice

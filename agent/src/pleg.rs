@@ -11,19 +11,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cache::{Ask, Snapshot, Ticket};
+use crate::cache::{Generation, Request, Snapshot};
 use crate::clock::Clock;
 use crate::cri::{Cri, CriError, EventKind, PodRef, RuntimeEvent};
 use crate::pod::PodUid;
 
 mod diff;
 mod events;
-mod look;
+mod inspect;
 mod retry;
 
 use diff::Listing;
-use events::News;
-use look::{Known, Look};
+use events::StreamEvent;
+use inspect::{DetailCache, Inspection};
 use retry::Retry;
 
 /// The pods that the runtime has something of, as the last full listing showed; `None` before the first.
@@ -31,7 +31,7 @@ pub(crate) type RuntimePods = watch::Receiver<Option<Arc<BTreeMap<PodUid, PodRef
 
 /// How often everything is listed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Periods {
+pub(crate) struct RelistPeriods {
     /// Without events.
     pub(crate) alone: Duration,
     /// While events arrive.
@@ -39,48 +39,53 @@ pub(crate) struct Periods {
 }
 
 /// One pod that a worker follows.
-struct Followed {
+struct WatchedPod {
     snapshots: watch::Sender<Option<Snapshot>>,
     listing: Listing,
-    known: Arc<Known>,
-    looking: bool,
+    details: Arc<DetailCache>,
+    inspecting: bool,
     /// Why to look again, once the present look is over or the runtime answers again.
-    wanted: Option<String>,
-    /// The newest ticket given for the pod.
-    ticket: Ticket,
+    pending: Option<String>,
+    /// The newest generation given for the pod.
+    generation: Generation,
 }
 
 /// What comes back from the work beside the task.
-enum Done {
-    Looked(PodUid, Ticket, String, Box<Result<Look, CriError>>),
+enum Completed {
+    Inspected(
+        PodUid,
+        Generation,
+        String,
+        Box<Result<Inspection, CriError>>,
+    ),
     Listed(Result<BTreeMap<PodUid, (PodRef, Listing)>, CriError>),
 }
 
 struct Pleg {
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
-    periods: Periods,
-    pods: BTreeMap<PodUid, Followed>,
+    periods: RelistPeriods,
+    pods: BTreeMap<PodUid, WatchedPod>,
     runtime_pods: watch::Sender<Option<Arc<BTreeMap<PodUid, PodRef>>>>,
     runtime_name: String,
-    work: JoinSet<Done>,
+    work: JoinSet<Completed>,
     listing: bool,
     events: bool,
     next_relist: Instant,
     retry: Retry,
 }
 
-/// Runs the looking task until every [`crate::cache::Cache`] is gone.
+/// Runs the inspecting task until every [`crate::cache::Cache`] is gone.
 pub(crate) async fn run(
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
-    periods: Periods,
-    mut asks: mpsc::UnboundedReceiver<Ask>,
+    periods: RelistPeriods,
+    mut requests: mpsc::UnboundedReceiver<Request>,
     runtime_pods: watch::Sender<Option<Arc<BTreeMap<PodUid, PodRef>>>>,
 ) {
-    let (sender, mut news) = mpsc::unbounded_channel();
-    let mut listeners = JoinSet::new();
-    listeners.spawn(events::listen(Arc::clone(&cri), sender));
+    let (sender, mut stream) = mpsc::unbounded_channel();
+    let mut streams = JoinSet::new();
+    streams.spawn(events::subscribe(Arc::clone(&cri), sender));
     let mut pleg = Pleg {
         cri,
         clock,
@@ -97,55 +102,55 @@ pub(crate) async fn run(
     loop {
         // Each arm receives or waits, and is safe to drop: nothing is taken out before the arm is chosen.
         tokio::select! {
-            ask = asks.recv() => match ask {
-                Some(ask) => pleg.ask(ask),
+            request = requests.recv() => match request {
+                Some(request) => pleg.request(request),
                 None => return,
             },
-            Some(news) = news.recv() => pleg.news(news),
-            Some(Ok(done)) = pleg.work.join_next() => pleg.done(done),
+            Some(event) = stream.recv() => pleg.stream_event(event),
+            Some(Ok(work)) = pleg.work.join_next() => pleg.completed(work),
             () = tokio::time::sleep_until(pleg.next_relist), if !pleg.listing => pleg.relist(),
         }
     }
 }
 
 impl Pleg {
-    fn ask(&mut self, ask: Ask) {
-        match ask {
-            Ask::Follow(uid, snapshots) => {
-                let followed = Followed {
+    fn request(&mut self, request: Request) {
+        match request {
+            Request::Subscribe(uid, snapshots) => {
+                let watched = WatchedPod {
                     snapshots,
                     listing: Listing::default(),
-                    known: Arc::default(),
-                    looking: false,
-                    wanted: None,
-                    ticket: Ticket::default(),
+                    details: Arc::default(),
+                    inspecting: false,
+                    pending: None,
+                    generation: Generation::default(),
                 };
-                self.pods.insert(uid.clone(), followed);
-                self.want(&uid, "first look");
+                self.pods.insert(uid.clone(), watched);
+                self.refresh(&uid, "first inspection");
             }
-            Ask::Look(uid, ticket, cause) => {
+            Request::Refresh(uid, generation, cause) => {
                 if let Some(pod) = self.pods.get_mut(&uid) {
-                    pod.ticket = ticket;
+                    pod.generation = generation;
                 }
-                self.want(&uid, &cause);
+                self.refresh(&uid, &cause);
             }
-            Ask::Forget(uid) => {
+            Request::Unsubscribe(uid) => {
                 self.pods.remove(&uid);
             }
         }
     }
 
-    fn news(&mut self, news: News) {
-        match news {
-            News::Connected => {
+    fn stream_event(&mut self, event: StreamEvent) {
+        match event {
+            StreamEvent::Connected => {
                 self.events = true;
                 self.next_relist = Instant::now();
             }
-            News::Lost => {
+            StreamEvent::Disconnected => {
                 self.events = false;
                 self.next_relist = Instant::now();
             }
-            News::Event(event) => self.event(&event),
+            StreamEvent::Event(event) => self.event(&event),
         }
     }
 
@@ -157,7 +162,7 @@ impl Pleg {
             EventKind::Stopped => "ended",
             EventKind::Deleted => "was removed",
         };
-        let knows = |pod: &Followed| {
+        let container_name = |pod: &WatchedPod| {
             pod.listing
                 .containers
                 .iter()
@@ -165,11 +170,14 @@ impl Pleg {
                 .map(|(_, (name, _))| name.clone())
         };
         let (uid, name) = match &event.pod {
-            Some(uid) => (Some(uid.clone()), self.pods.get(uid).and_then(knows)),
+            Some(uid) => (
+                Some(uid.clone()),
+                self.pods.get(uid).and_then(container_name),
+            ),
             None => match self
                 .pods
                 .iter()
-                .find_map(|(uid, pod)| Some((uid.clone(), knows(pod)?)))
+                .find_map(|(uid, pod)| Some((uid.clone(), container_name(pod)?)))
             {
                 Some((uid, name)) => (Some(uid), Some(name)),
                 None => (None, None),
@@ -182,7 +190,7 @@ impl Pleg {
                     .clone()
                     .or(name)
                     .unwrap_or_else(|| event.id.chars().take(12).collect());
-                self.want(&uid, &format!("{name} {what}"));
+                self.refresh(&uid, &format!("{name} {what}"));
             }
             // A sandbox, or a pod that nobody follows: the listing tells.
             None => self.next_relist = Instant::now(),
@@ -190,33 +198,33 @@ impl Pleg {
     }
 
     /// Looks at a pod, now or when the look that is under way is over.
-    fn want(&mut self, uid: &PodUid, cause: &str) {
+    fn refresh(&mut self, uid: &PodUid, cause: &str) {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
-        if pod.looking {
+        if pod.inspecting {
             let causes = pod
-                .wanted
+                .pending
                 .take()
                 .map_or_else(|| cause.to_owned(), |other| joined(other, cause));
-            pod.wanted = Some(causes);
+            pod.pending = Some(causes);
             return;
         }
-        pod.looking = true;
+        pod.inspecting = true;
         let cause = pod
-            .wanted
+            .pending
             .take()
             .map_or_else(|| cause.to_owned(), |other| joined(other, cause));
-        let (cri, now, known, ticket) = (
+        let (cri, now, details, generation) = (
             Arc::clone(&self.cri),
             self.clock.now(),
-            Arc::clone(&pod.known),
-            pod.ticket,
+            Arc::clone(&pod.details),
+            pod.generation,
         );
         let (uid, name) = (uid.clone(), self.runtime_name.clone());
         self.work.spawn(async move {
-            let result = look::look(&*cri, &uid, known, name, now).await;
-            Done::Looked(uid, ticket, cause, Box::new(result))
+            let result = inspect::inspect(&*cri, &uid, details, name, now).await;
+            Completed::Inspected(uid, generation, cause, Box::new(result))
         });
     }
 
@@ -224,46 +232,49 @@ impl Pleg {
         self.listing = true;
         let cri = Arc::clone(&self.cri);
         self.work
-            .spawn(async move { Done::Listed(list(&*cri).await) });
+            .spawn(async move { Completed::Listed(list(&*cri).await) });
     }
 
-    fn done(&mut self, done: Done) {
-        match done {
-            Done::Looked(uid, ticket, cause, result) => self.looked(&uid, ticket, cause, *result),
-            Done::Listed(result) => self.listed(result),
+    fn completed(&mut self, work: Completed) {
+        match work {
+            Completed::Inspected(uid, generation, cause, result) => {
+                self.inspected(&uid, generation, cause, *result)
+            }
+            Completed::Listed(result) => self.listed(result),
         }
     }
 
-    fn looked(
+    fn inspected(
         &mut self,
         uid: &PodUid,
-        answers: Ticket,
+        generation: Generation,
         cause: String,
-        result: Result<Look, CriError>,
+        result: Result<Inspection, CriError>,
     ) {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
-        pod.looking = false;
+        pod.inspecting = false;
         match result {
-            Ok(look) => {
+            Ok(inspection) => {
                 self.retry.succeeded();
-                self.runtime_name.clone_from(&look.observed.runtime_name);
-                pod.listing = look.listing;
-                pod.known = Arc::new(look.known);
+                self.runtime_name
+                    .clone_from(&inspection.observed.runtime_name);
+                pod.listing = inspection.listing;
+                pod.details = Arc::new(inspection.details);
                 pod.snapshots.send_replace(Some(Snapshot {
-                    observed: Arc::new(look.observed),
-                    answers,
+                    observed: Arc::new(inspection.observed),
+                    generation,
                     cause,
                 }));
-                if let Some(again) = pod.wanted.take() {
-                    self.want(uid, &again);
+                if let Some(again) = pod.pending.take() {
+                    self.refresh(uid, &again);
                 }
             }
             Err(error) => {
-                tracing::warn!(pod = %uid, %error, "cannot see what the runtime has of a pod");
-                pod.wanted = Some(
-                    pod.wanted
+                tracing::warn!(pod = %uid, %error, "failed to inspect pod");
+                pod.pending = Some(
+                    pod.pending
                         .take()
                         .map_or_else(|| cause.clone(), |other| joined(cause.clone(), &other)),
                 );
@@ -277,7 +288,7 @@ impl Pleg {
         let pods = match result {
             Ok(pods) => pods,
             Err(error) => {
-                tracing::warn!(%error, "cannot list the runtime's pods");
+                tracing::warn!(%error, "failed to list pods of the runtime");
                 self.next_relist = Instant::now() + self.retry.failed();
                 return;
             }
@@ -290,19 +301,19 @@ impl Pleg {
                 self.periods.alone
             };
         let nothing = Listing::default();
-        let hints: Vec<(PodUid, String)> = self
+        let stale: Vec<(PodUid, String)> = self
             .pods
             .iter()
             .filter_map(|(uid, pod)| {
                 let listing = pods.get(uid).map_or(&nothing, |(_, listing)| listing);
                 let cause = diff::cause(&diff::diff(&pod.listing, listing));
                 // A look that failed is owed even when nothing differs.
-                (!cause.is_empty() || (pod.wanted.is_some() && !pod.looking))
+                (!cause.is_empty() || (pod.pending.is_some() && !pod.inspecting))
                     .then(|| (uid.clone(), cause))
             })
             .collect();
-        for (uid, cause) in hints {
-            self.want(&uid, &cause);
+        for (uid, cause) in stale {
+            self.refresh(&uid, &cause);
         }
         self.runtime_pods.send_replace(Some(Arc::new(
             pods.into_iter().map(|(uid, (pod, _))| (uid, pod)).collect(),
@@ -324,15 +335,18 @@ async fn list(cri: &dyn Cri) -> Result<BTreeMap<PodUid, (PodRef, Listing)>, CriE
         tokio::try_join!(cri.list_sandboxes(None), cri.list_containers(None))?;
     let mut pods: BTreeMap<PodUid, (PodRef, Listing)> = BTreeMap::new();
     for sandbox in &sandboxes {
-        of(&mut pods, &sandbox.pod).add_sandbox(sandbox);
+        listing_of(&mut pods, &sandbox.pod).add_sandbox(sandbox);
     }
     for container in &containers {
-        of(&mut pods, &container.pod).add_container(container);
+        listing_of(&mut pods, &container.pod).add_container(container);
     }
     Ok(pods)
 }
 
-fn of<'a>(pods: &'a mut BTreeMap<PodUid, (PodRef, Listing)>, pod: &PodRef) -> &'a mut Listing {
+fn listing_of<'a>(
+    pods: &'a mut BTreeMap<PodUid, (PodRef, Listing)>,
+    pod: &PodRef,
+) -> &'a mut Listing {
     &mut pods
         .entry(pod.uid.clone())
         .or_insert_with(|| (pod.clone(), Listing::default()))

@@ -12,9 +12,9 @@ const NANO: i128 = 1_000_000_000;
 /// Not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no quantity: a number with an optional suffix was expected, such as 250m, 1.5, 64Mi or 1G"
+    "{text:?} is not a quantity: expected a number with an optional suffix, such as 250m, 1.5, 64Mi or 1G"
 )]
-pub struct NotAQuantity {
+pub struct QuantityError {
     text: String,
 }
 
@@ -25,8 +25,8 @@ impl Quantity {
     pub const ONE: Self = Self(NANO);
 
     /// Reads a quantity. Magnitudes beyond the 64-bit range saturate.
-    pub fn parse(text: &str) -> Result<Self, NotAQuantity> {
-        parse(text).map(Self).ok_or_else(|| NotAQuantity {
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        parse(text).map(Self).ok_or_else(|| QuantityError {
             text: text.to_owned(),
         })
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 pub use crate::pod::ContainerKind;
 use crate::pod::PodUid;
 
-pub(crate) mod board;
+pub(crate) mod status_store;
 pub(crate) mod transitions;
 
 /// The latest state of one pod.

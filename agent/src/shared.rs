@@ -15,7 +15,7 @@ use crate::cri::Cri;
 use crate::hosts;
 use crate::images::Images;
 use crate::pod::Pod;
-use crate::report::board::Board;
+use crate::report::status_store::StatusStore;
 use crate::spec::Node;
 
 /// See the module.
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) started_at: Timestamp,
     pub(crate) cache: Cache,
     pub(crate) images: Images,
-    pub(crate) board: Board,
+    pub(crate) status_store: StatusStore,
     /// Where the directories of pods go that are to be deleted.
     pub(crate) trash: Arc<Trash>,
     /// Pods that end get no grace any more.
@@ -43,7 +43,7 @@ impl Shared {
             node.resolv_conf = blocking(move || match std::fs::read_to_string(&path) {
                 Ok(text) => Some(text),
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "cannot read the node's resolver configuration");
+                    tracing::warn!(path = %path.display(), %error, "failed to read resolv.conf of the node");
                     None
                 }
             })

@@ -16,16 +16,16 @@ use crate::pleg::RuntimePods;
 use crate::pod::{Pod, PodUid};
 use crate::shared::Shared;
 use crate::source::PodSource;
-use crate::worker::{self, Order, Subject};
+use crate::worker::{self, PodUpdate, WorkItem};
 
-mod route;
+mod reconcile;
 
-use route::{Dispatch, Known, orphans, route, wanted};
+use reconcile::{WorkerAction, WorkerState, desired_pods, orphans, reconcile};
 
-/// A worker's place in the list.
+/// A worker's place in the sync_loop.
 struct Entry {
-    known: Known,
-    orders: watch::Sender<Order>,
+    state: WorkerState,
+    updates: watch::Sender<PodUpdate>,
 }
 
 struct SyncLoop {
@@ -44,7 +44,7 @@ pub(crate) async fn run(
     mut runtime: RuntimePods,
     shutdown: CancellationToken,
 ) {
-    let mut list = SyncLoop {
+    let mut sync_loop = SyncLoop {
         shared,
         sources: sources.iter().map(|_| None).collect(),
         entries: BTreeMap::new(),
@@ -52,45 +52,46 @@ pub(crate) async fn run(
         ids: BTreeMap::new(),
     };
     let (sender, mut sets) = mpsc::channel(16);
-    let mut listeners = JoinSet::new();
+    let mut readers = JoinSet::new();
     for (number, source) in sources.into_iter().enumerate() {
-        listeners.spawn(listen(number, source, sender.clone()));
+        readers.spawn(read_source(number, source, sender.clone()));
     }
-    let trash = Arc::clone(&list.shared.trash);
+    let trash = Arc::clone(&sync_loop.shared.trash);
     blocking(move || {
         if let Err(error) = trash.resume() {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to delete what an earlier agent left"
+                "failed to delete trash of an earlier agent"
             );
         }
     })
     .await;
-    let mut housekeeping = tokio::time::interval_at(Instant::now(), list.shared.config.gc_period);
-    housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut garbage_collection =
+        tokio::time::interval_at(Instant::now(), sync_loop.shared.config.gc_period);
+    garbage_collection.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         // Each arm waits or receives, and loses nothing when another is chosen.
         tokio::select! {
             () = shutdown.cancelled() => return,
-            Some((number, pods)) = sets.recv() => list.wants(number, pods),
-            Some(ended) = list.tasks.join_next_with_id() => list.ended(ended),
+            Some((number, pods)) = sets.recv() => sync_loop.set_desired(number, pods),
+            Some(ended) = sync_loop.tasks.join_next_with_id() => sync_loop.worker_ended(ended),
             Ok(()) = runtime.changed() => {
                 let pods = runtime.borrow_and_update().clone();
-                list.find_orphans(pods.iter().flat_map(|pods| pods.values()));
+                sync_loop.find_orphans(pods.iter().flat_map(|pods| pods.values()));
             }
-            _ = housekeeping.tick() => list.keep_house(&runtime).await,
+            _ = garbage_collection.tick() => sync_loop.collect_garbage(&runtime).await,
         }
     }
 }
 
 /// Passes on what a source wants.
-async fn listen(
+async fn read_source(
     number: usize,
     mut source: Box<dyn PodSource>,
     sets: mpsc::Sender<(usize, Vec<Pod>)>,
 ) {
     while let Some(pods) = source.next().await {
-        tracing::info!(source = %source.name(), pods = pods.len(), "a source says what it wants");
+        tracing::info!(source = %source.name(), pods = pods.len(), "pod source updated");
         if sets.send((number, pods)).await.is_err() {
             return;
         }
@@ -98,117 +99,119 @@ async fn listen(
 }
 
 impl SyncLoop {
-    fn wants(&mut self, source: usize, pods: Vec<Pod>) {
-        if let Some(wants) = self.sources.get_mut(source) {
-            *wants = Some(pods);
+    fn set_desired(&mut self, source: usize, pods: Vec<Pod>) {
+        if let Some(desired) = self.sources.get_mut(source) {
+            *desired = Some(pods);
         }
-        self.bring_together();
+        self.reconcile_workers();
     }
 
-    fn ended(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
+    fn worker_ended(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
         let id = match ended {
             Ok((id, ())) => id,
             Err(error) => {
-                tracing::error!(%error, "a pod's worker broke; another one takes over");
+                tracing::error!(%error, "pod worker panicked; restarting it");
                 error.id()
             }
         };
         if let Some(uid) = self.ids.remove(&id) {
             self.entries.remove(&uid);
         }
-        self.bring_together();
+        self.reconcile_workers();
     }
 
-    fn known(&self) -> BTreeMap<PodUid, Known> {
+    fn workers(&self) -> BTreeMap<PodUid, WorkerState> {
         self.entries
             .iter()
-            .map(|(uid, entry)| (uid.clone(), entry.known.clone()))
+            .map(|(uid, entry)| (uid.clone(), entry.state.clone()))
             .collect()
     }
 
-    fn bring_together(&mut self) {
-        for dispatch in route(&wanted(&self.sources), &self.known()) {
-            self.carry_out(dispatch);
+    fn reconcile_workers(&mut self) {
+        for action in reconcile(&desired_pods(&self.sources), &self.workers()) {
+            self.apply(action);
         }
     }
 
     fn find_orphans<'a>(&mut self, runtime: impl Iterator<Item = &'a PodRef>) {
         if self.sources.iter().all(Option::is_some) {
-            for dispatch in orphans(runtime, &wanted(&self.sources), &self.known()) {
-                self.carry_out(dispatch);
+            for action in orphans(runtime, &desired_pods(&self.sources), &self.workers()) {
+                self.apply(action);
             }
         }
     }
 
-    fn carry_out(&mut self, dispatch: Dispatch) {
-        match dispatch {
-            Dispatch::Start(pod) => self.start(
-                Subject::Pod(pod.clone()),
+    fn apply(&mut self, action: WorkerAction) {
+        match action {
+            WorkerAction::Start(pod) => self.start(
+                WorkItem::Pod(pod.clone()),
                 Some(pod.clone()),
-                Order::Run(pod),
+                PodUpdate::Run(pod),
             ),
-            Dispatch::StartOrphan(of) => {
-                tracing::info!(pod = %format_args!("{}/{}", of.namespace, of.name), uid = %of.uid, "no source wants this pod");
+            WorkerAction::StartOrphan(of) => {
+                tracing::info!(pod = %format_args!("{}/{}", of.namespace, of.name), uid = %of.uid, "found orphaned pod");
                 self.start(
-                    Subject::Orphan(of),
+                    WorkItem::Orphan(of),
                     None,
-                    Order::End("no source wants it".to_owned()),
+                    PodUpdate::Terminate("orphaned pod".to_owned()),
                 );
             }
-            Dispatch::Update(pod) => {
+            WorkerAction::Update(pod) => {
                 if let Some(entry) = self.entries.get_mut(pod.uid()) {
-                    entry.known.runs = Some(pod.clone());
-                    entry.orders.send_replace(Order::Run(pod));
+                    entry.state.desired = Some(pod.clone());
+                    entry.updates.send_replace(PodUpdate::Run(pod));
                 }
             }
-            Dispatch::End(uid, cause) => {
+            WorkerAction::Terminate(uid, cause) => {
                 if let Some(entry) = self.entries.get_mut(&uid) {
-                    entry.known.runs = None;
-                    entry.orders.send_replace(Order::End(cause.to_owned()));
+                    entry.state.desired = None;
+                    entry
+                        .updates
+                        .send_replace(PodUpdate::Terminate(cause.to_owned()));
                 }
             }
         }
     }
 
-    fn start(&mut self, subject: Subject, runs: Option<Pod>, order: Order) {
-        let of = subject.pod_ref();
-        let (orders, receiver) = watch::channel(order);
+    fn start(&mut self, item: WorkItem, desired: Option<Pod>, update: PodUpdate) {
+        let pod = item.pod_ref();
+        let (updates, receiver) = watch::channel(update);
         let handle = self
             .tasks
-            .spawn(worker::run(Arc::clone(&self.shared), subject, receiver));
-        self.ids.insert(handle.id(), of.uid.clone());
+            .spawn(worker::run(Arc::clone(&self.shared), item, receiver));
+        self.ids.insert(handle.id(), pod.uid.clone());
         self.entries.insert(
-            of.uid.clone(),
+            pod.uid.clone(),
             Entry {
-                known: Known { of, runs },
-                orders,
+                state: WorkerState { pod, desired },
+                updates,
             },
         );
     }
 
     /// Removes directories of pods that are nobody's: left by an agent that was killed at a bad moment.
-    async fn keep_house(&mut self, runtime: &RuntimePods) {
+    async fn collect_garbage(&mut self, runtime: &RuntimePods) {
         let listed = runtime.borrow().clone();
         let Some(listed) = listed.filter(|_| self.sources.iter().all(Option::is_some)) else {
             return;
         };
         let pods = self.shared.config.root_dir.join("pods");
-        let wanted: Vec<PodUid> = wanted(&self.sources)
+        let desired: Vec<PodUid> = desired_pods(&self.sources)
             .iter()
             .map(|pod| pod.uid().clone())
             .collect();
-        let kept: Vec<PodUid> = wanted
+        let kept: Vec<PodUid> = desired
             .into_iter()
             .chain(self.entries.keys().cloned())
             .chain(listed.keys().cloned())
             .collect();
         let trash = Arc::clone(&self.shared.trash);
-        blocking(move || remove_strangers(&trash, &pods, &kept)).await;
+        blocking(move || remove_orphaned_dirs(&trash, &pods, &kept)).await;
     }
 }
 
 /// Removes the directories in `pods` that belong to none of the pods that are kept.
-fn remove_strangers(trash: &Trash, pods: &Path, kept: &[PodUid]) {
+fn remove_orphaned_dirs(trash: &Trash, pods: &Path, kept: &[PodUid]) {
     let Ok(entries) = std::fs::read_dir(pods) else {
         return;
     };
@@ -220,9 +223,9 @@ fn remove_strangers(trash: &Trash, pods: &Path, kept: &[PodUid]) {
         {
             continue;
         }
-        tracing::info!(path = %entry.path().display(), "removing the directory of a pod that is no more");
+        tracing::info!(path = %entry.path().display(), "removing orphaned pod directory");
         if let Err(error) = trash.put(&entry.path()) {
-            tracing::warn!(path = %entry.path().display(), %error, "cannot remove it");
+            tracing::warn!(path = %entry.path().display(), %error, "failed to remove orphaned pod directory");
         }
     }
 }

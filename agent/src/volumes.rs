@@ -30,7 +30,7 @@ pub(crate) struct PodDirs {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
     /// The operating system refused.
-    #[error("cannot {action} {path}")]
+    #[error("failed to {action} {path}")]
     Io {
         /// What was tried.
         action: &'static str,
@@ -51,7 +51,7 @@ pub(crate) enum VolumeError {
         expected: &'static str,
     },
     /// The volume says a type that there is not.
-    #[error("hostPath volume {volume}: type {kind:?} is unknown")]
+    #[error("hostPath volume {volume}: unknown type {kind:?}")]
     UnknownType {
         /// The volume's name.
         volume: String,
@@ -59,7 +59,7 @@ pub(crate) enum VolumeError {
         kind: String,
     },
     /// The volume is of a kind that this agent cannot make.
-    #[error("volume {volume} is neither emptyDir nor hostPath, and others are not supported yet")]
+    #[error("volume {volume}: only emptyDir and hostPath are supported")]
     Unsupported {
         /// The volume's name.
         volume: String,
@@ -120,7 +120,7 @@ impl PodDirs {
                 .as_deref()
                 .is_some_and(|medium| !medium.is_empty())
             {
-                tracing::warn!(volume = %volume.name, medium = empty.medium, "an emptyDir is a plain directory here");
+                tracing::warn!(volume = %volume.name, medium = empty.medium, "emptyDir medium is not supported; using a directory");
             }
             let path = self
                 .pod
@@ -167,7 +167,7 @@ impl PodDirs {
             // It is of no use any more, and does no harm if it stays.
             let _ = fs::remove_file(self.termination_message(container, old));
         }
-        fs::write(&path, "").map_err(failed("make", &path))?;
+        fs::write(&path, "").map_err(failed("create", &path))?;
         set_mode(&path, 0o666)?;
         Ok(path)
     }
@@ -236,7 +236,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
     if path.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(path).map_err(failed("make", path))?;
+    fs::create_dir_all(path).map_err(failed("create", path))?;
     set_mode(path, mode)
 }
 
@@ -248,7 +248,7 @@ fn host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, Vol
     match (kind, &found) {
         ("DirectoryOrCreate", None) => make_dir(&path, 0o755)?,
         ("FileOrCreate", None) => {
-            fs::write(&path, "").map_err(failed("make", &path))?;
+            fs::write(&path, "").map_err(failed("create", &path))?;
             set_mode(&path, 0o644)?;
         }
         _ => {}
@@ -383,7 +383,7 @@ mod tests {
             .prepare(&pod(json!([{"name": "s", "secret": {"secretName": "x"}}])))
             .unwrap_err();
         assert!(
-            error.to_string().starts_with("volume s is neither"),
+            error.to_string().starts_with("volume s: only emptyDir"),
             "{error}"
         );
     }

@@ -1,6 +1,6 @@
 //! One task a pod: observe, plan, execute, report, until nothing of the pod is left.
 //!
-//! It is given orders through a watch, of which only the latest counts, and once it is told to end its pod nothing takes that
+//! It is given updates through a watch, of which only the latest counts, and once it is told to end its pod nothing takes that
 //! back. It sees its pod through the snapshots of [`crate::cache`], and after it has changed something it waits for one that
 //! was begun later.
 
@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::blocking::blocking;
-use crate::cache::{Snapshot, Snapshots, Ticket};
+use crate::cache::{Generation, Snapshot, Snapshots};
 use crate::clock::after;
 use crate::cri::PodRef;
 use crate::execute::{self, Job, Progress};
@@ -25,36 +25,36 @@ use crate::shared::Shared;
 use crate::volumes::PodDirs;
 
 mod cause;
-mod ending;
-mod hold;
 mod messages;
 pub(crate) mod phase;
-mod view;
+mod reporting;
+mod start_backoff;
+mod teardown;
 
-use hold::{Holds, jittered};
 use messages::Messages;
-use phase::{Event, Phase};
-use view::Timings;
+use phase::{Phase, PhaseEvent};
+use reporting::Timings;
+use start_backoff::{StartBackoff, jittered};
 
 /// What a worker is to do; the latest counts.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Order {
+pub(crate) enum PodUpdate {
     /// Make it run as this says.
     Run(Pod),
     /// End it, and leave nothing, because of this.
-    End(String),
+    Terminate(String),
 }
 
 /// What a worker works on.
 #[derive(Clone, Debug)]
-pub(crate) enum Subject {
+pub(crate) enum WorkItem {
     /// A pod that a source wants.
     Pod(Pod),
     /// What the runtime has of a pod that no source wants.
     Orphan(PodRef),
 }
 
-impl Subject {
+impl WorkItem {
     /// Which pod.
     pub(crate) fn pod_ref(&self) -> PodRef {
         match self {
@@ -63,39 +63,44 @@ impl Subject {
                 namespace: pod.namespace().to_owned(),
                 name: pod.name().to_owned(),
             },
-            Self::Orphan(of) => of.clone(),
+            Self::Orphan(pod_ref) => pod_ref.clone(),
         }
     }
 }
 
 /// Works on a pod until nothing of it is left.
-pub(crate) async fn run(shared: Arc<Shared>, subject: Subject, orders: watch::Receiver<Order>) {
-    let of = subject.pod_ref();
+pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Receiver<PodUpdate>) {
+    let pod_ref = item.pod_ref();
     let mut worker = Worker {
-        snapshots: shared.cache.follow(&of.uid),
-        dirs: PodDirs::new(&shared.config, &of.uid, &of.namespace, &of.name),
+        snapshots: shared.cache.subscribe(&pod_ref.uid),
+        dirs: PodDirs::new(
+            &shared.config,
+            &pod_ref.uid,
+            &pod_ref.namespace,
+            &pod_ref.name,
+        ),
         history: History {
             backoff: crash_backoff(&shared),
             restart_all: false,
         },
-        pod: match subject {
-            Subject::Pod(pod) => Some(pod),
-            Subject::Orphan(_) => None,
+        pod: match item {
+            WorkItem::Pod(pod) => Some(pod),
+            WorkItem::Orphan(_) => None,
         },
         shared,
-        of,
-        orders,
+        pod_ref,
+        updates,
         phase: Phase::Syncing,
-        unwanted: None,
-        owed: Ticket::default(),
-        holds: Holds::default(),
+        termination_cause: None,
+        min_generation: Generation::default(),
+        start_backoff: StartBackoff::default(),
         timings: Timings::default(),
         messages: Messages::default(),
         last: None,
-        turns: 0,
+        resyncs: 0,
     };
-    worker.live().await;
-    worker.shared.cache.forget(&worker.of.uid);
+    worker.run_phases().await;
+    worker.shared.cache.unsubscribe(&worker.pod_ref.uid);
 }
 
 fn crash_backoff(shared: &Shared) -> crate::backoff::Backoff {
@@ -112,38 +117,38 @@ fn crash_backoff(shared: &Shared) -> crate::backoff::Backoff {
 
 struct Worker {
     shared: Arc<Shared>,
-    of: PodRef,
+    pod_ref: PodRef,
     /// `None` for an orphan.
     pod: Option<Pod>,
     dirs: PodDirs,
-    orders: watch::Receiver<Order>,
+    updates: watch::Receiver<PodUpdate>,
     snapshots: Snapshots,
     phase: Phase,
     /// Why the pod is to end, once it is.
-    unwanted: Option<String>,
+    termination_cause: Option<String>,
     /// Snapshots that do not answer this are too old.
-    owed: Ticket,
+    min_generation: Generation,
     history: History,
-    holds: Holds,
+    start_backoff: StartBackoff,
     timings: Timings,
     messages: Messages,
     /// What was reported last.
     last: Option<PodReport>,
     /// Counts looks, for jitter.
-    turns: u64,
+    resyncs: u64,
 }
 
 impl Worker {
-    async fn live(&mut self) {
+    async fn run_phases(&mut self) {
         if self.pod.is_none() {
-            self.unwanted = Some("no source wants it".to_owned());
-            self.phase = self.phase.on(Event::Unwanted);
+            self.termination_cause = Some("orphaned pod".to_owned());
+            self.phase = self.phase.on(PhaseEvent::Deleted);
         }
         while self.phase != Phase::Gone {
             let event = match self.phase {
                 Phase::Syncing => self.sync().await,
                 Phase::Terminating => self.terminate().await,
-                Phase::Terminated => self.rest().await,
+                Phase::Terminated => self.await_removal().await,
                 Phase::Removing => self.remove().await,
                 Phase::Gone => return,
             };
@@ -152,29 +157,29 @@ impl Worker {
     }
 
     /// Makes the pod what it is meant to be, until it has ended or is to end.
-    async fn sync(&mut self) -> Event {
+    async fn sync(&mut self) -> PhaseEvent {
         loop {
-            if !self.take_orders() {
-                return Event::Unwanted;
+            if !self.take_update() {
+                return PhaseEvent::Deleted;
             }
             let Some(snapshot) = self.fresh().await else {
-                return Event::Unwanted;
+                return PhaseEvent::Deleted;
             };
             let Some(pod) = self.pod.clone() else {
-                return Event::Unwanted;
+                return PhaseEvent::Deleted;
             };
             let observed = self.with_messages(&snapshot).await;
             let now = self.shared.clock.now();
             let (plan, wake) = self.plan(&pod, &observed, now);
             self.report(&observed, Stage::Active, &snapshot.cause);
             if plan.finished {
-                return Event::Finished;
+                return PhaseEvent::Finished;
             }
             if plan.does_something() {
                 let cause = cause::of_plan(&plan);
                 self.execute(pod, observed, plan).await;
-                self.owed = self.shared.cache.look(&self.of.uid, &cause);
-            } else if !self.remove_waste(&observed).await {
+                self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, &cause);
+            } else if !self.collect_garbage(&observed).await {
                 self.wait(plan.wake_at().into_iter().chain(wake).min(), now)
                     .await;
             }
@@ -194,57 +199,57 @@ impl Worker {
             self.history.restart_all = under_way || restart::restart_all_matched(pod, observed);
         }
         let mut plan = plan::plan(pod, observed, &self.history, now);
-        self.holds.note_backoffs(&plan);
-        let wake = self.holds.hold_back(&mut plan, now);
+        self.start_backoff.record_crash_backoffs(&plan);
+        let wake = self.start_backoff.defer(&mut plan, now);
         tracing::debug!(pod = %pod.full_name(), ?plan, "planned");
         (plan, wake)
     }
 
     /// Takes the latest order. Says whether the pod is still wanted.
-    fn take_orders(&mut self) -> bool {
-        match self.orders.borrow_and_update().clone() {
-            Order::Run(pod) => self.pod = Some(pod),
-            Order::End(cause) => self.unwanted = Some(cause),
+    fn take_update(&mut self) -> bool {
+        match self.updates.borrow_and_update().clone() {
+            PodUpdate::Run(pod) => self.pod = Some(pod),
+            PodUpdate::Terminate(cause) => self.termination_cause = Some(cause),
         }
-        self.unwanted.is_none()
+        self.termination_cause.is_none()
     }
 
-    /// The next snapshot that answers what is owed; `None` when the pod is to end meanwhile.
+    /// The next snapshot that answers what is min_generation; `None` when the pod is to end meanwhile.
     async fn fresh(&mut self) -> Option<Snapshot> {
-        let owed = self.owed;
+        let min_generation = self.min_generation;
         loop {
             tokio::select! {
                 biased;
-                changed = self.orders.changed() => {
-                    // Nobody is left to give orders: the agent stops, and pods keep running.
+                changed = self.updates.changed() => {
+                    // Nobody is left to give updates: the agent stops, and pods keep running.
                     if changed.is_err() {
                         std::future::pending::<()>().await;
                     }
-                    if !self.take_orders() {
+                    if !self.take_update() {
                         return None;
                     }
                 }
-                seen = latest(&mut self.snapshots, owed) => return Some(seen),
+                seen = latest(&mut self.snapshots, min_generation) => return Some(seen),
             }
         }
     }
 
     /// Waits for news of the pod, an order, or the time.
     async fn wait(&mut self, wake: Option<Timestamp>, now: Timestamp) {
-        self.turns += 1;
+        self.resyncs += 1;
         let resync = after(
             now,
             jittered(
                 self.shared.config.resync_period,
-                self.of.uid.as_str(),
-                self.turns,
+                self.pod_ref.uid.as_str(),
+                self.resyncs,
             ),
         );
         let deadline = wake.map_or(resync, |wake| wake.min(resync));
         let clock = Arc::clone(&self.shared.clock);
         tokio::select! {
-            changed = self.orders.changed() => {
-                // Nobody is left to give orders: the agent stops, and pods keep running.
+            changed = self.updates.changed() => {
+                // Nobody is left to give updates: the agent stops, and pods keep running.
                 if changed.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -260,14 +265,14 @@ impl Worker {
 
     /// Carries a plan out, and reports what is heard meanwhile.
     async fn execute(&mut self, pod: Pod, observed: Arc<Observed>, plan: PodPlan) {
-        let (progress, mut said) = mpsc::unbounded_channel();
-        let ending = CancellationToken::new();
+        let (progress, mut progress_receiver) = mpsc::unbounded_channel();
+        let terminating = CancellationToken::new();
         let job = Job {
             shared: Arc::clone(&self.shared),
             pod,
             dirs: self.dirs.clone(),
             observed,
-            ending: ending.clone(),
+            terminating: terminating.clone(),
             progress,
         };
         let work = execute::execute(Arc::new(job), plan);
@@ -275,43 +280,43 @@ impl Worker {
         loop {
             tokio::select! {
                 biased;
-                Some(progress) = said.recv() => self.heard(progress),
-                // Finished work has dropped its end of the channel; what it said last was received above.
+                Some(progress) = progress_receiver.recv() => self.heard(progress),
+                // Finished work has dropped its end of the channel; what it progress_receiver last was received above.
                 () = &mut work => break,
                 // The order itself is taken when the work is over.
-                Ok(()) = self.orders.changed() => {
-                    if matches!(*self.orders.borrow(), Order::End(_)) {
-                        ending.cancel();
+                Ok(()) = self.updates.changed() => {
+                    if matches!(*self.updates.borrow(), PodUpdate::Terminate(_)) {
+                        terminating.cancel();
                     }
                 }
                 Ok(()) = self.snapshots.changed() => self.seen_meanwhile().await,
             }
         }
-        while let Ok(progress) = said.try_recv() {
+        while let Ok(progress) = progress_receiver.try_recv() {
             self.heard(progress);
         }
     }
 
     fn heard(&mut self, progress: Progress) {
         let now = self.shared.clock.now();
-        self.holds.note(
+        self.start_backoff.record(
             &progress,
-            self.of.uid.as_str(),
+            self.pod_ref.uid.as_str(),
             self.shared.config.retry_after_error,
             now,
         );
         match progress {
-            Progress::Attempting(start) => self.history.started(&start, now),
-            Progress::Pulled(name, took) => self.timings.of(&name).pull = Some(took),
-            Progress::Created(name, took) => self.timings.of(&name).create = Some(took),
-            Progress::Started(name, took) => self.timings.of(&name).start = Some(took),
+            Progress::Starting(start) => self.history.started(&start, now),
+            Progress::Pulled(name, took) => self.timings.entry(&name).pull = Some(took),
+            Progress::Created(name, took) => self.timings.entry(&name).create = Some(took),
+            Progress::Started(name, took) => self.timings.entry(&name).start = Some(took),
             Progress::Failed(failure) => {
                 tracing::warn!(
-                    pod = %format_args!("{}/{}", self.of.namespace, self.of.name),
+                    pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name),
                     container = failure.container.as_deref(),
                     reason = %failure.reason,
                     error = %failure.message,
-                    "a step failed and will be tried again"
+                    "action failed; will retry"
                 );
                 self.report_again(&failure.reason);
             }
@@ -339,14 +344,14 @@ impl Worker {
     }
 
     /// Removes what no one needs of a pod that lives on. Says whether there was anything.
-    async fn remove_waste(&mut self, observed: &Observed) -> bool {
-        let waste = gc::waste(observed);
-        if waste.is_empty() || self.history.restart_all {
+    async fn collect_garbage(&mut self, observed: &Observed) -> bool {
+        let garbage = gc::garbage(observed);
+        if garbage.is_empty() || self.history.restart_all {
             return false;
         }
         let cri = Arc::clone(&self.shared.cri);
         let mut failed = false;
-        for id in &waste.containers {
+        for id in &garbage.containers {
             failed |= self.noted(cri.remove_container(id).await);
             let log = observed
                 .containers
@@ -358,7 +363,7 @@ impl Worker {
                 blocking(move || dirs.remove_log(&log)).await;
             }
         }
-        for id in &waste.sandboxes {
+        for id in &garbage.sandboxes {
             failed |=
                 self.noted(cri.stop_sandbox(id).await) || self.noted(cri.remove_sandbox(id).await);
         }
@@ -366,17 +371,17 @@ impl Worker {
             // The next look tries again; there is no hurry.
             return false;
         }
-        self.owed = self
+        self.min_generation = self
             .shared
             .cache
-            .look(&self.of.uid, "what nobody needs was removed");
+            .refresh(&self.pod_ref.uid, "garbage was collected");
         true
     }
 
     /// Logs a failed call. Says whether it failed.
     fn noted(&self, result: Result<(), crate::cri::CriError>) -> bool {
         if let Err(error) = &result {
-            tracing::warn!(pod = %format_args!("{}/{}", self.of.namespace, self.of.name), %error, "cannot clean up");
+            tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to clean up");
         }
         result.is_err()
     }
@@ -389,14 +394,17 @@ impl Worker {
     }
 
     fn uid(&self) -> &PodUid {
-        &self.of.uid
+        &self.pod_ref.uid
     }
 }
 
-/// Waits for a snapshot that answers what is owed.
-async fn latest(snapshots: &mut Snapshots, owed: Ticket) -> Snapshot {
+/// Waits for a snapshot that answers what is min_generation.
+async fn latest(snapshots: &mut Snapshots, min_generation: Generation) -> Snapshot {
     let seen = snapshots
-        .wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.answers >= owed))
+        .wait_for(|seen| {
+            seen.as_ref()
+                .is_some_and(|seen| seen.generation >= min_generation)
+        })
         .await;
     match seen.ok().and_then(|seen| seen.clone()) {
         Some(snapshot) => snapshot,

@@ -1,4 +1,4 @@
-//! A scripted runtime for tests: containers do what the name of their image says, on tokio's clock.
+//! A scripted runtime for tests: the image name selects the behaviour of a container. It uses tokio's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,25 +18,25 @@ use crate::spec::{ContainerSpec, SandboxSpec};
 
 mod service;
 
-/// What containers of an image do.
+/// The behaviour of an image's containers.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
-    /// How long a container runs and with what code it ends; `None` runs until it is stopped.
+    /// Run time and exit code; `None`: runs until it is stopped.
     pub ends: Option<(Duration, i32)>,
-    /// How long it takes to end when asked to; `None` never listens.
+    /// How long it takes to exit after the stop signal; `None`: ignores the signal.
     pub yields_after: Option<Duration>,
-    /// What CreateContainer answers instead.
+    /// The error of CreateContainer.
     pub create_fails: Option<String>,
-    /// What StartContainer answers instead.
+    /// The error of StartContainer.
     pub start_fails: Option<String>,
-    /// Is the image there before it is pulled?
+    /// Whether the image is present before a pull.
     pub present: bool,
-    /// How long a pull takes, and what it answers instead of success.
+    /// The duration of a pull, and its error.
     pub pull: (Duration, Option<String>),
 }
 
 impl Behaviour {
-    /// Runs until it is stopped, and ends at once then. The image is there.
+    /// Runs until it is stopped, and exits immediately then. The image is present.
     #[must_use]
     pub fn forever() -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Behaviour {
         }
     }
 
-    /// Ends by itself.
+    /// Exits by itself.
     #[must_use]
     pub fn ends(after: Duration, code: i32) -> Self {
         Self {
@@ -59,12 +59,12 @@ impl Behaviour {
     }
 }
 
-/// One call the fake has had: when, and what, as `CreateContainer app/2`.
+/// A recorded call, such as `CreateContainer app/2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// When it came.
+    /// The time of the call.
     pub at: Timestamp,
-    /// The call and what it was about.
+    /// The call and its object.
     pub text: String,
 }
 
@@ -121,7 +121,7 @@ impl FakeCri {
             .insert(name.trim_end_matches(":latest").to_owned(), behaviour);
     }
 
-    /// Every call so far that changes something.
+    /// All calls so far that change something.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.lock().calls.clone()
@@ -138,14 +138,14 @@ impl FakeCri {
             .collect()
     }
 
-    /// Number of sandboxes and containers there are.
+    /// The numbers of existing sandboxes and containers.
     #[must_use]
     pub fn population(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.sandboxes.len(), inner.containers.len())
     }
 
-    /// Names of the containers that run, sorted.
+    /// The names of running containers, sorted.
     #[must_use]
     pub fn running(&self) -> Vec<String> {
         let inner = self.lock();
@@ -160,7 +160,7 @@ impl FakeCri {
         names
     }
 
-    /// Lets the next `times` calls of one kind fail.
+    /// Makes the next `times` calls of one kind fail.
     pub fn fail(&self, call: &'static str, times: u32, code: Code, message: &str) {
         self.lock().failing.insert(
             call,
@@ -175,29 +175,29 @@ impl FakeCri {
         );
     }
 
-    /// Lets nobody answer, or somebody again.
+    /// Makes the runtime unreachable, or reachable again.
     pub fn set_down(&self, down: bool) {
         self.lock().down = down;
         self.break_events();
     }
 
-    /// Answers GetContainerEvents with Unimplemented from now on, and ends the streams there are.
+    /// Answers GetContainerEvents with Unimplemented from now on, and closes existing streams.
     pub fn without_events(&self) {
         self.lock().no_events = true;
         self.break_events();
     }
 
-    /// Keeps streams open and loses every event.
+    /// Keeps streams open but drops all events.
     pub fn lose_events(&self) {
         self.lock().mute = true;
     }
 
-    /// Ends the event streams there are; new ones can be had.
+    /// Closes existing event streams; clients can subscribe again.
     pub fn break_events(&self) {
         *self.events.lock().unwrap_or_else(PoisonError::into_inner) = broadcast::channel(4096).0;
     }
 
-    /// Ends a running container from outside.
+    /// Kills a running container.
     pub fn kill(&self, name: &str, code: i32) {
         let running =
             |container: &&Container| container.listed.name == name && container.exit.is_none();
@@ -216,7 +216,7 @@ impl FakeCri {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a call and says whether it fails.
+    /// Records a call, and fails it if requested.
     fn called(&self, call: &'static str, about: &str) -> Result<(), CriError> {
         let at = self.clock.now();
         let mut inner = self.lock();
@@ -245,7 +245,7 @@ impl FakeCri {
     fn emit(&self, id: &str, kind: EventKind, pod: Option<PodUid>) {
         if !self.lock().mute {
             let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-            // Without a subscriber there is nobody to tell.
+            // Sending fails if there is no subscriber.
             let _ = events.send(RuntimeEvent {
                 id: id.to_owned(),
                 kind,
@@ -278,7 +278,7 @@ impl FakeCri {
         self.emit(id.as_str(), EventKind::Stopped, Some(pod));
     }
 
-    /// What is said about a container in the list of calls.
+    /// The name of a container in the list of calls.
     fn about(&self, id: &ContainerId) -> String {
         match self.lock().containers.get(id) {
             Some(container) => format!("{}/{}", container.spec.name, container.spec.attempt),

@@ -1,4 +1,4 @@
-//! The runtime behind a unix socket, by gRPC, with the kubelet's deadlines (Kubernetes 1.36, cri-client).
+//! The gRPC client for a runtime on a unix socket, with the kubelet's deadlines (Kubernetes 1.36, cri-client).
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -25,20 +25,20 @@ use crate::spec::{ContainerSpec, ImageSpec, SandboxSpec};
 
 /// The deadline of most calls.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// The deadline of RunPodSandbox, which may wait for a network.
+/// The deadline of RunPodSandbox, which may wait for network plugins.
 const SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
-/// The largest message taken and sent.
+/// The maximum size of messages.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-/// The longest path of a unix socket that the kernel takes, without its closing zero.
+/// The maximum length of a unix socket path, without the terminating NUL.
 const MAX_SOCKET_PATH: usize = 107;
 /// How long [`connect`] waits for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// A client of the runtime at an endpoint like `unix:///run/crib/crib.sock`. It returns once the runtime there has answered
-/// Version. A connection that breaks later is made anew by the next call.
+/// Connects to the runtime at an endpoint such as `unix:///run/crib/crib.sock`, and returns once it has answered Version.
+/// After a broken connection the next call reconnects.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the endpoint and what to do.
+/// Why the endpoint cannot be used, and what to do.
 pub async fn connect(endpoint: &str) -> Result<Arc<dyn Cri>, ConnectError> {
     let path = socket_path(endpoint)?;
     let shown = path.display().to_string();
@@ -77,7 +77,7 @@ fn socket_path(endpoint: &str) -> Result<PathBuf, ConnectError> {
     Ok(PathBuf::from(path))
 }
 
-/// Opens the socket once, for the operating system's own words about what is wrong.
+/// Connects once to get the operating system's error.
 async fn probe(path: &Path, shown: &str) -> Result<(), ConnectError> {
     match UnixStream::connect(path).await {
         Ok(_) => Ok(()),
@@ -102,7 +102,7 @@ struct GrpcCri {
 
 impl GrpcCri {
     fn new(path: PathBuf) -> Self {
-        // The authority is what Kubernetes' own clients send; a socket path in it is refused by some servers.
+        // Kubernetes' clients send this authority; some servers reject a socket path in it.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
             tower::service_fn(move |_| {
                 let path = path.clone();
@@ -128,7 +128,7 @@ impl GrpcCri {
     }
 }
 
-/// Waits for a call at most `deadline`, and puts its failure into the agent's words.
+/// Awaits a call for at most `deadline`, and converts its error.
 async fn within<T>(
     deadline: Duration,
     call: &'static str,
@@ -140,19 +140,19 @@ async fn within<T>(
         Err(_) => Err(CriError {
             call,
             code: Code::DeadlineExceeded,
-            message: format!("nothing came within {} s", deadline.as_secs()),
+            message: format!("no answer within {} s", deadline.as_secs()),
         }),
     }
 }
 
-/// A request that tells the server its deadline.
+/// A request with a gRPC timeout.
 fn timed<T>(deadline: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline);
     request
 }
 
-/// A call of the runtime or image service: its client, method, CRI name, request, and deadline unless it is the usual one.
+/// A call of the runtime or image service: client, method, CRI name, request, and deadline unless it is [`DEADLINE`].
 macro_rules! call {
     ($client:expr, $method:ident, $name:literal, $request:expr) => {
         call!($client, $method, $name, $request, DEADLINE)

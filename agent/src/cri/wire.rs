@@ -1,4 +1,4 @@
-//! What the runtime answers, from protobuf into the agent's words; requests go the other way in `request`.
+//! Conversion of protobuf responses into the agent's types; `request` converts requests.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ mod request;
 
 pub(super) use request::{container_config, image_spec, pod_selector, sandbox_config};
 
-/// Nanoseconds since 1970, as CRI counts.
+/// The CRI's nanoseconds since 1970 as a timestamp.
 fn timestamp(nanoseconds: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH
         .saturating_add(SignedDuration::from_nanos(nanoseconds))
         .unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// A failed call.
+/// The error of a failed call.
 pub(super) fn error(call: &'static str, status: &Status) -> CriError {
     let code = match status.code() {
         tonic::Code::NotFound => Code::NotFound,
@@ -42,7 +42,7 @@ pub(super) fn error(call: &'static str, status: &Status) -> CriError {
         tonic::Code::PermissionDenied | tonic::Code::Unauthenticated => Code::PermissionDenied,
         tonic::Code::ResourceExhausted => Code::ResourceExhausted,
         tonic::Code::Cancelled => Code::Cancelled,
-        // A connection that breaks under a call is reported as unknown, with the transport's error as its source.
+        // tonic reports a connection that breaks during a call as Unknown, with the transport's error as source.
         tonic::Code::Ok | tonic::Code::Unknown if std::error::Error::source(status).is_some() => {
             Code::Unavailable
         }
@@ -56,12 +56,12 @@ pub(super) fn error(call: &'static str, status: &Status) -> CriError {
     }
 }
 
-/// An answer that lacks what CRI says it has.
+/// The error for a response without a required field.
 fn incomplete(call: &'static str, what: &str) -> CriError {
     CriError {
         call,
         code: Code::Internal,
-        message: format!("the answer lacks {what}"),
+        message: format!("the response has no {what}"),
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) fn runtime_status(answer: v1::StatusResponse) -> RuntimeStatus {
     }
 }
 
-/// Whose it is, by its labels; `None` for what no kubelet made.
+/// The pod named by the labels; `None` for objects that no kubelet created.
 fn pod_ref(labels: &HashMap<String, String>) -> Option<PodRef> {
     Some(PodRef {
         uid: PodUid::new(labels.get(labels::POD_UID)?),
@@ -107,7 +107,7 @@ pub(super) fn listed_sandbox(from: v1::PodSandbox) -> Option<ListedSandbox> {
 pub(super) fn sandbox_status(
     answer: Option<v1::PodSandboxStatus>,
 ) -> Result<ObservedSandbox, CriError> {
-    let from = answer.ok_or_else(|| incomplete("PodSandboxStatus", "a status"))?;
+    let from = answer.ok_or_else(|| incomplete("PodSandboxStatus", "status"))?;
     let ready = from.state() == v1::PodSandboxState::SandboxReady;
     let metadata = from
         .metadata
@@ -162,7 +162,7 @@ pub(super) fn container_status(
     answer: Option<v1::ContainerStatus>,
     listed: &ListedContainer,
 ) -> Result<ObservedContainer, CriError> {
-    let from = answer.ok_or_else(|| incomplete("ContainerStatus", "a status"))?;
+    let from = answer.ok_or_else(|| incomplete("ContainerStatus", "status"))?;
     let state = match from.state() {
         v1::ContainerState::ContainerCreated => ContainerState::Created,
         v1::ContainerState::ContainerRunning => ContainerState::Running {
@@ -214,7 +214,7 @@ pub(super) fn container_status(
     })
 }
 
-/// What a status shows as a container's image: the author's name for it, where the runtime kept it.
+/// The image name for a container status: the one of the pod spec, if the runtime has kept it.
 fn image_name(image: v1::ImageSpec) -> String {
     if image.user_specified_image.is_empty() {
         image.image

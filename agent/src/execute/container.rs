@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use super::{Failure, Job, Place, Progress, chain, timed};
+use super::{Failure, Job, Progress, SandboxContext, chain, timed};
 use crate::blocking::blocking;
-use crate::images::{NoImage, PullPolicy};
+use crate::images::{ImageError, PullPolicy};
 use crate::plan::Start;
 use crate::spec::{self, ContainerInputs};
 
 /// Starts a container. Says whether it was started.
-pub(super) async fn start(job: &Arc<Job>, place: &Place, start: Start) -> bool {
+pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> bool {
     let name = start.name.clone();
-    match run(job, place, start).await {
+    match run(job, sandbox, start).await {
         Ok(()) => true,
-        Err(Stop::Ending) => false,
-        Err(Stop::Failed {
+        Err(NotStarted::Terminating) => false,
+        Err(NotStarted::Failed {
             reason,
             message,
             until,
         }) => {
-            job.say(Progress::Failed(Failure {
+            job.send(Progress::Failed(Failure {
                 container: Some(name),
                 reason: reason.to_owned(),
                 message,
@@ -31,9 +31,9 @@ pub(super) async fn start(job: &Arc<Job>, place: &Place, start: Start) -> bool {
 }
 
 /// Why a container was not started.
-enum Stop {
+enum NotStarted {
     /// The pod is to end.
-    Ending,
+    Terminating,
     /// It failed.
     Failed {
         reason: &'static str,
@@ -42,43 +42,49 @@ enum Stop {
     },
 }
 
-fn failed(reason: &'static str, message: String) -> Stop {
-    Stop::Failed {
+fn failed(reason: &'static str, message: String) -> NotStarted {
+    NotStarted::Failed {
         reason,
         message,
         until: None,
     }
 }
 
-async fn run(job: &Arc<Job>, place: &Place, start: Start) -> Result<(), Stop> {
-    if job.ending.is_cancelled() {
-        return Err(Stop::Ending);
+async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(), NotStarted> {
+    if job.terminating.is_cancelled() {
+        return Err(NotStarted::Terminating);
     }
     let shared = &job.shared;
     let Some((_, container)) = job.pod.container(&start.name) else {
         return Err(failed(
             "CreateContainerConfigError",
-            "the pod has no container of that name".to_owned(),
+            "the pod has no container with this name".to_owned(),
         ));
     };
-    job.say(Progress::Attempting(start.clone()));
+    job.send(Progress::Starting(start.clone()));
 
     let image = container.image.as_deref().unwrap_or_default();
     let policy = PullPolicy::of(container.image_pull_policy.as_deref());
     let got = shared
         .images
-        .get(job.pod.uid(), image, policy, &place.spec, &job.ending)
+        .get(
+            job.pod.uid(),
+            image,
+            policy,
+            &sandbox.spec,
+            &job.terminating,
+        )
         .await
         .map_err(|no| match no {
-            NoImage::GivenUp => Stop::Ending,
-            NoImage::Refused(refusal) => Stop::Failed {
-                reason: refusal.reason,
-                message: refusal.message,
-                until: refusal.until,
+            ImageError::Cancelled => NotStarted::Terminating,
+            ImageError::Failed(error) => NotStarted::Failed {
+                reason: error.reason,
+                message: error.message,
+                until: error.until,
             },
         })?;
     if let Some(took) = got.pull {
-        job.say(Progress::Pulled(start.name.clone(), took));
+        job.send(Progress::Pulled(start.name.clone(), took));
     }
 
     let (attempt, message_file) = {
@@ -94,31 +100,33 @@ async fn run(job: &Arc<Job>, place: &Place, start: Start) -> Result<(), Stop> {
     let target = job.target_of(&start.name);
     let inputs = ContainerInputs {
         restart_count: attempt,
-        ips: place.ips.clone(),
+        ips: sandbox.ips.clone(),
         image_ref: got.reference,
         image_user: got.user,
-        volumes: place.volumes.clone(),
+        volumes: sandbox.volumes.clone(),
         termination_log: Some(message_file),
         target,
     };
     let spec = spec::container(&job.pod, container, &inputs, &shared.node)
         .map_err(|error| failed("CreateContainerConfigError", error.to_string()))?;
-    if job.ending.is_cancelled() {
-        return Err(Stop::Ending);
+    if job.terminating.is_cancelled() {
+        return Err(NotStarted::Terminating);
     }
 
     let (created, took) = timed(
         shared,
-        shared.cri.create_container(&place.id, &spec, &place.spec),
+        shared
+            .cri
+            .create_container(&sandbox.id, &spec, &sandbox.spec),
     )
     .await;
     let id = created.map_err(|error| failed("CreateContainerError", error.to_string()))?;
-    job.say(Progress::Created(start.name.clone(), took));
-    if job.ending.is_cancelled() {
-        return Err(Stop::Ending);
+    job.send(Progress::Created(start.name.clone(), took));
+    if job.terminating.is_cancelled() {
+        return Err(NotStarted::Terminating);
     }
     let (started, took) = timed(shared, shared.cri.start_container(&id)).await;
     started.map_err(|error| failed("RunContainerError", error.to_string()))?;
-    job.say(Progress::Started(start.name, took));
+    job.send(Progress::Started(start.name, took));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Carries out a kill plan: all victims at the same time, each after those it waits for.
+//! Carries out a kill plan: all targets at the same time, each after those it waits for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,44 +10,44 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cri::{Cri, CriError};
-use crate::plan::terminate::{KillPlan, Victim};
+use crate::plan::terminate::{KillPlan, StopTarget};
 
 /// A container that could not be stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotStopped {
+pub(crate) struct StopFailure {
     /// Its name.
     pub(crate) name: String,
     /// Why.
     pub(crate) error: CriError,
 }
 
-/// Stops the victims of a plan. Once `kill_now` says so, nobody is waited for and no grace is given, even to those that
+/// Stops the targets of a plan. Once `kill_now` says so, nobody is waited for and no grace is given, even to those that
 /// were asked before.
 pub(crate) async fn kill(
     cri: &Arc<dyn Cri>,
     plan: KillPlan,
     kill_now: &watch::Receiver<bool>,
-) -> Vec<NotStopped> {
+) -> Vec<StopFailure> {
     let stopped: BTreeMap<String, watch::Sender<bool>> = plan
-        .victims
+        .targets
         .iter()
-        .map(|victim| (victim.name.clone(), watch::channel(false).0))
+        .map(|target| (target.name.clone(), watch::channel(false).0))
         .collect();
     let stopped = Arc::new(stopped);
     let mut tasks = JoinSet::new();
-    for victim in plan.victims {
+    for target in plan.targets {
         let (cri, stopped, kill_now) = (Arc::clone(cri), Arc::clone(&stopped), kill_now.clone());
         tasks.spawn(async move {
-            let result = stop(&*cri, &victim, &stopped, kill_now).await;
+            let result = stop(&*cri, &target, &stopped, kill_now).await;
             match result {
                 Ok(()) => {
-                    if let Some(stopped) = stopped.get(&victim.name) {
+                    if let Some(stopped) = stopped.get(&target.name) {
                         stopped.send_replace(true);
                     }
                     None
                 }
-                Err(error) => Some(NotStopped {
-                    name: victim.name,
+                Err(error) => Some(StopFailure {
+                    name: target.name,
                     error,
                 }),
             }
@@ -58,17 +58,18 @@ pub(crate) async fn kill(
 
 async fn stop(
     cri: &dyn Cri,
-    victim: &Victim,
+    target: &StopTarget,
     stopped: &BTreeMap<String, watch::Sender<bool>>,
     mut kill_now: watch::Receiver<bool>,
 ) -> Result<(), CriError> {
-    if victim.pre_stop {
-        tracing::warn!(container = %victim.name, "preStop hooks are not run yet");
+    if target.pre_stop {
+        tracing::warn!(container = %target.name, "preStop hooks are not supported; skipping");
     }
     let begun = Instant::now();
-    let patience = Duration::try_from(victim.patience(SignedDuration::ZERO)).unwrap_or_default();
+    let wait_limit =
+        Duration::try_from(target.wait_limit(SignedDuration::ZERO)).unwrap_or_default();
     let others = async {
-        for name in &victim.waits_for {
+        for name in &target.waits_for {
             if let Some(other) = stopped.get(name) {
                 let _ = other.subscribe().wait_for(|stopped| *stopped).await;
             }
@@ -76,20 +77,20 @@ async fn stop(
     };
     tokio::select! {
         () = others => {}
-        () = tokio::time::sleep(patience) => {}
-        () = told(&mut kill_now) => {}
+        () = tokio::time::sleep(wait_limit) => {}
+        () = kill_requested(&mut kill_now) => {}
     }
     let waited = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
-    let seconds = victim.stop_timeout(SignedDuration::ZERO, waited);
+    let seconds = target.stop_timeout(SignedDuration::ZERO, waited);
     let grace = if *kill_now.borrow() {
         0
     } else {
         u64::try_from(seconds).unwrap_or_default()
     };
     let result = tokio::select! {
-        result = cri.stop_container(&victim.id, Duration::from_secs(grace)) => result,
+        result = cri.stop_container(&target.id, Duration::from_secs(grace)) => result,
         // The runtime takes the shorter grace of two requests; the one that is dropped here does not end the stopping.
-        () = told(&mut kill_now), if grace > 0 => cri.stop_container(&victim.id, Duration::ZERO).await,
+        () = kill_requested(&mut kill_now), if grace > 0 => cri.stop_container(&target.id, Duration::ZERO).await,
     };
     match result {
         Err(error) if error.is_not_found() => Ok(()),
@@ -98,7 +99,7 @@ async fn stop(
 }
 
 /// Returns once it is said; never when nobody can say it any more.
-async fn told(kill_now: &mut watch::Receiver<bool>) {
+async fn kill_requested(kill_now: &mut watch::Receiver<bool>) {
     if kill_now.wait_for(|now| *now).await.is_err() {
         std::future::pending::<()>().await;
     }

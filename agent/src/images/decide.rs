@@ -33,7 +33,7 @@ impl PullPolicy {
 
 /// Why a container has no image yet, as it stands in its waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct PullError {
     /// One word: `ErrImagePull`.
     pub(crate) reason: &'static str,
     /// In words.
@@ -42,7 +42,7 @@ pub(crate) struct Refusal {
     pub(crate) until: Option<Timestamp>,
 }
 
-impl Refusal {
+impl PullError {
     fn new(reason: &'static str, message: String) -> Self {
         Self {
             reason,
@@ -61,25 +61,25 @@ pub(crate) enum Decision {
     /// Pull it.
     Pull,
     /// Neither.
-    Refuse(Refusal),
+    Fail(PullError),
 }
 
 /// What is remembered of failed pulls, by pod and image.
 #[derive(Clone, Debug)]
-pub(crate) struct Failures {
+pub(crate) struct PullBackoff {
     first: Duration,
     max: Duration,
-    entries: BTreeMap<String, Failure>,
+    entries: BTreeMap<String, FailedPull>,
 }
 
 #[derive(Clone, Debug)]
-struct Failure {
+struct FailedPull {
     delay: Duration,
     at: Timestamp,
     what: String,
 }
 
-impl Failures {
+impl PullBackoff {
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
         Self {
             first,
@@ -88,18 +88,18 @@ impl Failures {
         }
     }
 
-    /// A pull ended at `now` with this refusal: the next wait is the first one, or the double.
-    pub(crate) fn failed(&mut self, key: &str, refusal: &Refusal, now: Timestamp) {
+    /// A pull ended at `now` with this error: the next wait is the first one, or the double.
+    pub(crate) fn failed(&mut self, key: &str, error: &PullError, now: Timestamp) {
         let delay = match self.entries.get(key) {
             Some(failure) if until(failure.at, now) <= self.max * 2 => {
                 (failure.delay * 2).min(self.max)
             }
             Some(_) | None => self.first,
         };
-        let what = format!("{}: {}", refusal.reason, refusal.message);
+        let what = format!("{}: {}", error.reason, error.message);
         self.entries.insert(
             key.to_owned(),
-            Failure {
+            FailedPull {
                 delay,
                 at: now,
                 what,
@@ -134,12 +134,12 @@ impl Failures {
 ///
 /// # Errors
 /// What the kubelet says of a name that is none.
-pub(crate) fn full_name(image: &str) -> Result<String, Refusal> {
+pub(crate) fn normalized_reference(image: &str) -> Result<String, PullError> {
     let invalid = |why: &str| {
         let message = format!(
             "Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": {why}"
         );
-        Refusal::new("InvalidImageName", message)
+        PullError::new("InvalidImageName", message)
     };
     let (named, digest) = match image.split_once('@') {
         Some((named, digest)) => (named, Some(digest)),
@@ -210,7 +210,7 @@ pub(crate) fn decide(
     image: &str,
     policy: PullPolicy,
     present: Result<Option<String>, String>,
-    failures: &Failures,
+    failures: &PullBackoff,
     key: &str,
     now: Timestamp,
 ) -> Decision {
@@ -220,19 +220,19 @@ pub(crate) fn decide(
             Ok(None) if policy == PullPolicy::Never => {
                 let message =
                     format!("Container image \"{image}\" is not present with pull policy of Never");
-                return Decision::Refuse(Refusal::new("ErrImageNeverPull", message));
+                return Decision::Fail(PullError::new("ErrImageNeverPull", message));
             }
             Ok(None) => {}
             Err(error) => {
                 let message = format!("Failed to inspect image \"\": {error}");
-                return Decision::Refuse(Refusal::new("ImageInspectError", message));
+                return Decision::Fail(PullError::new("ImageInspectError", message));
             }
         }
     }
     match failures.waiting(key, now) {
         Some((end, what)) => {
             let message = format!("Back-off pulling image \"{image}\": {what}");
-            Decision::Refuse(Refusal {
+            Decision::Fail(PullError {
                 reason: "ImagePullBackOff",
                 message,
                 until: Some(end),
@@ -243,7 +243,7 @@ pub(crate) fn decide(
 }
 
 /// What a failed pull is called. Runtimes mark two kinds by the first word of the error (cri-api, errors).
-pub(crate) fn pull_failure(image: &str, error: &str) -> Refusal {
+pub(crate) fn pull_error(image: &str, error: &str) -> PullError {
     let kinds = [
         ("RegistryUnavailable", "the registry is unavailable"),
         (
@@ -253,13 +253,13 @@ pub(crate) fn pull_failure(image: &str, error: &str) -> Refusal {
     ];
     for (reason, phrase) in kinds {
         if let Some(rest) = error.strip_prefix(reason) {
-            return Refusal::new(
+            return PullError::new(
                 reason,
                 format!("image pull failed for {image} because {phrase}{rest}"),
             );
         }
     }
-    Refusal::new("ErrImagePull", error.to_owned())
+    PullError::new("ErrImagePull", error.to_owned())
 }
 
 #[cfg(test)]
@@ -285,7 +285,7 @@ mod tests {
     #[case("-a", None)]
     #[case("a@sha256:12", None)]
     fn names(#[case] image: &str, #[case] expected: Option<&str>) {
-        assert_eq!(full_name(image).ok().as_deref(), expected);
+        assert_eq!(normalized_reference(image).ok().as_deref(), expected);
     }
 
     fn seconds(value: &Value) -> Duration {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     /// One step of a vector: the expected answer is rebuilt from ours.
-    fn step(failures: &mut Failures, step: &Value) -> Value {
+    fn step(failures: &mut PullBackoff, step: &Value) -> Value {
         let text = |key: &str| {
             step.get(key)
                 .map(|value| value.as_str().unwrap().to_owned())
@@ -308,24 +308,24 @@ mod tests {
         let mut pulled = None;
         let present = text("inspectError").map_or(Ok(text("presentRef")), Err);
         let policy = PullPolicy::of(step["policy"].as_str());
-        let decision = match full_name(&image) {
+        let decision = match normalized_reference(&image) {
             Ok(_) => decide(&image, policy, present, failures, &key, now),
-            Err(refusal) => Decision::Refuse(refusal),
+            Err(error) => Decision::Fail(error),
         };
-        let refusal = match decision {
+        let error = match decision {
             Decision::Use(reference) => {
                 answer.insert("imageRef".to_owned(), reference.into());
                 None
             }
-            Decision::Refuse(refusal) => Some(refusal),
+            Decision::Fail(error) => Some(error),
             Decision::Pull => {
-                pulled = full_name(&image).ok();
+                pulled = normalized_reference(&image).ok();
                 now = after(now, seconds(&step["pull"]["takes"]));
                 match step["pull"].get("error") {
                     Some(error) => {
-                        let refusal = pull_failure(&image, error.as_str().unwrap());
-                        failures.failed(&key, &refusal, now);
-                        Some(refusal)
+                        let error = pull_error(&image, error.as_str().unwrap());
+                        failures.failed(&key, &error, now);
+                        Some(error)
                     }
                     None => {
                         failures.forget_old(now);
@@ -335,9 +335,9 @@ mod tests {
                 }
             }
         };
-        if let Some(refusal) = refusal {
-            answer.insert("reason".to_owned(), refusal.reason.into());
-            answer.insert("message".to_owned(), refusal.message.into());
+        if let Some(error) = error {
+            answer.insert("reason".to_owned(), error.reason.into());
+            answer.insert("message".to_owned(), error.message.into());
         }
         answer.insert("pullCalled".to_owned(), pulled.is_some().into());
         answer.extend(pulled.map(|name| ("pulledImage".to_owned(), name.into())));
@@ -361,7 +361,7 @@ mod tests {
         let (mut cases, mut differing) = (0, Vec::new());
         for line in text.lines() {
             let case: Value = serde_json::from_str(line).unwrap();
-            let mut failures = Failures::new(Duration::from_secs(10), Duration::from_secs(300));
+            let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
             let expected = case["expected"].as_array().unwrap();
             for (input, expected) in case["input"]["steps"]
                 .as_array()
@@ -398,10 +398,10 @@ mod tests {
 
     #[test]
     fn old_failures_are_forgotten() {
-        let mut failures = Failures::new(Duration::from_secs(10), Duration::from_secs(300));
+        let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
         failures.failed(
             "k",
-            &Refusal::new("ErrImagePull", String::new()),
+            &PullError::new("ErrImagePull", String::new()),
             Timestamp::UNIX_EPOCH,
         );
         failures.forget_old(after(Timestamp::UNIX_EPOCH, Duration::from_secs(600)));

@@ -16,12 +16,12 @@ use serde::de::{
 
 use super::nearest::unknown;
 use super::scalar::{Plain, plain};
-use super::tree::{Entry, Node, Place, Value};
+use super::tree::{Entry, Node, Position, Value};
 
 /// One thing found while reading.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {
-    pub(super) place: Place,
+    pub(super) place: Position,
     pub(super) path: String,
     pub(super) message: String,
     /// It is about a field that nobody knows.
@@ -63,7 +63,7 @@ struct Notes {
 }
 
 impl Notes {
-    fn note(&self, place: Place, path: &str, message: impl Into<String>) {
+    fn note(&self, place: Position, path: &str, message: impl Into<String>) {
         let finding = Finding {
             place,
             path: path.to_owned(),

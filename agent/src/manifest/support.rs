@@ -5,18 +5,18 @@
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
 /// Something that the agent cannot do.
-pub(super) struct Lack {
+pub(super) struct Unsupported {
     pub(super) field: String,
     pub(super) message: String,
     pub(super) fatal: bool,
 }
 
 #[derive(Default)]
-struct Lacks(Vec<Lack>);
+struct Collector(Vec<Unsupported>);
 
-impl Lacks {
+impl Collector {
     fn fatal(&mut self, field: String, message: &str) {
-        self.0.push(Lack {
+        self.0.push(Unsupported {
             field,
             message: message.to_owned(),
             fatal: true,
@@ -24,7 +24,7 @@ impl Lacks {
     }
 
     fn warn(&mut self, field: String, message: &str) {
-        self.0.push(Lack {
+        self.0.push(Unsupported {
             field,
             message: message.to_owned(),
             fatal: false,
@@ -33,60 +33,60 @@ impl Lacks {
 }
 
 /// Everything in the pod that the agent cannot do.
-pub(super) fn lacks(pod: &Pod) -> Vec<Lack> {
-    let mut lacks = Lacks::default();
+pub(super) fn unsupported_fields(pod: &Pod) -> Vec<Unsupported> {
+    let mut found = Collector::default();
     let Some(spec) = &pod.spec else {
-        return lacks.0;
+        return found.0;
     };
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
-        of_volume(&mut lacks, index, volume);
+        of_volume(&mut found, index, volume);
     }
     for (list, containers) in [
         ("initContainers", spec.init_containers.as_deref()),
         ("containers", Some(&*spec.containers)),
     ] {
         for (index, container) in containers.into_iter().flatten().enumerate() {
-            of_container(&mut lacks, &format!("spec.{list}[{index}]"), container);
+            of_container(&mut found, &format!("spec.{list}[{index}]"), container);
         }
     }
     let is_given = |list: Option<usize>| list.is_some_and(|length| length > 0);
     if is_given(spec.ephemeral_containers.as_ref().map(Vec::len)) {
-        lacks.fatal(
+        found.fatal(
             "spec.ephemeralContainers".to_owned(),
             "not supported yet: they can only be added to a running pod",
         );
     }
     if spec.host_users == Some(false) {
-        lacks.fatal(
+        found.fatal(
             "spec.hostUsers".to_owned(),
-            "a user namespace of the pod's own is not supported yet",
+            "user namespaces are not supported yet",
         );
     }
     if is_given(spec.resource_claims.as_ref().map(Vec::len)) {
-        lacks.fatal("spec.resourceClaims".to_owned(), "not supported yet");
+        found.fatal("spec.resourceClaims".to_owned(), "not supported yet");
     }
     if spec.active_deadline_seconds.is_some() {
-        lacks.fatal(
+        found.fatal(
             "spec.activeDeadlineSeconds".to_owned(),
             "not supported yet: the pod would not be stopped in time",
         );
     }
     if is_given(spec.image_pull_secrets.as_ref().map(Vec::len)) {
-        lacks.warn(
+        found.warn(
             "spec.imagePullSecrets".to_owned(),
-            "there is no API server to ask: images are pulled without them",
+            "ignored without an API server: images are pulled without credentials",
         );
     }
     if is_given(spec.readiness_gates.as_ref().map(Vec::len)) {
-        lacks.warn(
+        found.warn(
             "spec.readinessGates".to_owned(),
-            "nobody can set them here: the pod will never be Ready",
+            "cannot be met without an API server: the pod will never be Ready",
         );
     }
-    lacks.0
+    found.0
 }
 
-fn of_volume(lacks: &mut Lacks, index: usize, volume: &Volume) {
+fn of_volume(found: &mut Collector, index: usize, volume: &Volume) {
     let path = |kind: &str| format!("spec.volumes[{index}].{kind}");
     let supported = Volume {
         name: volume.name.clone(),
@@ -112,7 +112,7 @@ fn of_volume(lacks: &mut Lacks, index: usize, volume: &Volume) {
         .into_iter()
         .find_map(|(kind, is)| is.then_some(kind));
         let field = kind.map_or_else(|| format!("spec.volumes[{index}]"), path);
-        lacks.fatal(
+        found.fatal(
             field,
             "this kind of volume is not supported yet, expected emptyDir or hostPath",
         );
@@ -123,25 +123,25 @@ fn of_volume(lacks: &mut Lacks, index: usize, volume: &Volume) {
             .as_deref()
             .is_some_and(|medium| medium.starts_with("HugePages"))
         {
-            lacks.fatal(path("emptyDir.medium"), "huge pages are not supported yet");
+            found.fatal(path("emptyDir.medium"), "huge pages are not supported yet");
         } else if dir.medium.as_deref() == Some("Memory") {
-            lacks.warn(
+            found.warn(
                 path("emptyDir.medium"),
-                "it will be an ordinary directory, on disk",
+                "not supported yet: uses a directory on disk",
             );
         }
         if dir.size_limit.is_some() {
-            lacks.warn(path("emptyDir.sizeLimit"), "the size is not limited yet");
+            found.warn(path("emptyDir.sizeLimit"), "the size is not limited yet");
         }
     }
 }
 
-fn of_container(lacks: &mut Lacks, path: &str, container: &Container) {
+fn of_container(found: &mut Collector, path: &str, container: &Container) {
     if container.restart_policy.as_deref() == Some("Always")
         && container.startup_probe.is_some()
         && path.contains("init")
     {
-        lacks.fatal(
+        found.fatal(
             format!("{path}.startupProbe"),
             "probes are not supported yet: the containers after it would never start",
         );
@@ -151,33 +151,33 @@ fn of_container(lacks: &mut Lacks, path: &str, container: &Container) {
         (
             "livenessProbe",
             &container.liveness_probe,
-            "probes are not run yet: it is never restarted for this",
+            "probes are not supported yet: the container is never restarted for this",
         ),
         (
             "readinessProbe",
             &container.readiness_probe,
-            "probes are not run yet: it counts as ready as soon as it runs",
+            "probes are not supported yet: the container is ready as soon as it runs",
         ),
         (
             "startupProbe",
             &container.startup_probe,
-            "probes are not run yet: it counts as started as soon as it runs",
+            "probes are not supported yet: the container is started as soon as it runs",
         ),
     ];
     for (name, probe, message) in probes {
         if probe.is_some() {
-            lacks.warn(format!("{path}.{name}"), message);
+            found.warn(format!("{path}.{name}"), message);
         }
     }
     if let Some(lifecycle) = &container.lifecycle {
         if lifecycle.post_start.is_some() {
-            lacks.fatal(
+            found.fatal(
                 format!("{path}.lifecycle.postStart"),
                 "hooks are not supported yet",
             );
         }
         if lifecycle.pre_stop.is_some() {
-            lacks.fatal(
+            found.fatal(
                 format!("{path}.lifecycle.preStop"),
                 "hooks are not supported yet",
             );
@@ -203,9 +203,9 @@ fn of_container(lacks: &mut Lacks, path: &str, container: &Container) {
         ];
         for (kind, optional) in sources {
             if optional.is_some_and(|optional| optional != Some(true)) {
-                lacks.fatal(
+                found.fatal(
                     format!("{path}.env[{index}].valueFrom.{kind}"),
-                    "not supported yet: there is no API server to ask (with optional: true it is left out)",
+                    "not supported yet without an API server (ignored with optional: true)",
                 );
             }
         }
@@ -223,9 +223,9 @@ fn of_container(lacks: &mut Lacks, path: &str, container: &Container) {
         ];
         for (kind, optional) in sources {
             if optional.is_some_and(|optional| optional != Some(true)) {
-                lacks.fatal(
+                found.fatal(
                     format!("{path}.envFrom[{index}].{kind}"),
-                    "not supported yet: there is no API server to ask (with optional: true it is left out)",
+                    "not supported yet without an API server (ignored with optional: true)",
                 );
             }
         }
@@ -236,9 +236,9 @@ fn of_container(lacks: &mut Lacks, path: &str, container: &Container) {
             ("subPathExpr", &mount.sub_path_expr),
         ] {
             if part.as_deref().is_some_and(|part| !part.is_empty()) {
-                lacks.fatal(
+                found.fatal(
                     format!("{path}.volumeMounts[{index}].{name}"),
-                    "mounting a part of a volume is not supported yet",
+                    "sub-paths of volumes are not supported yet",
                 );
             }
         }
@@ -248,7 +248,7 @@ fn of_container(lacks: &mut Lacks, path: &str, container: &Container) {
         .as_ref()
         .is_some_and(|devices| !devices.is_empty())
     {
-        lacks.fatal(
+        found.fatal(
             format!("{path}.volumeDevices"),
             "block devices are not supported yet",
         );

@@ -107,7 +107,7 @@ fn an_unknown_field_is_a_warning_when_lenient() {
 #[rstest]
 #[case(
     "apiVersion: v1\nkind: Deployment\n",
-    "pod.yaml:2:7: kind: kind \"Deployment\" cannot be run, expected Pod, List, PodList"
+    "pod.yaml:2:7: kind: kind \"Deployment\" is not supported, expected Pod, List, PodList"
 )]
 #[case(
     "apiVersion: v2\nkind: Pod\n",
@@ -118,10 +118,7 @@ fn an_unknown_field_is_a_warning_when_lenient() {
     "- a\n",
     "pod.yaml:1:1: expected a pod: an object with apiVersion, kind, metadata and spec"
 )]
-#[case(
-    "",
-    "pod.yaml:1:1: there is no pod in it: expected apiVersion: v1, kind: Pod"
-)]
+#[case("", "pod.yaml:1:1: no pod found: expected apiVersion: v1, kind: Pod")]
 #[case("a: b: c\n", "pod.yaml:1:5: not valid YAML: ")]
 fn what_is_no_pod_is_said(#[case] text: &str, #[case] expected: &str) {
     let told = problems(&strict(text));
@@ -300,7 +297,7 @@ fn annotations_have_a_limit_together(#[case] bytes: usize, #[case] allowed: bool
             "x".repeat(bytes - 4)
         ),
     );
-    let expected = "must have at most 262144 bytes together";
+    let expected = "must have at most 262144 bytes in total";
     assert_eq!(
         problems(&strict(&text))
             .iter()

@@ -12,7 +12,7 @@ const MAX_VALUES: usize = 200_000;
 
 /// A place in the text: line and column in characters, both from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) line: usize,
     pub(super) column: usize,
 }
@@ -20,7 +20,7 @@ pub(super) struct Place {
 /// A value and where it begins.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) place: Position,
     pub(super) value: Value,
 }
 
@@ -39,31 +39,31 @@ pub(super) enum Value {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: String,
-    pub(super) key_place: Place,
+    pub(super) key_place: Position,
     pub(super) value: Node,
 }
 
 /// Something wrong with the text itself.
 #[derive(Clone, Debug)]
-pub(super) struct Fault {
-    pub(super) place: Place,
+pub(super) struct SyntaxError {
+    pub(super) place: Position,
     pub(super) message: String,
 }
 
 /// Reads all documents. A syntax error ends the reading; what came before it is still given.
-pub(super) fn read(text: &str) -> (Vec<Node>, Vec<Fault>) {
+pub(super) fn read(text: &str) -> (Vec<Node>, Vec<SyntaxError>) {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(&for_yaml(text)) {
         let taken = match event {
             Ok((event, span)) => builder.take(event, span),
             Err(error) => Err(syntax(&error)),
         };
-        if let Err(fault) = taken {
-            builder.faults.push(fault);
+        if let Err(error) = taken {
+            builder.errors.push(error);
             break;
         }
     }
-    (builder.documents, builder.faults)
+    (builder.documents, builder.errors)
 }
 
 /// JSON may be indented with tabs, YAML may not: in a JSON text they become blanks, which moves nothing.
@@ -79,10 +79,10 @@ fn for_yaml(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn syntax(error: &ScanError) -> Fault {
+fn syntax(error: &ScanError) -> SyntaxError {
     let at = error.marker();
-    Fault {
-        place: Place {
+    SyntaxError {
+        place: Position {
             line: at.line().max(1),
             column: at.col() + 1,
         },
@@ -93,31 +93,31 @@ fn syntax(error: &ScanError) -> Fault {
 /// A collection that is still open.
 enum Open {
     Sequence {
-        place: Place,
+        place: Position,
         anchor: usize,
         items: Vec<Node>,
     },
     Mapping {
-        place: Place,
+        place: Position,
         anchor: usize,
         entries: Vec<Entry>,
         lines: BTreeMap<String, usize>,
-        key: Option<(String, Place)>,
+        key: Option<(String, Position)>,
     },
 }
 
 #[derive(Default)]
 struct Builder {
     documents: Vec<Node>,
-    faults: Vec<Fault>,
+    errors: Vec<SyntaxError>,
     open: Vec<Open>,
     anchors: BTreeMap<usize, Node>,
     values: usize,
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
-        let place = Place {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), SyntaxError> {
+        let place = Position {
             line: span.start.line(),
             column: span.start.col() + 1,
         };
@@ -129,9 +129,9 @@ impl Builder {
             }
             Event::Alias(anchor) => {
                 let copy = self.anchors.get(&anchor).cloned();
-                let node = copy.ok_or_else(|| Fault {
+                let node = copy.ok_or_else(|| SyntaxError {
                     place,
-                    message: "an alias to something that is not complete yet".to_owned(),
+                    message: "an alias refers to an anchor that contains it".to_owned(),
                 })?;
                 self.values += size(&node);
                 self.put(Node { place, ..node }, 0)
@@ -171,15 +171,15 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, place: Place, open: Open) -> Result<(), Fault> {
+    fn begin(&mut self, place: Position, open: Open) -> Result<(), SyntaxError> {
         if self.open.len() >= MAX_DEPTH {
-            return Err(Fault {
+            return Err(SyntaxError {
                 place,
                 message: format!("nested more than {MAX_DEPTH} levels deep"),
             });
         }
         if let Some(Open::Mapping { key: None, .. }) = self.open.last() {
-            return Err(Fault {
+            return Err(SyntaxError {
                 place,
                 message: "a list or an object cannot be a key".to_owned(),
             });
@@ -188,7 +188,7 @@ impl Builder {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Fault> {
+    fn end(&mut self) -> Result<(), SyntaxError> {
         match self.open.pop() {
             Some(Open::Sequence {
                 place,
@@ -221,12 +221,12 @@ impl Builder {
     }
 
     /// A complete value goes where it belongs.
-    fn put(&mut self, node: Node, anchor: usize) -> Result<(), Fault> {
+    fn put(&mut self, node: Node, anchor: usize) -> Result<(), SyntaxError> {
         self.values += 1;
         if self.values > MAX_VALUES {
-            return Err(Fault {
+            return Err(SyntaxError {
                 place: node.place,
-                message: format!("more than {MAX_VALUES} values, aliases written out"),
+                message: format!("more than {MAX_VALUES} values after expanding aliases"),
             });
         }
         if anchor != 0 {
@@ -245,7 +245,7 @@ impl Builder {
                     let first = lines.get(&key).copied().filter(|_| key != MERGE);
                     if let Some(first) = first {
                         let message = format!("duplicate key {key:?}, first given on line {first}");
-                        self.faults.push(Fault {
+                        self.errors.push(SyntaxError {
                             place: key_place,
                             message,
                         });
@@ -261,7 +261,7 @@ impl Builder {
                 None => match node.value {
                     Value::Scalar { text, .. } => *key = Some((text, node.place)),
                     Value::Sequence(_) | Value::Mapping(_) => {
-                        return Err(Fault {
+                        return Err(SyntaxError {
                             place: node.place,
                             message: "a list or an object cannot be a key".to_owned(),
                         });
@@ -333,7 +333,7 @@ impl Node {
     }
 
     /// Where the field at `path` (`spec.containers[1].image`) stands; where it is absent, the nearest thing around it.
-    pub(super) fn locate(&self, path: &str) -> Place {
+    pub(super) fn locate(&self, path: &str) -> Position {
         let (mut node, mut place) = (self, self.place);
         for step in steps(path) {
             match (&node.value, step) {

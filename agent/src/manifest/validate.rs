@@ -40,7 +40,7 @@ pub enum Rule {
 
 /// One value that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Complaint {
+pub struct FieldError {
     /// Path of the value, as `spec.containers[1].image`.
     pub field: String,
     /// The rule it breaks.
@@ -51,7 +51,7 @@ pub struct Complaint {
     pub detail: String,
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { value, detail, .. } = self;
         match self.rule {
@@ -75,14 +75,14 @@ impl fmt::Display for Complaint {
 /// What a form expects of a text that has not got it.
 type Form = fn(&str) -> Option<&'static str>;
 
-/// Collects complaints.
+/// Collects errors.
 #[derive(Default)]
 struct Check {
-    complaints: Vec<Complaint>,
+    errors: Vec<FieldError>,
 }
 
 impl Check {
-    fn say(
+    fn error(
         &mut self,
         rule: Rule,
         field: impl Into<String>,
@@ -90,7 +90,7 @@ impl Check {
         detail: impl Into<String>,
     ) {
         let (field, value, detail) = (field.into(), value.to_string(), detail.into());
-        self.complaints.push(Complaint {
+        self.errors.push(FieldError {
             field,
             rule,
             value,
@@ -99,7 +99,7 @@ impl Check {
     }
 
     fn required(&mut self, field: impl Into<String>, detail: &str) {
-        self.say(Rule::Required, field, "", detail);
+        self.error(Rule::Required, field, "", detail);
     }
 
     fn invalid(
@@ -108,17 +108,17 @@ impl Check {
         value: impl fmt::Display,
         detail: impl Into<String>,
     ) {
-        self.say(Rule::Invalid, field, value, detail);
+        self.error(Rule::Invalid, field, value, detail);
     }
 
     fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
-        self.say(Rule::Forbidden, field, "", detail);
+        self.error(Rule::Forbidden, field, "", detail);
     }
 
     /// A text that has to be one of some.
     fn one_of(&mut self, field: impl Into<String>, value: &str, known: &[&str]) {
         if !known.contains(&value) {
-            self.say(
+            self.error(
                 Rule::NotSupported,
                 field,
                 value,
@@ -170,14 +170,14 @@ impl Check {
 }
 
 /// Everything that is wrong with a pod whose defaults are filled in.
-pub(super) fn pod(pod: &Pod) -> Vec<Complaint> {
+pub(super) fn pod(pod: &Pod) -> Vec<FieldError> {
     let mut check = Check::default();
     metadata(&mut check, &pod.metadata);
     match &pod.spec {
         Some(spec) => self::spec(&mut check, spec),
         None => self::spec(&mut check, &PodSpec::default()),
     }
-    check.complaints
+    check.errors
 }
 
 fn metadata(check: &mut Check, metadata: &ObjectMeta) {
@@ -186,7 +186,7 @@ fn metadata(check: &mut Check, metadata: &ObjectMeta) {
     if !prefix.is_empty() && name.is_empty() {
         check.required(
             "metadata.name",
-            "generateName needs an API server to make a name of it: give a name",
+            "generateName needs an API server: set a name",
         );
     } else if name.is_empty() {
         check.required("metadata.name", "");
@@ -213,11 +213,11 @@ fn metadata(check: &mut Check, metadata: &ObjectMeta) {
         .sum::<usize>()
         > ANNOTATIONS
     {
-        check.say(
+        check.error(
             Rule::TooLong,
             "metadata.annotations",
             "",
-            format!("must have at most {ANNOTATIONS} bytes together, keys and values"),
+            format!("must have at most {ANNOTATIONS} bytes in total, keys and values"),
         );
     }
     for finalizer in metadata.finalizers.iter().flatten() {
@@ -375,7 +375,7 @@ fn hostname_override(check: &mut Check, spec: &PodSpec, name: &str) {
         check.forbidden(field, "may not be specified when setHostnameAsFQDN is true");
     }
     if name.len() > 64 {
-        check.say(Rule::TooLong, field, name, "may not be more than 64 bytes");
+        check.error(Rule::TooLong, field, name, "may not be more than 64 bytes");
     }
     check.formed(field, name, names::dns_subdomain);
 }
@@ -436,6 +436,6 @@ fn toleration(check: &mut Check, field: &str, toleration: &Toleration) {
 /// Notes the second and later of equal values.
 fn duplicate(check: &mut Check, seen: &mut BTreeSet<String>, field: String, value: &str) {
     if !seen.insert(value.to_owned()) {
-        check.say(Rule::Duplicate, field, value, "");
+        check.error(Rule::Duplicate, field, value, "");
     }
 }

@@ -45,7 +45,7 @@ impl AppStep {
             return;
         }
         let reason = match seen.map(|seen| (&seen.id, &seen.state)) {
-            None => "it has not run yet".to_owned(),
+            None => "it has not been started yet".to_owned(),
             Some((id, ContainerState::Unknown)) => {
                 // It may still run: never two of the same container.
                 self.kills.push(Kill {
@@ -56,13 +56,13 @@ impl AppStep {
                         .to_owned(),
                     restarts: true,
                 });
-                "its last attempt is replaced".to_owned()
+                "the last attempt is replaced".to_owned()
             }
             Some((_, ContainerState::Exited(exit))) => {
-                format!("it ended with exit code {}", exit.code)
+                format!("it exited with code {}", exit.code)
             }
             Some((_, ContainerState::Created | ContainerState::Running { .. })) => {
-                "it was made but never started".to_owned()
+                "it was created but never started".to_owned()
             }
         };
         self.start.push(Pick::new(index, reason));
@@ -76,7 +76,7 @@ impl AppStep {
         container: &Container,
         seen: &ObservedContainer,
     ) {
-        let Some((reason, what, always)) = complaint(container, seen, observed) else {
+        let Some((reason, what, always)) = kill_reason(container, seen, observed) else {
             self.kept += 1;
             return;
         };
@@ -99,7 +99,7 @@ impl AppStep {
 }
 
 /// Why a running container cannot stay: the reason, in words, and whether it is restarted whatever its policy.
-fn complaint(
+fn kill_reason(
     container: &Container,
     seen: &ObservedContainer,
     observed: &Observed,

@@ -25,7 +25,7 @@ pub(super) struct InitStep {
     /// To stop first.
     pub(super) kills: Vec<Kill>,
     /// An init container failed for good: the pod is to be ended.
-    pub(super) hopeless: Option<String>,
+    pub(super) failed_for_good: Option<String>,
     /// What the pod waits for.
     pub(super) waits_for: Option<String>,
 }
@@ -95,9 +95,9 @@ impl InitStep {
         match &seen.state {
             ContainerState::Created => self
                 .start
-                .push(Pick::new(front, "it was made but never started")),
+                .push(Pick::new(front, "it was created but never started")),
             ContainerState::Running { .. } => {
-                self.waits_for = Some(format!("init container {name} runs"))
+                self.waits_for = Some(format!("init container {name} is running"))
             }
             ContainerState::Exited(exit) if !has_failed(exit) => {
                 self.passed(front, pod.init_containers())
@@ -128,7 +128,7 @@ impl InitStep {
     /// The pod cannot succeed any more: nothing is started or restarted.
     fn give_up(&mut self, why: String) {
         *self = Self {
-            hopeless: Some(format!("{why} and is not started again")),
+            failed_for_good: Some(format!("{why} and will not be restarted")),
             ..Self::default()
         };
     }
@@ -158,11 +158,11 @@ impl InitStep {
         match &seen.state {
             ContainerState::Created => self
                 .start
-                .push(Pick::new(index, "it was made but never started")),
+                .push(Pick::new(index, "it was created but never started")),
             ContainerState::Exited(exit) => {
                 self.start.push(Pick::new(
                     index,
-                    format!("the sidecar ended with exit code {}", exit.code),
+                    format!("the sidecar exited with code {}", exit.code),
                 ));
             }
             ContainerState::Unknown => self.replace_unknown(index, seen),
@@ -226,7 +226,7 @@ impl InitStep {
             restarts: true,
         });
         self.start
-            .push(Pick::new(index, "its last attempt is replaced"));
+            .push(Pick::new(index, "the last attempt is replaced"));
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn start_over(pod: &Pod, observed: &Observed, old: &Seen, reason: &st
     // Only the pod's own policy counts here: a container's policy does not bring back a sandbox.
     let was_used = old.attempt != 0 && !observed.containers.is_empty();
     if was_used && pod.restart_policy() == RestartPolicy::Never {
-        return ended("the pod is never started again");
+        return ended("restartPolicy is Never");
     }
 
     let left: Vec<usize> = (0..pod.containers().len())

@@ -63,9 +63,9 @@ pub(super) fn schedule(
         plan.idle = Some(if waiting.is_empty() {
             choice
                 .waits_for
-                .unwrap_or_else(|| "nothing is left to do".to_owned())
+                .unwrap_or_else(|| "nothing to do".to_owned())
         } else {
-            format!("waiting for the back-off of {waiting}")
+            format!("waiting for back-off of {waiting}")
         });
     }
     plan

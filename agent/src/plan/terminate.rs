@@ -12,21 +12,21 @@ use crate::pod::{Pod, is_sidecar};
 /// The least grace, in seconds, that a StopContainer call gets, whatever was used up before it.
 pub const MIN_STOP_SECONDS: i64 = 2;
 
-/// How to stop some containers of a pod: every victim at the same time, each after those it waits for.
+/// How to stop some containers of a pod: every target at the same time, each after those it waits for.
 #[must_use = "a kill plan stops nothing until it is carried out"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KillPlan {
     /// In the order given.
-    pub victims: Vec<Victim>,
+    pub targets: Vec<StopTarget>,
 }
 
 /// How to stop one container:
 /// 1. with `pre_stop`, run the preStop hook, for at most `grace`;
-/// 2. wait until every victim named in `waits_for` has been stopped, for at most [`Victim::patience`]; one whose
+/// 2. wait until every target named in `waits_for` has been stopped, for at most [`StopTarget::wait_limit`]; one whose
 ///    stopping failed has not been stopped;
-/// 3. StopContainer with [`Victim::stop_timeout`].
+/// 3. StopContainer with [`StopTarget::stop_timeout`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Victim {
+pub struct StopTarget {
     /// Which.
     pub id: ContainerId,
     /// Its name in the spec.
@@ -35,13 +35,13 @@ pub struct Victim {
     pub grace: i64,
     /// It has a preStop hook, and there is time for it.
     pub pre_stop: bool,
-    /// Names of victims that have to be stopped before this one is asked.
+    /// Names of targets that have to be stopped before this one is asked.
     pub waits_for: Vec<String>,
 }
 
-impl Victim {
+impl StopTarget {
     /// How long to wait for others after a hook that took `hook`: whole seconds, for so the kubelet counts.
-    pub fn patience(&self, hook: SignedDuration) -> SignedDuration {
+    pub fn wait_limit(&self, hook: SignedDuration) -> SignedDuration {
         SignedDuration::from_secs((self.grace - hook.as_secs()).max(0))
     }
 
@@ -67,10 +67,10 @@ pub fn end_pod(
         .filter(|init| is_sidecar(init))
         .map(|init| init.name.as_str())
         .collect();
-    let victims = running.iter().map(|(id, name)| {
-        let mut victim = victim(pod, id, name, KillReason::PodEnds, grace_override);
+    let targets = running.iter().map(|(id, name)| {
+        let mut target = target(pod, id, name, KillReason::PodEnds, grace_override);
         let place = sidecars.iter().position(|sidecar| sidecar == name);
-        if let Some(place) = place.filter(|_| victim.grace > 0) {
+        if let Some(place) = place.filter(|_| target.grace > 0) {
             // Only the next sidecar of the spec counts; when that one does not run, none is waited for.
             let next = sidecars.get(place + 1).copied();
             let earlier = pod
@@ -78,15 +78,15 @@ pub fn end_pod(
                 .iter()
                 .map(|app| app.name.as_str())
                 .chain(next);
-            victim.waits_for = earlier
+            target.waits_for = earlier
                 .filter(|name| runs(name))
                 .map(str::to_owned)
                 .collect();
         }
-        victim
+        target
     });
     KillPlan {
-        victims: victims.collect(),
+        targets: targets.collect(),
     }
 }
 
@@ -99,23 +99,23 @@ pub fn stop_one(
     grace_override: Option<i64>,
 ) -> KillPlan {
     KillPlan {
-        victims: vec![victim(pod, id, name, reason, grace_override)],
+        targets: vec![target(pod, id, name, reason, grace_override)],
     }
 }
 
-fn victim(
+fn target(
     pod: &Pod,
     id: &ContainerId,
     name: &str,
     reason: KillReason,
     grace_override: Option<i64>,
-) -> Victim {
+) -> StopTarget {
     let container = pod.container(name).map(|(_, container)| container);
     let grace = grace_override.unwrap_or_else(|| grace(pod, container, reason));
     let has_hook = container
         .and_then(|container| container.lifecycle.as_ref())
         .is_some_and(|lifecycle| lifecycle.pre_stop.is_some());
-    Victim {
+    StopTarget {
         id: id.clone(),
         name: name.to_owned(),
         grace,

@@ -11,46 +11,46 @@ use crate::cri::{Code, Cri, RuntimeEvent};
 
 /// What the listener hears.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum StreamEvent {
     /// The stream is there: from now on nothing is missed.
     Connected,
     /// Something happened.
     Event(RuntimeEvent),
     /// The stream broke.
-    Lost,
+    Disconnected,
 }
 
 /// Listens until the receiver is gone or the runtime says that it gives no events.
-pub(super) async fn listen(cri: Arc<dyn Cri>, news: mpsc::UnboundedSender<News>) {
+pub(super) async fn subscribe(cri: Arc<dyn Cri>, sender: mpsc::UnboundedSender<StreamEvent>) {
     let mut retry = Retry::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
         match cri.events().await {
             Ok(mut stream) => {
-                if news.send(News::Connected).is_err() {
+                if sender.send(StreamEvent::Connected).is_err() {
                     return;
                 }
                 while let Some(event) = stream.next().await {
                     match event {
                         Ok(event) => {
                             retry.succeeded();
-                            if news.send(News::Event(event)).is_err() {
+                            if sender.send(StreamEvent::Event(event)).is_err() {
                                 return;
                             }
                         }
                         Err(error) => {
-                            tracing::warn!(%error, "the runtime's event stream broke");
+                            tracing::warn!(%error, "event stream disconnected");
                             break;
                         }
                     }
                 }
             }
             Err(error) if error.code == Code::Unimplemented => {
-                tracing::info!("the runtime gives no events; pods are listed instead");
+                tracing::info!("runtime does not support events; relisting instead");
                 return;
             }
-            Err(error) => tracing::warn!(%error, "cannot listen to the runtime's events"),
+            Err(error) => tracing::warn!(%error, "failed to subscribe to events"),
         }
-        if news.send(News::Lost).is_err() {
+        if sender.send(StreamEvent::Disconnected).is_err() {
             return;
         }
         tokio::time::sleep(retry.failed()).await;

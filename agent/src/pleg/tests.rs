@@ -23,14 +23,20 @@ fn scene() -> Scene {
     ));
     let fake = FakeCri::new(Arc::clone(&clock));
     fake.image("job", Behaviour::ends(Duration::from_secs(30), 3));
-    let (cache, asks) = Cache::new();
+    let (cache, requests) = Cache::new();
     let (sender, pods) = watch::channel(None);
-    let periods = Periods {
+    let periods = RelistPeriods {
         alone: Duration::from_secs(1),
         with_events: Duration::from_secs(10),
     };
     let mut task = JoinSet::new();
-    task.spawn(run(Arc::new(fake.clone()), clock, periods, asks, sender));
+    task.spawn(run(
+        Arc::new(fake.clone()),
+        clock,
+        periods,
+        requests,
+        sender,
+    ));
     Scene {
         fake,
         cache,
@@ -101,7 +107,7 @@ fn ended(seen: &Snapshot) -> bool {
 #[tokio::test(start_paused = true)]
 async fn events_show_a_pod_at_once() {
     let scene = scene();
-    let mut snapshots = scene.cache.follow(&PodUid::new("u1"));
+    let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let since = Instant::now();
@@ -122,7 +128,7 @@ async fn events_show_a_pod_at_once() {
 async fn without_events_a_listing_a_second_shows_it() {
     let scene = scene();
     scene.fake.without_events();
-    let mut snapshots = scene.cache.follow(&PodUid::new("u1"));
+    let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let since = Instant::now();
     start(&scene.fake).await;
@@ -133,7 +139,7 @@ async fn without_events_a_listing_a_second_shows_it() {
 #[tokio::test(start_paused = true)]
 async fn events_that_are_lost_are_made_up_for_by_the_listing() {
     let scene = scene();
-    let mut snapshots = scene.cache.follow(&PodUid::new("u1"));
+    let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
     scene.fake.lose_events();
     let since = Instant::now();
@@ -145,7 +151,7 @@ async fn events_that_are_lost_are_made_up_for_by_the_listing() {
 #[tokio::test(start_paused = true)]
 async fn a_broken_stream_is_followed_by_a_listing_and_a_new_stream() {
     let scene = scene();
-    let mut snapshots = scene.cache.follow(&PodUid::new("u1"));
+    let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
     let since = Instant::now();
     scene.fake.break_events();
@@ -162,16 +168,16 @@ async fn a_broken_stream_is_followed_by_a_listing_and_a_new_stream() {
 async fn a_runtime_that_was_away_is_looked_at_again_and_tickets_are_answered() {
     let scene = scene();
     let uid = PodUid::new("u1");
-    let mut snapshots = scene.cache.follow(&uid);
+    let mut snapshots = scene.cache.subscribe(&uid);
     start(&scene.fake).await;
     seconds_until(&mut snapshots, Instant::now(), runs).await;
     scene.fake.set_down(true);
     let since = Instant::now();
-    let ticket = scene.cache.look(&uid, "test");
+    let generation = scene.cache.refresh(&uid, "test");
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert!(!ended(snapshots.borrow().as_ref().unwrap()));
     scene.fake.set_down(false);
-    let seen = seconds_until(&mut snapshots, since, |seen| seen.answers >= ticket).await;
+    let seen = seconds_until(&mut snapshots, since, |seen| seen.generation >= generation).await;
     assert!((40..=46).contains(&seen), "answered after {seen} s");
     assert!(ended(snapshots.borrow().as_ref().unwrap()));
 }

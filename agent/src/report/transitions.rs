@@ -10,27 +10,29 @@ pub(crate) enum Stage {
     /// It is meant to run.
     Active,
     /// It is being ended.
-    Ending,
+    Terminating,
     /// Nothing of it runs any more.
-    Ended,
+    Terminated,
     /// Nothing of it is left.
     Removed,
 }
 
 /// A pod's state in one word: its phase while it is active and once it is terminal.
-fn pod_word(report: &PodReport, stage: Stage) -> String {
+fn pod_state(report: &PodReport, stage: Stage) -> String {
     let phase = report.status.phase.as_deref().unwrap_or("Pending");
     match stage {
         Stage::Removed => "Removed".to_owned(),
         Stage::Active => phase.to_owned(),
-        Stage::Ending | Stage::Ended if matches!(phase, "Succeeded" | "Failed") => phase.to_owned(),
-        Stage::Ending => "Terminating".to_owned(),
-        Stage::Ended => "Ended".to_owned(),
+        Stage::Terminating | Stage::Terminated if matches!(phase, "Succeeded" | "Failed") => {
+            phase.to_owned()
+        }
+        Stage::Terminating => "Terminating".to_owned(),
+        Stage::Terminated => "Ended".to_owned(),
     }
 }
 
 /// A container's state with its reason: `Waiting(CrashLoopBackOff)`.
-fn container_word(container: &ContainerReport) -> String {
+fn container_state(container: &ContainerReport) -> String {
     let state = container.state.as_str();
     if container.reason.is_empty() {
         state.to_owned()
@@ -68,8 +70,8 @@ pub(crate) fn transitions(
                 .find(|before| before.name == container.name)
         });
         let (from, to) = (
-            before.map(container_word).unwrap_or_default(),
-            container_word(container),
+            before.map(container_state).unwrap_or_default(),
+            container_state(container),
         );
         // A run that began and ended between two reports shows by its id.
         let another_run = before.is_some_and(|before| {
@@ -87,9 +89,9 @@ pub(crate) fn transitions(
         }
     }
     let (from, to) = (
-        old.map(|(old, stage)| pod_word(old, stage))
+        old.map(|(old, stage)| pod_state(old, stage))
             .unwrap_or_default(),
-        pod_word(report, stage),
+        pod_state(report, stage),
     );
     if from != to {
         push(None, from, to, None);
@@ -184,18 +186,24 @@ mod tests {
             Vec::<String>::new()
         );
         assert_eq!(
-            words(Some((&running, Stage::Active)), (&running, Stage::Ending)),
+            words(
+                Some((&running, Stage::Active)),
+                (&running, Stage::Terminating)
+            ),
             ["pod: Running -> Terminating"]
         );
         assert_eq!(
-            words(Some((&running, Stage::Ending)), (&ended, Stage::Ended)),
+            words(
+                Some((&running, Stage::Terminating)),
+                (&ended, Stage::Terminated)
+            ),
             [
                 "app: Running -> Terminated(Error) 3",
                 "pod: Terminating -> Failed"
             ]
         );
         assert_eq!(
-            words(Some((&ended, Stage::Ended)), (&ended, Stage::Removed)),
+            words(Some((&ended, Stage::Terminated)), (&ended, Stage::Removed)),
             ["pod: Failed -> Removed"]
         );
     }

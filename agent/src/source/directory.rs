@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 10 * 1024 * 1024;
 /// See [`directory`].
 pub struct DirectorySource {
     files: Files,
-    said: bool,
+    reported: bool,
     watch: Option<EventStream<[u8; 4096]>>,
 }
 
@@ -43,7 +43,7 @@ pub fn directory(path: PathBuf) -> DirectorySource {
     };
     DirectorySource {
         files,
-        said: false,
+        reported: false,
         watch: None,
     }
 }
@@ -56,16 +56,16 @@ struct Files {
     known: BTreeMap<String, Manifest>,
 }
 
-/// One file: what it said last, and the pods of when it was last good.
+/// One file: what it content last, and the pods of when it was last good.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Manifest {
-    said: Said,
+    content: Content,
     pods: Vec<Pod>,
 }
 
 /// What reading a file gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Said {
+enum Content {
     #[default]
     Nothing,
     Text(String),
@@ -78,11 +78,11 @@ impl Files {
         let names = match list(&self.path) {
             Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(path = %self.path.display(), "the manifest directory is not there; it has no pods until it is");
+                tracing::warn!(path = %self.path.display(), "manifest directory does not exist; treating it as empty");
                 Vec::new()
             }
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "cannot list the manifest directory; its pods stay as they are");
+                tracing::warn!(path = %self.path.display(), %error, "failed to list manifest directory; keeping its pods");
                 return false;
             }
         };
@@ -90,13 +90,13 @@ impl Files {
         self.known.retain(|name, _| names.contains(name));
         for name in names {
             let path = self.path.join(&name);
-            let said = match read(&path) {
-                Ok(text) => Said::Text(text),
-                Err(error) => Said::Unreadable(error.to_string()),
+            let content = match read(&path) {
+                Ok(text) => Content::Text(text),
+                Err(error) => Content::Unreadable(error.to_string()),
             };
             let manifest = self.known.entry(name).or_default();
-            if manifest.said != said {
-                manifest.take(&path, said, self.strictness);
+            if manifest.content != content {
+                manifest.take(&path, content, self.strictness);
             }
         }
         self.pods() != before
@@ -111,13 +111,13 @@ impl Files {
 }
 
 impl Manifest {
-    fn take(&mut self, path: &Path, said: Said, strictness: Strictness) {
-        match &said {
-            Said::Nothing => {}
-            Said::Unreadable(error) => {
-                tracing::warn!(path = %path.display(), %error, "cannot read a manifest; its pods stay as they are");
+    fn take(&mut self, path: &Path, content: Content, strictness: Strictness) {
+        match &content {
+            Content::Nothing => {}
+            Content::Unreadable(error) => {
+                tracing::warn!(path = %path.display(), %error, "failed to read manifest; keeping its pods");
             }
-            Said::Text(text) => {
+            Content::Text(text) => {
                 let parsed = manifest::parse(&path.display().to_string(), text, strictness);
                 for warning in &parsed.warnings {
                     tracing::warn!("{warning}");
@@ -127,15 +127,15 @@ impl Manifest {
                 }
                 // A file that is being written is empty for a moment, and that is no wish to end its pods.
                 if text.trim().is_empty() {
-                    tracing::warn!(path = %path.display(), "a manifest is empty; its pods stay as they are");
+                    tracing::warn!(path = %path.display(), "manifest is empty; keeping its pods");
                 } else if parsed.problems.is_empty() {
                     self.pods = parsed.pods;
                 } else {
-                    tracing::error!(path = %path.display(), "a manifest is not right; its pods stay as they are");
+                    tracing::error!(path = %path.display(), "manifest is invalid; keeping its pods");
                 }
             }
         }
-        self.said = said;
+        self.content = content;
     }
 }
 
@@ -163,7 +163,7 @@ fn read(path: &Path) -> io::Result<String> {
         .take(MAX_BYTES + 1)
         .read_to_string(&mut text)?;
     if length as u64 > MAX_BYTES {
-        return Err(io::Error::other("it is larger than 10 MB"));
+        return Err(io::Error::other("the file is larger than 10 MB"));
     }
     Ok(text)
 }
@@ -190,7 +190,7 @@ impl DirectorySource {
     }
 
     /// Waits until the directory may be different.
-    async fn news(&mut self) {
+    async fn wait_for_change(&mut self) {
         let Some(events) = &mut self.watch else {
             return tokio::time::sleep(RELIST_UNWATCHED).await;
         };
@@ -211,8 +211,8 @@ impl PodSource for DirectorySource {
 
     async fn next(&mut self) -> Option<Vec<Pod>> {
         loop {
-            if self.said {
-                self.news().await;
+            if self.reported {
+                self.wait_for_change().await;
             }
             if self.watch.is_none() {
                 // Before it is read, so that nothing is missed between the two.
@@ -225,8 +225,8 @@ impl PodSource for DirectorySource {
             })
             .await;
             self.files = files;
-            if changed || !self.said {
-                self.said = true;
+            if changed || !self.reported {
+                self.reported = true;
                 return Some(self.files.pods());
             }
         }
@@ -311,7 +311,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             read(&path).unwrap_err().to_string(),
-            "it is larger than 10 MB"
+            "the file is larger than 10 MB"
         );
     }
 }

@@ -21,20 +21,20 @@ const OWN: [&str; 8] = [
 ];
 
 /// What a condition says.
-struct Verdict {
+struct ConditionValue {
     status: &'static str,
     reason: &'static str,
     message: String,
 }
 
-const TRUE: Verdict = Verdict {
+const TRUE: ConditionValue = ConditionValue {
     status: "True",
     reason: "",
     message: String::new(),
 };
 
-fn no(reason: &'static str, message: String) -> Verdict {
-    Verdict {
+fn false_with(reason: &'static str, message: String) -> ConditionValue {
+    ConditionValue {
         status: "False",
         reason,
         message,
@@ -49,11 +49,11 @@ pub(super) fn all(
     status: &PodStatus,
 ) -> Vec<PodCondition> {
     let generation = inputs.pod.api().metadata.generation;
-    let own = |kind: &str, verdict: Verdict| PodCondition {
+    let own = |kind: &str, value: ConditionValue| PodCondition {
         type_: kind.to_owned(),
-        status: verdict.status.to_owned(),
-        reason: (!verdict.reason.is_empty()).then(|| verdict.reason.to_owned()),
-        message: (!verdict.message.is_empty()).then_some(verdict.message),
+        status: value.status.to_owned(),
+        reason: (!value.reason.is_empty()).then(|| value.reason.to_owned()),
+        message: (!value.message.is_empty()).then_some(value.message),
         observed_generation: generation,
         ..PodCondition::default()
     };
@@ -80,7 +80,7 @@ pub(super) fn all(
         }
     }
     let sandbox = if plan::needs_sandbox(inputs.pod, inputs.observed) {
-        no("", String::new())
+        false_with("", String::new())
     } else {
         TRUE
     };
@@ -90,31 +90,31 @@ pub(super) fn all(
     conditions.push(own("ContainersReady", containers_ready(inputs, status)));
     conditions.push(own("PodScheduled", TRUE));
     if restart::could_restart_all(inputs.pod) {
-        let verdict = restarting_all(inputs, old, status);
+        let value = restarting_all(inputs, old, status);
         conditions.push(PodCondition {
             observed_generation: None,
-            ..own("AllContainersRestarting", verdict)
+            ..own("AllContainersRestarting", value)
         });
     }
     conditions
 }
 
-fn restarting_all(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Verdict {
+fn restarting_all(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> ConditionValue {
     match status.phase.as_deref() {
-        Some("Succeeded") => return no("PodCompleted", String::new()),
-        Some("Failed") => return no("PodFailed", String::new()),
+        Some("Succeeded") => return false_with("PodCompleted", String::new()),
+        Some("Failed") => return false_with("PodFailed", String::new()),
         Some(_) | None => {}
     }
     let removed = restart::all_removed(inputs.pod, inputs.observed);
     if restart::restarts_all(inputs.pod, inputs.observed, old) && !removed {
         let message = "container exited with restart policy rule".to_owned();
-        Verdict {
+        ConditionValue {
             status: "True",
             reason: "RestartAllContainersStarted",
             message,
         }
     } else {
-        no("", String::new())
+        false_with("", String::new())
     }
 }
 
@@ -133,7 +133,7 @@ fn go_list(names: &[&str]) -> String {
 }
 
 /// A sentence for the containers of unknown status and for those not there yet; empty when there are none.
-fn complaint(unknown: &[&str], others: &[&str], what: &str) -> String {
+fn unready_message(unknown: &[&str], others: &[&str], what: &str) -> String {
     let mut messages = Vec::new();
     if !unknown.is_empty() {
         messages.push(format!(
@@ -150,7 +150,7 @@ fn complaint(unknown: &[&str], others: &[&str], what: &str) -> String {
     messages.join(", ")
 }
 
-fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Verdict {
+fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> ConditionValue {
     let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
     for init in inputs.pod.init_containers() {
         match find(status, init) {
@@ -168,7 +168,7 @@ fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Verd
         }
     }
     if status.phase.as_deref() == Some("Succeeded") && unknown.is_empty() {
-        return Verdict {
+        return ConditionValue {
             reason: "PodCompleted",
             ..TRUE
         };
@@ -184,7 +184,7 @@ fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Verd
                 .as_ref()
                 .is_some_and(|state| state.running.is_some() || state.terminated.is_some())
         });
-    let message = complaint(&unknown, &incomplete, "incomplete");
+    let message = unready_message(&unknown, &incomplete, "incomplete");
     let was = old
         .conditions
         .iter()
@@ -193,11 +193,11 @@ fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Verd
     if app_started || was || message.is_empty() {
         TRUE
     } else {
-        no("ContainersNotInitialized", message)
+        false_with("ContainersNotInitialized", message)
     }
 }
 
-fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> Verdict {
+fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> ConditionValue {
     let (mut unknown, mut unready) = (Vec::new(), Vec::new());
     let sidecars = inputs
         .pod
@@ -212,20 +212,22 @@ fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> Verdict {
         }
     }
     match status.phase.as_deref() {
-        Some("Succeeded") if unknown.is_empty() => return no("PodCompleted", String::new()),
-        Some("Failed") => return no("PodFailed", String::new()),
+        Some("Succeeded") if unknown.is_empty() => {
+            return false_with("PodCompleted", String::new());
+        }
+        Some("Failed") => return false_with("PodFailed", String::new()),
         Some(_) | None => {}
     }
-    let message = complaint(&unknown, &unready, "unready");
+    let message = unready_message(&unknown, &unready, "unready");
     if message.is_empty() {
         TRUE
     } else {
-        no("ContainersNotReady", message)
+        false_with("ContainersNotReady", message)
     }
 }
 
 /// Ready: the containers are, and so is what the readiness gates ask for.
-fn ready(inputs: &Inputs<'_>, status: &PodStatus, conditions: &[PodCondition]) -> Verdict {
+fn ready(inputs: &Inputs<'_>, status: &PodStatus, conditions: &[PodCondition]) -> ConditionValue {
     let containers = containers_ready(inputs, status);
     if containers.status != "True" {
         return containers;
@@ -251,6 +253,6 @@ fn ready(inputs: &Inputs<'_>, status: &PodStatus, conditions: &[PodCondition]) -
     if unmet.is_empty() {
         TRUE
     } else {
-        no("ReadinessGatesNotReady", unmet.join(", "))
+        false_with("ReadinessGatesNotReady", unmet.join(", "))
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn of_plan(plan: &PodPlan) -> String {
             .map(|kill| format!("stopped {}: {}", kill.name, kill.message)),
     );
     if !plan.resets.is_empty() {
-        parts.push("the whole pod starts again".to_owned());
+        parts.push("restarting all containers".to_owned());
     }
     let going = plan.starts().filter(|start| start.when == When::Now);
     parts.extend(going.map(|start| format!("started {}: {}", start.name, start.reason)));
@@ -41,7 +41,7 @@ mod tests {
             kind: ContainerKind::App,
             restart_count: None,
             when,
-            reason: "it has not run yet".to_owned(),
+            reason: "it has not been started yet".to_owned(),
             previous_end: None,
             backoff_key: String::new(),
         };
@@ -68,7 +68,7 @@ mod tests {
         };
         assert_eq!(
             of_plan(&plan),
-            "new sandbox: the pod has no sandbox; started a: it has not run yet"
+            "new sandbox: the pod has no sandbox; started a: it has not been started yet"
         );
     }
 }

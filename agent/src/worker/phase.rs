@@ -22,29 +22,32 @@ pub(crate) enum Phase {
 
 /// What moves a worker on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum PhaseEvent {
     /// Every container has ended for good.
     Finished,
     /// No source wants the pod.
-    Unwanted,
+    Deleted,
     /// No container runs, no sandbox is ready.
-    NothingRuns,
+    Stopped,
     /// The runtime has nothing of the pod, and its directories are gone.
-    NothingLeft,
+    Removed,
 }
 
 impl Phase {
     /// The next phase; an event that does not concern the present one changes nothing.
     #[must_use]
-    pub(crate) fn on(self, event: Event) -> Self {
+    pub(crate) fn on(self, event: PhaseEvent) -> Self {
         match (self, event) {
-            (Self::Syncing, Event::Finished | Event::Unwanted) => Self::Terminating,
-            (Self::Terminating, Event::NothingRuns) => Self::Terminated,
-            (Self::Terminated, Event::Unwanted) => Self::Removing,
-            (Self::Removing, Event::NothingLeft) => Self::Gone,
+            (Self::Syncing, PhaseEvent::Finished | PhaseEvent::Deleted) => Self::Terminating,
+            (Self::Terminating, PhaseEvent::Stopped) => Self::Terminated,
+            (Self::Terminated, PhaseEvent::Deleted) => Self::Removing,
+            (Self::Removing, PhaseEvent::Removed) => Self::Gone,
             (
                 Self::Syncing | Self::Terminating | Self::Terminated | Self::Removing | Self::Gone,
-                Event::Finished | Event::Unwanted | Event::NothingRuns | Event::NothingLeft,
+                PhaseEvent::Finished
+                | PhaseEvent::Deleted
+                | PhaseEvent::Stopped
+                | PhaseEvent::Removed,
             ) => self,
         }
     }
@@ -61,11 +64,11 @@ mod tests {
         Phase::Removing,
         Phase::Gone,
     ];
-    const EVENTS: [Event; 4] = [
-        Event::Finished,
-        Event::Unwanted,
-        Event::NothingRuns,
-        Event::NothingLeft,
+    const EVENTS: [PhaseEvent; 4] = [
+        PhaseEvent::Finished,
+        PhaseEvent::Deleted,
+        PhaseEvent::Stopped,
+        PhaseEvent::Removed,
     ];
 
     #[test]
@@ -83,11 +86,11 @@ mod tests {
         assert_eq!(
             arrows,
             [
-                (Phase::Syncing, Event::Finished, Phase::Terminating),
-                (Phase::Syncing, Event::Unwanted, Phase::Terminating),
-                (Phase::Terminating, Event::NothingRuns, Phase::Terminated),
-                (Phase::Terminated, Event::Unwanted, Phase::Removing),
-                (Phase::Removing, Event::NothingLeft, Phase::Gone),
+                (Phase::Syncing, PhaseEvent::Finished, Phase::Terminating),
+                (Phase::Syncing, PhaseEvent::Deleted, Phase::Terminating),
+                (Phase::Terminating, PhaseEvent::Stopped, Phase::Terminated),
+                (Phase::Terminated, PhaseEvent::Deleted, Phase::Removing),
+                (Phase::Removing, PhaseEvent::Removed, Phase::Gone),
             ]
         );
     }

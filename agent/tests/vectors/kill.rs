@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent::observed::ContainerId;
 use agent::plan::KillReason;
-use agent::plan::terminate::{self, KillPlan, Victim};
+use agent::plan::terminate::{self, KillPlan, StopTarget};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
@@ -77,28 +77,28 @@ struct Fate {
 }
 
 struct Run {
-    victims: Vec<(Victim, Fate)>,
+    targets: Vec<(StopTarget, Fate)>,
 }
 
-/// Walks the plan in virtual time: hooks first, then each victim when its turn has come.
+/// Walks the plan in virtual time: hooks first, then each target when its turn has come.
 fn run(plan: &KillPlan, case: &Case) -> Run {
     let facts: BTreeMap<&str, &Value> = support::list(&case.input["running"])
         .iter()
         .map(|seen| (support::text(&seen["id"]), seen))
         .collect();
     let mut fates: BTreeMap<&str, Fate> = BTreeMap::new();
-    while fates.len() < plan.victims.len() {
+    while fates.len() < plan.targets.len() {
         let before = fates.len();
-        for victim in &plan.victims {
-            let others: Option<Vec<&Fate>> = victim
+        for target in &plan.targets {
+            let others: Option<Vec<&Fate>> = target
                 .waits_for
                 .iter()
                 .map(|name| fates.get(name.as_str()))
                 .collect();
-            let Some(others) = others.filter(|_| !fates.contains_key(victim.name.as_str())) else {
+            let Some(others) = others.filter(|_| !fates.contains_key(target.name.as_str())) else {
                 continue;
             };
-            // A container whose stopping failed has not been stopped: the wait for it ends with the patience.
+            // A container whose stopping failed has not been stopped: the wait for it ends with the wait_limit.
             let free_at = others.iter().map(|fate| {
                 if fate.failed {
                     f64::INFINITY
@@ -107,40 +107,40 @@ fn run(plan: &KillPlan, case: &Case) -> Run {
                 }
             });
             let fate = fate(
-                victim,
-                facts[victim.id.as_str()],
+                target,
+                facts[target.id.as_str()],
                 free_at.fold(0.0, f64::max),
             );
-            fates.insert(&victim.name, fate);
+            fates.insert(&target.name, fate);
         }
-        assert!(fates.len() > before, "the victims wait for each other");
+        assert!(fates.len() > before, "the targets wait for each other");
     }
-    let victims = plan
-        .victims
+    let targets = plan
+        .targets
         .iter()
-        .map(|victim| (victim.clone(), fates[victim.name.as_str()].clone()))
+        .map(|target| (target.clone(), fates[target.name.as_str()].clone()))
         .collect();
-    Run { victims }
+    Run { targets }
 }
 
-fn fate(victim: &Victim, facts: &Value, free_at: f64) -> Fate {
+fn fate(target: &StopTarget, facts: &Value, free_at: f64) -> Fate {
     let span = |seconds: f64| SignedDuration::from_millis((seconds * 1000.0).round() as i64);
-    let hook = if victim.pre_stop {
+    let hook = if target.pre_stop {
         // A sleep hook takes as long as it says; one that says nothing of the kind, no time.
         facts["preStopTakes"]
             .as_f64()
             .unwrap_or(0.0)
-            .min(victim.grace as f64)
+            .min(target.grace as f64)
     } else {
         0.0
     };
-    let waited = (free_at - hook).clamp(0.0, victim.patience(span(hook)).as_secs_f64());
-    let grace = victim.stop_timeout(span(hook), span(waited));
+    let waited = (free_at - hook).clamp(0.0, target.wait_limit(span(hook)).as_secs_f64());
+    let grace = target.stop_timeout(span(hook), span(waited));
     let needed = facts["exitAfter"].as_f64().unwrap().min(grace as f64);
     let error = support::text(&facts["stopError"]);
     let stop_at = hook + waited;
     Fate {
-        pre_stop_at: victim.pre_stop.then_some(0.0),
+        pre_stop_at: target.pre_stop.then_some(0.0),
         stop_at: Some(stop_at),
         grace: Some(grace),
         done_at: Some(if error == "notFound" {
@@ -154,7 +154,7 @@ fn fate(victim: &Victim, facts: &Value, free_at: f64) -> Fate {
 
 impl Run {
     fn end(&self) -> f64 {
-        self.victims
+        self.targets
             .iter()
             .filter_map(|(_, fate)| fate.done_at)
             .fold(0.0, f64::max)
@@ -164,10 +164,10 @@ impl Run {
         let mut stages: BTreeMap<i64, BTreeSet<&str>> = BTreeMap::new();
         let mut failed: Vec<&str> = Vec::new();
         let mut containers = Vec::new();
-        for (victim, fate) in &self.victims {
+        for (target, fate) in &self.targets {
             let mut words = Map::new();
-            words.insert("name".to_owned(), json!(victim.name));
-            words.insert("id".to_owned(), json!(victim.id.as_str()));
+            words.insert("name".to_owned(), json!(target.name));
+            words.insert("id".to_owned(), json!(target.id.as_str()));
             for (what, at) in [
                 ("preStopAt", fate.pre_stop_at),
                 ("stopAt", fate.stop_at),
@@ -185,10 +185,10 @@ impl Run {
                 stages
                     .entry((at * 1000.0).round() as i64)
                     .or_default()
-                    .insert(&victim.name);
+                    .insert(&target.name);
             }
             if fate.failed {
-                failed.push(&victim.name);
+                failed.push(&target.name);
             }
         }
         failed.sort_unstable();

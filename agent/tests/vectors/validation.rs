@@ -22,10 +22,10 @@ fn judge(case: &Case) -> Result<(), String> {
     }
     let api = serde_json::from_str(text)
         .map_err(|error| format!("not read: {error}; expected {}", case.expected))?;
-    let (pod, complaints) = manifest::admit(api);
+    let (pod, errors) = manifest::admit(api);
     let expected = support::list(&case.expected["errors"]);
     if expected.is_empty() {
-        if let Some(first) = complaints.first() {
+        if let Some(first) = errors.first() {
             return Err(format!("refused for {} ({first})", first.field));
         }
         return support::same(
@@ -34,9 +34,9 @@ fn judge(case: &Case) -> Result<(), String> {
             &tidy(case.expected["pod"].clone()),
         );
     }
-    let mut ours: Vec<(String, &str)> = complaints
+    let mut ours: Vec<(String, &str)> = errors
         .iter()
-        .map(|complaint| (complaint.field.clone(), name(complaint.rule)))
+        .map(|error| (error.field.clone(), name(error.rule)))
         .collect();
     let mut theirs: Vec<(String, &str)> = expected
         .iter()
@@ -51,7 +51,7 @@ fn judge(case: &Case) -> Result<(), String> {
         list.sort();
         list.dedup();
     }
-    support::same("complaints", &json!(ours), &json!(theirs))
+    support::same("errors", &json!(ours), &json!(theirs))
 }
 
 fn name(rule: Rule) -> &'static str {

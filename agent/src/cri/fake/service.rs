@@ -1,4 +1,4 @@
-//! What the scripted runtime answers to each call.
+//! The calls of the scripted runtime.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Endpoints, and what listens at them.
+//! Endpoints and connection errors.
 #![allow(clippy::unwrap_used)]
 use rstest::rstest;
 use tokio::io::AsyncWriteExt;
@@ -68,7 +68,7 @@ async fn a_server_of_another_kind_is_one_clear_sentence() {
     assert!(
         error
             .to_string()
-            .contains("does not speak the Container Runtime Interface v1"),
+            .contains("does not implement the Container Runtime Interface v1"),
         "{error}"
     );
 }

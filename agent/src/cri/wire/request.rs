@@ -1,4 +1,4 @@
-//! What the agent asks for, from its own words into protobuf.
+//! Conversion of the agent's types into protobuf requests.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use crate::spec::{
     Propagation, Protocol, Resources, SandboxSecurity, SandboxSpec, SecurityProfile, Selinux,
 };
 
-/// A selector of everything that is labelled as the pod's.
+/// The label selector of a pod.
 pub(in crate::cri) fn pod_selector(uid: &PodUid) -> HashMap<String, String> {
     HashMap::from([(labels::POD_UID.to_owned(), uid.as_str().to_owned())])
 }

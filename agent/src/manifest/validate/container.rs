@@ -193,7 +193,7 @@ fn mounts(check: &mut Check, field: &str, container: &Container, volumes: &Volum
             check.required(format!("{item}.name"), "");
         } else {
             match volumes.get(&device.name) {
-                None => check.say(Rule::NotFound, format!("{item}.name"), &device.name, ""),
+                None => check.error(Rule::NotFound, format!("{item}.name"), &device.name, ""),
                 Some(Kind::Claim) => {}
                 Some(Kind::Other) => {
                     check.invalid(
@@ -228,7 +228,7 @@ fn one_mount(
         check.required(format!("{item}.name"), "");
     }
     if !volumes.contains_key(&mount.name) {
-        check.say(
+        check.error(
             Rule::NotFound,
             format!("{item}.name"),
             &mount.name,
@@ -309,7 +309,7 @@ fn restart(check: &mut Check, field: &str, container: &Container) {
         );
     }
     if rules.len() > 20 {
-        check.say(
+        check.error(
             Rule::TooLong,
             &list,
             rules.len(),
@@ -336,7 +336,7 @@ fn restart(check: &mut Check, field: &str, container: &Container) {
                     .as_ref()
                     .is_some_and(|values| values.len() > 255)
                 {
-                    check.say(
+                    check.error(
                         Rule::TooLong,
                         format!("{field}.exitCodes.values"),
                         "",

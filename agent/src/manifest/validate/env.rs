@@ -106,7 +106,7 @@ fn env_source(check: &mut Check, field: &str, source: &EnvVarSource, volumes: &V
         if from.volume_name.is_empty() {
             check.required(format!("{field}.volumeName"), "");
         } else if !volumes.contains_key(&from.volume_name) {
-            check.say(
+            check.error(
                 Rule::NotFound,
                 format!("{field}.volumeName"),
                 &from.volume_name,
@@ -172,7 +172,7 @@ pub(super) fn field_ref(check: &mut Check, field: &str, path: &str, known: &[&st
         check.invalid(
             format!("{field}.fieldPath"),
             path,
-            "no such field of a pod can be asked for",
+            "is not a supported field path",
         );
     } else {
         check.one_of(format!("{field}.fieldPath"), path, known);

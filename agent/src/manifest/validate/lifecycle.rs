@@ -23,7 +23,7 @@ pub(super) fn check(check: &mut Check, field: &str, lifecycle: &Lifecycle, spec:
             );
         }
         if !is_signal(signal) {
-            check.say(
+            check.error(
                 Rule::NotSupported,
                 &field,
                 signal,

@@ -82,7 +82,7 @@ pub(super) fn of_container(check: &mut Check, field: &str, container: &Container
         check.one_of(&list, &policy.1, &["NotRequired", "RestartContainer"]);
         check.one_of(&list, &policy.0, &["cpu", "memory"]);
         if !seen.insert(policy.0.clone()) {
-            check.say(Rule::Duplicate, format!("{list}[{index}]"), &policy.0, "");
+            check.error(Rule::Duplicate, format!("{list}[{index}]"), &policy.0, "");
         }
     }
 }

@@ -139,7 +139,7 @@ fn apparmor(check: &mut Check, field: &str, profile: Option<&AppArmorProfile>) {
             if profile.trim() != profile {
                 check.invalid(name, profile, "must not be padded with whitespace");
             } else if profile.len() > 4095 {
-                check.say(Rule::TooLong, name, "", "may not be more than 4095 bytes");
+                check.error(Rule::TooLong, name, "", "may not be more than 4095 bytes");
             }
         }
         (kind, profile) => {

@@ -15,7 +15,7 @@ pub(super) fn all(check: &mut Check, volumes: &[Volume]) -> Volumes {
     let mut seen = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let field = format!("spec.volumes[{index}]");
-        let before = check.complaints.len();
+        let before = check.errors.len();
         if volume.name.is_empty() {
             check.required(format!("{field}.name"), "");
         } else {
@@ -23,7 +23,7 @@ pub(super) fn all(check: &mut Check, volumes: &[Volume]) -> Volumes {
             duplicate(check, &mut seen, format!("{field}.name"), &volume.name);
         }
         source(check, &field, volume);
-        if check.complaints.len() == before || !volume.name.is_empty() {
+        if check.errors.len() == before || !volume.name.is_empty() {
             let claim = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
             found.insert(
                 volume.name.clone(),

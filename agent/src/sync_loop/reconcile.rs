@@ -7,29 +7,29 @@ use crate::pod::{Pod, PodUid};
 
 /// What the agent knows of a worker.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct WorkerState {
     /// Which pod.
-    pub(crate) of: PodRef,
+    pub(crate) pod: PodRef,
     /// What it was told to run last; `None` once it was told to end, and for orphans.
-    pub(crate) runs: Option<Pod>,
+    pub(crate) desired: Option<Pod>,
 }
 
 /// What to tell whom, with the cause where there is one.
 #[must_use]
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Dispatch {
+pub(crate) enum WorkerAction {
     /// A new worker for a pod.
     Start(Pod),
     /// A worker's pod has changed.
     Update(Pod),
     /// A worker's pod is to end.
-    End(PodUid, &'static str),
+    Terminate(PodUid, &'static str),
     /// A new worker for what the runtime has of a pod that nobody wants.
     StartOrphan(PodRef),
 }
 
 /// The pods that sources want, each once, in the order of the sources and of their sets.
-pub(crate) fn wanted(sources: &[Option<Vec<Pod>>]) -> Vec<Pod> {
+pub(crate) fn desired_pods(sources: &[Option<Vec<Pod>>]) -> Vec<Pod> {
     let mut seen = BTreeSet::new();
     sources
         .iter()
@@ -40,48 +40,55 @@ pub(crate) fn wanted(sources: &[Option<Vec<Pod>>]) -> Vec<Pod> {
         .collect()
 }
 
-/// Compares what is wanted with the workers. A pod whose name another living pod has, and one whose worker is ending, wait.
-pub(crate) fn route(wanted: &[Pod], workers: &BTreeMap<PodUid, Known>) -> Vec<Dispatch> {
-    let mut dispatches = Vec::new();
-    let uids: BTreeSet<&PodUid> = wanted.iter().map(Pod::uid).collect();
+/// Compares what is desired with the workers. A pod whose name another living pod has, and one whose worker is ending, wait.
+pub(crate) fn reconcile(
+    desired: &[Pod],
+    workers: &BTreeMap<PodUid, WorkerState>,
+) -> Vec<WorkerAction> {
+    let mut actions = Vec::new();
+    let uids: BTreeSet<&PodUid> = desired.iter().map(Pod::uid).collect();
     for (uid, worker) in workers {
-        if worker.runs.is_some() && !uids.contains(uid) {
-            dispatches.push(Dispatch::End(uid.clone(), "no source wants it any more"));
+        if worker.desired.is_some() && !uids.contains(uid) {
+            actions.push(WorkerAction::Terminate(
+                uid.clone(),
+                "removed from its source",
+            ));
         }
     }
     let mut names: BTreeSet<(&str, &str)> = workers
         .values()
-        .map(|worker| (worker.of.namespace.as_str(), worker.of.name.as_str()))
+        .map(|worker| (worker.pod.namespace.as_str(), worker.pod.name.as_str()))
         .collect();
-    for pod in wanted {
+    for pod in desired {
         match workers.get(pod.uid()) {
-            Some(Known {
-                runs: Some(runs), ..
-            }) if runs != pod => dispatches.push(Dispatch::Update(pod.clone())),
+            Some(WorkerState {
+                desired: Some(current),
+                ..
+            }) if current != pod => actions.push(WorkerAction::Update(pod.clone())),
             Some(_) => {}
             None => {
                 if names.insert((pod.namespace(), pod.name())) {
-                    dispatches.push(Dispatch::Start(pod.clone()));
+                    actions.push(WorkerAction::Start(pod.clone()));
                 }
             }
         }
     }
-    dispatches
+    actions
 }
 
 /// What the runtime has of pods that no source wants and no worker has. To be asked only when every source has said what it
 /// wants, and with a listing that is newer than the last pod's removal.
 pub(crate) fn orphans<'a>(
     runtime: impl IntoIterator<Item = &'a PodRef>,
-    wanted: &[Pod],
-    workers: &BTreeMap<PodUid, Known>,
-) -> Vec<Dispatch> {
-    let uids: BTreeSet<&PodUid> = wanted.iter().map(Pod::uid).collect();
+    desired: &[Pod],
+    workers: &BTreeMap<PodUid, WorkerState>,
+) -> Vec<WorkerAction> {
+    let uids: BTreeSet<&PodUid> = desired.iter().map(Pod::uid).collect();
     let orphan = |of: &&PodRef| !uids.contains(&of.uid) && !workers.contains_key(&of.uid);
     runtime
         .into_iter()
         .filter(orphan)
-        .map(|of| Dispatch::StartOrphan(of.clone()))
+        .map(|of| WorkerAction::StartOrphan(of.clone()))
         .collect()
 }
 
@@ -98,7 +105,7 @@ mod tests {
         Pod::new(serde_json::from_value(pod).unwrap())
     }
 
-    fn of(uid: &str, name: &str) -> PodRef {
+    fn pod_ref(uid: &str, name: &str) -> PodRef {
         PodRef {
             uid: PodUid::new(uid),
             namespace: "default".to_owned(),
@@ -106,33 +113,33 @@ mod tests {
         }
     }
 
-    /// Workers by uid and name, each with the image it runs; `None` for one that ends.
-    fn workers(list: &[(&str, &str, Option<&str>)]) -> BTreeMap<PodUid, Known> {
+    /// Workers by uid and name, each with the image it desired; `None` for one that ends.
+    fn workers(list: &[(&str, &str, Option<&str>)]) -> BTreeMap<PodUid, WorkerState> {
         let known = |(uid, name, image): &(&str, &str, Option<&str>)| {
             (
                 PodUid::new(*uid),
-                Known {
-                    of: of(uid, name),
-                    runs: image.map(|image| pod(uid, name, image)),
+                WorkerState {
+                    pod: pod_ref(uid, name),
+                    desired: image.map(|image| pod(uid, name, image)),
                 },
             )
         };
         list.iter().map(known).collect()
     }
 
-    fn shown(dispatches: &[Dispatch]) -> Vec<String> {
-        let show = |dispatch: &Dispatch| match dispatch {
-            Dispatch::Start(pod) => format!("start {}", pod.uid()),
-            Dispatch::Update(pod) => format!("update {}", pod.uid()),
-            Dispatch::End(uid, _) => format!("end {uid}"),
-            Dispatch::StartOrphan(of) => format!("orphan {}", of.uid),
+    fn shown(actions: &[WorkerAction]) -> Vec<String> {
+        let show = |action: &WorkerAction| match action {
+            WorkerAction::Start(pod) => format!("start {}", pod.uid()),
+            WorkerAction::Update(pod) => format!("update {}", pod.uid()),
+            WorkerAction::Terminate(uid, _) => format!("end {uid}"),
+            WorkerAction::StartOrphan(of) => format!("orphan {}", of.uid),
         };
-        dispatches.iter().map(show).collect()
+        actions.iter().map(show).collect()
     }
 
     #[test]
     fn new_changed_and_unwanted_pods() {
-        let wanted = [
+        let desired = [
             pod("u1", "a", "one"),
             pod("u2", "b", "two"),
             pod("u3", "c", "three"),
@@ -143,47 +150,47 @@ mod tests {
             ("u9", "z", Some("x")),
         ]);
         assert_eq!(
-            shown(&route(&wanted, &workers)),
+            shown(&reconcile(&desired, &workers)),
             ["end u9", "update u2", "start u3"]
         );
         assert_eq!(
-            shown(&route(&[], &self::workers(&[]))),
+            shown(&reconcile(&[], &self::workers(&[]))),
             Vec::<String>::new()
         );
     }
 
     #[test]
     fn a_pod_that_ends_is_told_nothing_more_and_comes_back_only_when_it_is_gone() {
-        let wanted = [pod("u1", "a", "new")];
+        let desired = [pod("u1", "a", "new")];
         assert_eq!(
-            shown(&route(&wanted, &workers(&[("u1", "a", None)]))),
+            shown(&reconcile(&desired, &workers(&[("u1", "a", None)]))),
             Vec::<String>::new()
         );
         assert_eq!(
-            shown(&route(&[], &workers(&[("u1", "a", None)]))),
+            shown(&reconcile(&[], &workers(&[("u1", "a", None)]))),
             Vec::<String>::new()
         );
-        assert_eq!(shown(&route(&wanted, &workers(&[]))), ["start u1"]);
+        assert_eq!(shown(&reconcile(&desired, &workers(&[]))), ["start u1"]);
     }
 
     #[test]
     fn a_name_is_one_pod_s_at_a_time() {
-        let wanted = [pod("u2", "a", "new")];
+        let desired = [pod("u2", "a", "new")];
         assert_eq!(
-            shown(&route(&wanted, &workers(&[("u1", "a", Some("old"))]))),
+            shown(&reconcile(&desired, &workers(&[("u1", "a", Some("old"))]))),
             ["end u1"]
         );
         assert_eq!(
-            shown(&route(&wanted, &workers(&[("u1", "a", None)]))),
+            shown(&reconcile(&desired, &workers(&[("u1", "a", None)]))),
             Vec::<String>::new()
         );
         let twins = [pod("u1", "a", "x"), pod("u2", "a", "x")];
-        assert_eq!(shown(&route(&twins, &workers(&[]))), ["start u1"]);
+        assert_eq!(shown(&reconcile(&twins, &workers(&[]))), ["start u1"]);
     }
 
     #[test]
     fn what_nobody_wants_is_an_orphan() {
-        let runtime = [of("u1", "a"), of("u2", "b"), of("u3", "c")];
+        let runtime = [pod_ref("u1", "a"), pod_ref("u2", "b"), pod_ref("u3", "c")];
         let workers = workers(&[("u2", "b", None)]);
         assert_eq!(
             shown(&orphans(&runtime, &[pod("u1", "a", "x")], &workers)),
@@ -198,7 +205,7 @@ mod tests {
             None,
             Some(vec![pod("u1", "a", "second"), pod("u2", "b", "x")]),
         ];
-        let merged = wanted(&sources);
+        let merged = desired_pods(&sources);
         assert_eq!(
             merged
                 .iter()

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::phase::Event;
-use super::{Order, Worker, latest};
+use super::phase::PhaseEvent;
+use super::{PodUpdate, Worker, latest};
 use crate::blocking::blocking;
 use crate::clock::after;
-use crate::execute::{end, running};
+use crate::execute::{running, stop_pod};
 use crate::observed::Observed;
-use crate::plan::terminate::{KillPlan, Victim, end_pod};
+use crate::plan::terminate::{KillPlan, StopTarget, end_pod};
 use crate::report::transitions::Stage;
 
 /// The grace, in seconds, of containers whose pod is not known any more (Kubernetes 1.36, kubelet, SyncTerminatingRuntimePod).
@@ -21,39 +21,39 @@ const RETRY_REMOVAL_MAX: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Stops what runs, until nothing does.
-    pub(super) async fn terminate(&mut self) -> Event {
+    pub(super) async fn terminate(&mut self) -> PhaseEvent {
         let cause = self
-            .unwanted
+            .termination_cause
             .clone()
-            .unwrap_or_else(|| "every container has ended for good".to_owned());
+            .unwrap_or_else(|| "all containers have finished".to_owned());
         let mut failures = 0;
         loop {
-            let snapshot = latest(&mut self.snapshots, self.owed).await;
+            let snapshot = latest(&mut self.snapshots, self.min_generation).await;
             let observed = self.with_messages(&snapshot).await;
             if !observed.anything_runs() {
-                return Event::NothingRuns;
+                return PhaseEvent::Stopped;
             }
-            self.report(&observed, Stage::Ending, &cause);
+            self.report(&observed, Stage::Terminating, &cause);
             let plan = self.kill_plan(&observed);
             let errors = {
                 let shared = Arc::clone(&self.shared);
-                let ending = end(&shared, plan, &observed);
-                tokio::pin!(ending);
+                let stopping = stop_pod(&shared, plan, &observed);
+                tokio::pin!(stopping);
                 loop {
                     tokio::select! {
-                        errors = &mut ending => break errors,
+                        errors = &mut stopping => break errors,
                         Ok(()) = self.snapshots.changed() => {
                             let seen = self.snapshots.borrow_and_update().clone();
                             if let Some(seen) = seen {
                                 let observed = self.with_messages(&seen).await;
-                                self.report(&observed, Stage::Ending, &seen.cause);
+                                self.report(&observed, Stage::Terminating, &seen.cause);
                             }
                         }
                     }
                 }
             };
             for error in &errors {
-                tracing::warn!(pod = %format_args!("{}/{}", self.of.namespace, self.of.name), %error, "cannot end a pod");
+                tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to stop pod");
             }
             if errors.is_empty() {
                 failures = 0;
@@ -61,7 +61,7 @@ impl Worker {
                 self.pause(failures).await;
                 failures += 1;
             }
-            self.owed = self.shared.cache.look(self.uid(), "it was told to end");
+            self.min_generation = self.shared.cache.refresh(self.uid(), "pod was stopped");
         }
     }
 
@@ -71,7 +71,7 @@ impl Worker {
         match &self.pod {
             Some(pod) => end_pod(pod, &running, at_once),
             None => {
-                let victim = |(id, name)| Victim {
+                let target = |(id, name)| StopTarget {
                     id,
                     name,
                     grace: at_once.unwrap_or(ORPHAN_GRACE),
@@ -79,24 +79,24 @@ impl Worker {
                     waits_for: Vec::new(),
                 };
                 KillPlan {
-                    victims: running.into_iter().map(victim).collect(),
+                    targets: running.into_iter().map(target).collect(),
                 }
             }
         }
     }
 
     /// Nothing runs: says so, and waits until no source wants the pod.
-    pub(super) async fn rest(&mut self) -> Event {
+    pub(super) async fn await_removal(&mut self) -> PhaseEvent {
         let seen = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
             let observed = self.with_messages(&snapshot).await;
-            self.report(&observed, Stage::Ended, &snapshot.cause);
+            self.report(&observed, Stage::Terminated, &snapshot.cause);
         }
         loop {
-            if self.unwanted.is_some() || !self.take_order_to_end() {
-                return Event::Unwanted;
+            if self.termination_cause.is_some() || !self.take_termination() {
+                return PhaseEvent::Deleted;
             }
-            if self.orders.changed().await.is_err() {
+            if self.updates.changed().await.is_err() {
                 // The agent stops; what is left is for the next one.
                 std::future::pending::<()>().await;
             }
@@ -104,22 +104,21 @@ impl Worker {
     }
 
     /// An ended pod takes no other order. Says whether it is still wanted.
-    fn take_order_to_end(&mut self) -> bool {
-        if let Order::End(cause) = &*self.orders.borrow_and_update() {
-            self.unwanted = Some(cause.clone());
+    fn take_termination(&mut self) -> bool {
+        if let PodUpdate::Terminate(cause) = &*self.updates.borrow_and_update() {
+            self.termination_cause = Some(cause.clone());
         }
-        self.unwanted.is_none()
+        self.termination_cause.is_none()
     }
 
     /// Removes containers, sandboxes and directories, until nothing is left.
-    pub(super) async fn remove(&mut self) -> Event {
+    pub(super) async fn remove(&mut self) -> PhaseEvent {
         let mut failures = 0;
-        self.owed = self
-            .shared
-            .cache
-            .look(self.uid(), "its remains are to be removed");
+        self.min_generation = self.shared.cache.refresh(self.uid(), "pod removal started");
         loop {
-            let observed = latest(&mut self.snapshots, self.owed).await.observed;
+            let observed = latest(&mut self.snapshots, self.min_generation)
+                .await
+                .observed;
             let cri = Arc::clone(&self.shared.cri);
             let mut failed = false;
             for container in &observed.containers {
@@ -135,10 +134,10 @@ impl Worker {
                 match blocking(move || dirs.remove(&trash, logs)).await {
                     Ok(()) => {
                         self.report_removed();
-                        return Event::NothingLeft;
+                        return PhaseEvent::Removed;
                     }
                     Err(error) => {
-                        tracing::warn!(pod = %self.uid(), error = &error as &dyn std::error::Error, "cannot remove a pod's directories");
+                        tracing::warn!(pod = %self.uid(), error = &error as &dyn std::error::Error, "failed to remove pod directories");
                         failed = true;
                     }
                 }
@@ -147,10 +146,7 @@ impl Worker {
                 self.pause(failures).await;
                 failures += 1;
             }
-            self.owed = self
-                .shared
-                .cache
-                .look(self.uid(), "its remains were removed");
+            self.min_generation = self.shared.cache.refresh(self.uid(), "pod was removed");
         }
     }
 

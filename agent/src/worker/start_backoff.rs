@@ -16,22 +16,22 @@ const POD: &str = "";
 
 /// What failed last, by container.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holds {
-    held: BTreeMap<String, Hold>,
+pub(crate) struct StartBackoff {
+    deferrals: BTreeMap<String, Deferral>,
     failures: u64,
 }
 
-/// One failure and until when it holds the container back.
+/// One failure and until when it start_backoff the container back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
+pub(crate) struct Deferral {
     pub(crate) error: StartError,
     until: Timestamp,
 }
 
-impl Holds {
-    /// Takes note of what execution says: a failure holds back for `retry` (and up to half of it more, so that pods that
+impl StartBackoff {
+    /// Takes note of what execution says: a failure start_backoff back for `retry` (and up to half of it more, so that pods that
     /// failed together do not all try again together) or until the failure says; success ends it.
-    pub(crate) fn note(
+    pub(crate) fn record(
         &mut self,
         progress: &Progress,
         seed: &str,
@@ -43,39 +43,39 @@ impl Holds {
                 self.failures += 1;
                 let wait = jittered(retry, seed, self.failures);
                 let until = failure.until.unwrap_or_else(|| after(now, wait));
-                self.hold(failure, until);
+                self.add(failure, until);
             }
             // Whoever starts containers has a sandbox.
-            Progress::Attempting(_) => {
-                self.held.remove(POD);
+            Progress::Starting(_) => {
+                self.deferrals.remove(POD);
             }
             Progress::Started(name, _) => {
-                self.held.remove(name);
+                self.deferrals.remove(name);
             }
             Progress::Pulled(..) | Progress::Created(..) => {}
         }
     }
 
-    fn hold(&mut self, failure: &Failure, until: Timestamp) {
+    fn add(&mut self, failure: &Failure, until: Timestamp) {
         let key = failure.container.clone().unwrap_or_else(|| POD.to_owned());
         let error = StartError {
             reason: failure.reason.clone(),
             message: failure.message.clone(),
         };
-        self.held.insert(key, Hold { error, until });
+        self.deferrals.insert(key, Deferral { error, until });
     }
 
     /// Puts the crash back-off of a plan's waiting starts on record, as reasons for waiting.
-    pub(crate) fn note_backoffs(&mut self, plan: &PodPlan) {
+    pub(crate) fn record_crash_backoffs(&mut self, plan: &PodPlan) {
         for start in plan.starts() {
             if let When::Wait { until, message, .. } = &start.when {
                 let error = StartError {
                     reason: "CrashLoopBackOff".to_owned(),
                     message: message.clone(),
                 };
-                self.held.insert(
+                self.deferrals.insert(
                     start.name.clone(),
-                    Hold {
+                    Deferral {
                         error,
                         until: *until,
                     },
@@ -85,18 +85,20 @@ impl Holds {
     }
 
     /// Why a container waits.
-    pub(crate) fn of(&self, container: &str) -> Option<&Hold> {
-        self.held.get(container).or_else(|| self.held.get(POD))
+    pub(crate) fn of(&self, container: &str) -> Option<&Deferral> {
+        self.deferrals
+            .get(container)
+            .or_else(|| self.deferrals.get(POD))
     }
 
     /// Takes out of a plan what is to wait. Returns the first moment at which some of it may go.
-    pub(crate) fn hold_back(&self, plan: &mut PodPlan, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn defer(&self, plan: &mut PodPlan, now: Timestamp) -> Option<Timestamp> {
         let mut wake = None;
-        let mut held_until = |name: &str| {
+        let mut deferred_until = |name: &str| {
             let until = self
-                .held
+                .deferrals
                 .get(name)
-                .map(|hold| hold.until)
+                .map(|deferral| deferral.until)
                 .filter(|until| *until > now)?;
             wake = Some(wake.map_or(until, |wake: Timestamp| wake.min(until)));
             Some(until)
@@ -104,7 +106,7 @@ impl Holds {
         let acts = plan.kill_pod.is_some()
             || matches!(plan.sandbox, SandboxStep::Create { .. })
             || plan.starts().any(|start| start.when == When::Now);
-        if acts && held_until(POD).is_some() {
+        if acts && deferred_until(POD).is_some() {
             plan.kill_pod = None;
             plan.sandbox = SandboxStep::None {
                 last: None,
@@ -122,7 +124,7 @@ impl Holds {
             .chain(&mut plan.start_apps)
         {
             if start.when == When::Now
-                && let Some(until) = held_until(&start.name)
+                && let Some(until) = deferred_until(&start.name)
             {
                 start.when = When::Wait {
                     until,
@@ -131,7 +133,8 @@ impl Holds {
                 };
             }
         }
-        plan.kills.retain(|kill| held_until(&kill.name).is_none());
+        plan.kills
+            .retain(|kill| deferred_until(&kill.name).is_none());
         wake
     }
 }
@@ -195,52 +198,52 @@ mod tests {
 
     #[test]
     fn what_failed_waits_and_the_rest_goes() {
-        let (now, mut holds) = (Timestamp::UNIX_EPOCH, Holds::default());
-        holds.note(&failure(Some("a")), "u", RETRY, now);
-        let mut held = plan(&["a", "b"]);
-        let wake = holds.hold_back(&mut held, now).unwrap();
+        let (now, mut start_backoff) = (Timestamp::UNIX_EPOCH, StartBackoff::default());
+        start_backoff.record(&failure(Some("a")), "u", RETRY, now);
+        let mut deferred = plan(&["a", "b"]);
+        let wake = start_backoff.defer(&mut deferred, now).unwrap();
         assert!(
             after(now, RETRY) <= wake && wake <= after(now, Duration::from_secs(15)),
             "{wake}"
         );
-        let going: Vec<_> = held
+        let going: Vec<_> = deferred
             .starts()
             .filter(|start| start.when == When::Now)
             .map(|start| &start.name)
             .collect();
         assert_eq!(going, ["b"]);
         let mut later = plan(&["a", "b"]);
-        assert_eq!(holds.hold_back(&mut later, wake), None);
+        assert_eq!(start_backoff.defer(&mut later, wake), None);
         assert_eq!(later, plan(&["a", "b"]));
         assert_eq!(
-            holds.of("a").unwrap().error.reason,
+            start_backoff.of("a").unwrap().error.reason,
             "RunContainerError",
             "the reason stays until it is started"
         );
-        holds.note(
+        start_backoff.record(
             &Progress::Started("a".to_owned(), Duration::ZERO),
             "u",
             RETRY,
             now,
         );
-        assert_eq!(holds.of("a"), None);
+        assert_eq!(start_backoff.of("a"), None);
     }
 
     #[test]
     fn a_pod_that_has_no_sandbox_waits_as_a_whole() {
-        let (now, mut holds) = (Timestamp::UNIX_EPOCH, Holds::default());
-        holds.note(&failure(None), "u", RETRY, now);
-        let mut held = plan(&["a"]);
-        held.sandbox = SandboxStep::Create {
+        let (now, mut start_backoff) = (Timestamp::UNIX_EPOCH, StartBackoff::default());
+        start_backoff.record(&failure(None), "u", RETRY, now);
+        let mut deferred = plan(&["a"]);
+        deferred.sandbox = SandboxStep::Create {
             attempt: 0,
             replaces: None,
             reason: String::new(),
         };
-        assert!(holds.hold_back(&mut held, now).is_some());
-        assert!(!held.does_something());
-        assert_eq!(holds.of("a").unwrap().error.message, "no such file");
-        holds.note(&Progress::Attempting(start("a")), "u", RETRY, now);
-        assert_eq!(holds.of("a"), None);
+        assert!(start_backoff.defer(&mut deferred, now).is_some());
+        assert!(!deferred.does_something());
+        assert_eq!(start_backoff.of("a").unwrap().error.message, "no such file");
+        start_backoff.record(&Progress::Starting(start("a")), "u", RETRY, now);
+        assert_eq!(start_backoff.of("a"), None);
     }
 
     #[test]

@@ -25,12 +25,12 @@ pub(super) struct Timing {
 /// The timings of a pod's containers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timings {
-    of: BTreeMap<String, Timing>,
+    by_container: BTreeMap<String, Timing>,
 }
 
 impl Timings {
-    pub(super) fn of(&mut self, name: &str) -> &mut Timing {
-        self.of.entry(name.to_owned()).or_default()
+    pub(super) fn entry(&mut self, name: &str) -> &mut Timing {
+        self.by_container.entry(name.to_owned()).or_default()
     }
 }
 
@@ -56,7 +56,11 @@ pub(super) fn pod_report(
     let containers = pod.all_containers().map(|(kind, container)| {
         let said = statuses.get(container.name.as_str());
         let seen = observed.container(&container.name);
-        let timing = timings.of.get(&container.name).copied().unwrap_or_default();
+        let timing = timings
+            .by_container
+            .get(&container.name)
+            .copied()
+            .unwrap_or_default();
         let (state, reason, message) = said
             .and_then(|said| said.state.as_ref())
             .map_or_else(waiting, in_words);
@@ -81,7 +85,7 @@ pub(super) fn pod_report(
         namespace: pod.namespace().to_owned(),
         name: pod.name().to_owned(),
         status: status.clone(),
-        finished: matches!(stage, Stage::Ended | Stage::Removed),
+        finished: matches!(stage, Stage::Terminated | Stage::Removed),
         removed: stage == Stage::Removed,
         containers: containers.collect(),
     }
@@ -121,14 +125,16 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let status = self.status_of(&pod, observed, stage);
         let report = pod_report(&pod, &status, observed, &self.timings, stage);
-        self.shared.board.report(report.clone(), stage, cause);
+        self.shared
+            .status_store
+            .publish(report.clone(), stage, cause);
         self.last = Some(report);
     }
 
     /// Reports that nothing is left, with the status that was reported last.
     pub(super) fn report_removed(&mut self) {
         let Some(pod) = &self.pod else {
-            tracing::info!(pod = %format_args!("{}/{}", self.of.namespace, self.of.name), "removed what no source wants");
+            tracing::info!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), "removed orphaned pod");
             return;
         };
         // Of a pod of which there never was anything to see, nothing was reported.
@@ -147,10 +153,10 @@ impl Worker {
             removed: true,
             ..last
         };
-        self.shared.board.report(
+        self.shared.status_store.publish(
             report,
             Stage::Removed,
-            "its containers, sandboxes and directories are gone",
+            "containers, sandboxes and directories were removed",
         );
     }
 
@@ -161,7 +167,7 @@ impl Worker {
             .filter_map(|(_, container)| {
                 Some((
                     container.name.clone(),
-                    self.holds.of(&container.name)?.error.clone(),
+                    self.start_backoff.of(&container.name)?.error.clone(),
                 ))
             })
             .collect();
@@ -170,7 +176,7 @@ impl Worker {
             observed,
             previous,
             start_errors: &start_errors,
-            terminated: matches!(stage, Stage::Ended | Stage::Removed),
+            terminated: matches!(stage, Stage::Terminated | Stage::Removed),
             restarting_all: self.history.restart_all,
             // Nothing is probed yet: what runs counts as started and ready.
             probes_registered: false,

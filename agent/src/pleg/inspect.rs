@@ -12,29 +12,29 @@ use crate::pod::PodUid;
 
 /// What earlier looks found. Details do not change while the state stays the same, so they are asked for once a state.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct DetailCache {
     containers: BTreeMap<ContainerId, (ListedState, ObservedContainer)>,
     sandboxes: BTreeMap<SandboxId, ObservedSandbox>,
 }
 
 /// What a look gave.
-pub(super) struct Look {
+pub(super) struct Inspection {
     pub(super) observed: Observed,
     pub(super) listing: Listing,
-    pub(super) known: Known,
+    pub(super) details: DetailCache,
 }
 
 /// Looks at a pod now.
 ///
 /// # Errors
 /// The first call that failed. What goes away between two calls is no failure.
-pub(super) async fn look(
+pub(super) async fn inspect(
     cri: &dyn Cri,
     uid: &PodUid,
-    known: Arc<Known>,
+    cache: Arc<DetailCache>,
     runtime_name: String,
     now: Timestamp,
-) -> Result<Look, CriError> {
+) -> Result<Inspection, CriError> {
     let runtime_name = match runtime_name {
         name if name.is_empty() => cri.version().await?.runtime_name,
         name => name,
@@ -44,28 +44,28 @@ pub(super) async fn look(
         cri.list_containers(Some(uid))
     )?;
     let listing = Listing::of(&sandboxes, &containers);
-    let mut found = Known::default();
+    let mut found = DetailCache::default();
     for listed in &sandboxes {
-        let seen = known
+        let seen = cache
             .sandboxes
             .get(&listed.id)
             .filter(|seen| seen.ready == listed.ready && has_address(seen));
         let sandbox = match seen {
             Some(seen) => Some(seen.clone()),
-            None => known_to_runtime(cri.sandbox_status(&listed.id).await)?,
+            None => unless_not_found(cri.sandbox_status(&listed.id).await)?,
         };
         found
             .sandboxes
             .extend(sandbox.map(|sandbox| (listed.id.clone(), sandbox)));
     }
     for listed in &containers {
-        let seen = known
+        let seen = cache
             .containers
             .get(&listed.id)
             .filter(|(state, _)| *state == listed.state);
         let container = match seen {
             Some((_, seen)) => Some(seen.clone()),
-            None => known_to_runtime(cri.container_status(listed).await)?,
+            None => unless_not_found(cri.container_status(listed).await)?,
         };
         found
             .containers
@@ -85,10 +85,10 @@ pub(super) async fn look(
     observed.containers.sort_by_key(|container| {
         std::cmp::Reverse((container.created_at, container.restart_count))
     });
-    Ok(Look {
+    Ok(Inspection {
         observed,
         listing,
-        known: found,
+        details: found,
     })
 }
 
@@ -103,7 +103,7 @@ fn has_address(sandbox: &ObservedSandbox) -> bool {
 }
 
 /// `None` for what the runtime has forgotten since it listed it.
-fn known_to_runtime<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriError> {
+fn unless_not_found<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriError> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),

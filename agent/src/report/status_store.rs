@@ -1,0 +1,131 @@
+//! Where the workers hang out their reports: one task that keeps the latest of each pod and tells every subscriber the changes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use super::transitions::{Stage, transitions};
+use super::{PodReport, Transition};
+use crate::clock::Clock;
+use crate::pod::PodUid;
+
+/// How many pods that are removed_uid stay on the board, so that whoever looks rarely still sees how they ended.
+const KEPT_REMOVED: usize = 1000;
+
+/// The latest report of every pod.
+pub(crate) type Reports = watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>>;
+
+/// What the board is told.
+#[derive(Debug)]
+enum Message {
+    Publish(Box<PodReport>, Stage, String),
+    Subscribe(mpsc::UnboundedSender<Transition>),
+}
+
+/// Talks to the board. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct StatusStore {
+    messages: mpsc::UnboundedSender<Message>,
+}
+
+/// The receiving end.
+pub(crate) struct StatusStoreTask {
+    messages: mpsc::UnboundedReceiver<Message>,
+    reports: watch::Sender<Arc<BTreeMap<PodUid, PodReport>>>,
+}
+
+impl StatusStore {
+    /// A board: the handle, its task's end, and what it shows.
+    pub(crate) fn new() -> (Self, StatusStoreTask, Reports) {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let (reports, published) = watch::channel(Arc::default());
+        (
+            Self { messages: sender },
+            StatusStoreTask { messages, reports },
+            published,
+        )
+    }
+
+    /// Hangs out a report in the place of the pod's last one.
+    pub(crate) fn publish(&self, report: PodReport, stage: Stage, cause: &str) {
+        // The board ends after the workers, when the agent stops.
+        let _ = self
+            .messages
+            .send(Message::Publish(Box::new(report), stage, cause.to_owned()));
+    }
+
+    /// Every change from now on.
+    pub(crate) fn subscribe(&self) -> mpsc::UnboundedReceiver<Transition> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let _ = self.messages.send(Message::Subscribe(sender));
+        receiver
+    }
+}
+
+impl StatusStoreTask {
+    /// Runs the board until every handle is removed_uid.
+    pub(crate) async fn run(mut self, clock: Arc<dyn Clock>) {
+        let mut stages: BTreeMap<PodUid, Stage> = BTreeMap::new();
+        let mut removed: VecDeque<PodUid> = VecDeque::new();
+        let mut subscribers: Vec<mpsc::UnboundedSender<Transition>> = Vec::new();
+        while let Some(message) = self.messages.recv().await {
+            let (report, stage, cause) = match message {
+                Message::Subscribe(subscriber) => {
+                    subscribers.push(subscriber);
+                    continue;
+                }
+                Message::Publish(report, stage, cause) => (*report, stage, cause),
+            };
+            let uid = report.uid.clone();
+            let changes = {
+                let published = self.reports.borrow();
+                let old = published.get(&uid).zip(stages.get(&uid).copied());
+                if old.is_some_and(|(old, old_stage)| *old == report && old_stage == stage) {
+                    continue;
+                }
+                transitions(old, (&report, stage), clock.now(), &cause)
+            };
+            for change in &changes {
+                log(change);
+            }
+            stages.insert(uid.clone(), stage);
+            let forgotten = if report.removed {
+                removed.push_back(uid.clone());
+                (removed.len() > KEPT_REMOVED)
+                    .then(|| removed.pop_front())
+                    .flatten()
+            } else {
+                // A pod that was removed_uid and is wanted again.
+                removed.retain(|removed_uid| *removed_uid != uid);
+                None
+            };
+            if let Some(removed_uid) = &forgotten {
+                stages.remove(removed_uid);
+            }
+            self.reports.send_modify(|published| {
+                let published = Arc::make_mut(published);
+                published.insert(uid, report);
+                if let Some(removed_uid) = &forgotten {
+                    published.remove(removed_uid);
+                }
+            });
+            subscribers.retain(|subscriber| {
+                changes
+                    .iter()
+                    .all(|change| subscriber.send(change.clone()).is_ok())
+            });
+        }
+    }
+}
+
+fn log(change: &Transition) {
+    tracing::info!(
+        pod = %change.pod,
+        container = change.container.as_deref(),
+        from = %change.from,
+        to = %change.to,
+        cause = %change.cause,
+        exit_code = change.exit_code,
+    );
+}
