@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_restart_is_immediate_then_waits_double_up_to_the_greatest() {
+    fn first_restart_is_immediate_then_delay_doubles_up_to_maximum() {
         let mut backoff = Backoff::new(Limits::default());
         assert_eq!(
             crash_at_once(&mut backoff, 8),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_good_run_ends_the_series() {
+    fn long_run_resets_backoff() {
         let mut backoff = Backoff::new(Limits::default());
         crash_at_once(&mut backoff, 8);
         let ended = at(100_000);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_past_is_forgotten() {
+    fn old_entries_are_forgotten() {
         let mut backoff = Backoff::new(Limits::default());
         backoff.started("c", at(0), at(0));
         backoff.forget_old(at(600));
@@ -178,7 +178,7 @@ mod tests {
     proptest! {
         /// Delays stay within the limits, and a wait ends at the announced time.
         #[test]
-        fn waits_are_bounded_and_end(max in 1..400_i64, runs in prop::collection::vec((0..2_000_i64, 0..400_i64), 1..40)) {
+        fn delays_are_bounded_and_end(max in 1..400_i64, runs in prop::collection::vec((0..2_000_i64, 0..400_i64), 1..40)) {
             let limits = Limits::with_max(SignedDuration::from_secs(max));
             let mut backoff = Backoff::new(limits);
             let mut now = 0;
@@ -204,7 +204,7 @@ mod tests {
 
         /// Crashes of one container do not delay another.
         #[test]
-        fn series_do_not_mix(times in 1..10_usize) {
+        fn containers_have_separate_backoffs(times in 1..10_usize) {
             let mut backoff = Backoff::new(Limits::default());
             crash_at_once(&mut backoff, times);
             prop_assert_eq!(backoff.verdict("d", at(5), at(5)), Verdict::Now);

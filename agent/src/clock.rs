@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_in_the_past_is_no_wait() {
+    fn past_deadline_needs_no_wait() {
         let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         assert_eq!(
             until(after(epoch, Duration::from_secs(5)), epoch),

@@ -293,17 +293,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_without_a_dollar_stays(text in "[^$]*") {
+        fn text_without_dollar_is_unchanged(text in "[^$]*") {
             prop_assert_eq!(expand(&text, known), text);
         }
 
         #[test]
-        fn doubled_dollars_hide_every_reference(text in ".*") {
+        fn doubled_dollars_escape_references(text in ".*") {
             prop_assert_eq!(expand(&text.replace('$', "$$"), known), text);
         }
 
         #[test]
-        fn unknown_names_stay(text in "([^$]|\\$\\([a-z]+\\))*") {
+        fn unknown_references_are_unchanged(text in "([^$]|\\$\\([a-z]+\\))*") {
             prop_assert_eq!(expand(&text, |_| None), text);
         }
     }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_end_and_the_newest_sandbox_stay() {
+    fn newest_exited_container_and_newest_sandbox_are_kept() {
         let mut observed = Observed::nothing(Timestamp::UNIX_EPOCH);
         observed.sandboxes = vec![
             sandbox("s3", true),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_waste() {
+    fn empty_observation_has_no_garbage() {
         assert!(garbage(&Observed::nothing(Timestamp::UNIX_EPOCH)).is_empty());
     }
 }

@@ -194,13 +194,13 @@ mod tests {
     #[case("12E-1", 2, 1200)]
     #[case("-1.5", -2, -1500)]
     #[case("1n", 1, 1)]
-    fn reads(#[case] text: &str, #[case] value: i64, #[case] milli: i64) {
+    fn parse_accepts_quantities(#[case] text: &str, #[case] value: i64, #[case] milli: i64) {
         let quantity = Quantity::parse(text).unwrap();
         assert_eq!((quantity.value(), quantity.milli_value()), (value, milli));
     }
 
     #[rstest]
-    fn refuses(
+    fn parse_rejects_other_text(
         #[values("", "m", "1.2.3", "1 Gi", "1mi", "1e", "ten", "1Kib", "--1", "1e1.5")] text: &str,
     ) {
         assert!(Quantity::parse(text).is_err());
@@ -208,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in ".*") {
+        fn parse_never_panics(text in ".*") {
             let _ = Quantity::parse(&text);
         }
 

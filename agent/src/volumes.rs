@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_dir_is_for_everyone_and_keeps_its_content() {
+    fn empty_dir_is_world_writable_and_keeps_content() {
         let root = tempfile::tempdir().unwrap();
         let (dirs, pod) = (
             dirs(root.path()),
@@ -346,7 +346,7 @@ mod tests {
     #[case("CharDevice", "file", false)]
     #[case("BlockDevice", "dir", false)]
     #[case("Nonsense", "dir", false)]
-    fn host_paths_are_of_their_type(#[case] kind: &str, #[case] name: &str, #[case] fits: bool) {
+    fn host_path_type_is_checked(#[case] kind: &str, #[case] name: &str, #[case] fits: bool) {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("dir")).unwrap();
         fs::write(root.path().join("file"), "").unwrap();
@@ -368,7 +368,7 @@ mod tests {
     #[case("", "_")]
     #[case("../../etc", ".._.._etc")]
     #[case("u1", "u1")]
-    fn no_uid_leads_out_of_the_root(#[case] uid: &str, #[case] name: &str) {
+    fn uid_cannot_escape_root_directory(#[case] uid: &str, #[case] name: &str) {
         let config = Config::new("/r".into(), "/l".into());
         assert_eq!(
             PodDirs::new(&config, &PodUid::new(uid), "n", "p").pod,
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn other_volumes_are_refused_by_name() {
+    fn unsupported_volume_is_rejected_by_name() {
         let root = tempfile::tempdir().unwrap();
         let error = dirs(root.path())
             .prepare(&pod(json!([{"name": "s", "secret": {"secretName": "x"}}])))
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_are_counted_by_logs() {
+    fn restart_count_is_taken_from_logs() {
         let root = tempfile::tempdir().unwrap();
         let dirs = dirs(root.path());
         assert_eq!(dirs.restart_count_by_logs("app"), 0);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_termination_message_file_is_empty_and_for_everyone() {
+    fn termination_message_file_is_empty_and_world_writable() {
         let root = tempfile::tempdir().unwrap();
         let dirs = dirs(root.path());
         let path = dirs.make_termination_message("app", 3).unwrap();

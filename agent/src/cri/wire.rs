@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kubelet_made_is_not_listed() {
+    fn objects_without_kubelet_labels_are_not_listed() {
         assert_eq!(
             listed_sandbox(v1::PodSandbox {
                 id: "s".to_owned(),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exited_container_keeps_its_exit_and_its_annotations() {
+    fn exited_container_has_exit_and_restart_count() {
         let listed = listed_container(v1::Container {
             id: "c1".to_owned(),
             pod_sandbox_id: "s1".to_owned(),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_names_its_pod_by_the_sandbox_or_by_a_container() {
+    fn event_takes_pod_from_sandbox_or_container() {
         let sandbox = v1::PodSandboxStatus {
             labels: labelled("u1"),
             ..v1::PodSandboxStatus::default()
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_address_is_the_primary_one() {
+    fn first_address_is_primary() {
         let status = v1::PodSandboxStatus {
             metadata: Some(v1::PodSandboxMetadata::default()),
             network: Some(v1::PodSandboxNetworkStatus {

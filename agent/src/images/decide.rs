@@ -284,7 +284,10 @@ mod tests {
     #[case("a//b", None)]
     #[case("-a", None)]
     #[case("a@sha256:12", None)]
-    fn names(#[case] image: &str, #[case] expected: Option<&str>) {
+    fn image_references_are_validated_and_tagged(
+        #[case] image: &str,
+        #[case] expected: Option<&str>,
+    ) {
         assert_eq!(normalized_reference(image).ok().as_deref(), expected);
     }
 
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_kubernetes() {
+    fn pull_decisions_match_kubernetes() {
         let file = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../tests/vectors/image-backoff.jsonl.gz"
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn old_failures_are_forgotten() {
+    fn old_pull_failures_are_forgotten() {
         let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
         failures.failed(
             "k",

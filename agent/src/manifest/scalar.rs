@@ -109,7 +109,7 @@ mod tests {
     #[case(".", Plain::Text("."))]
     #[case("1-2", Plain::Text("1-2"))]
     #[case("0b", Plain::Text("0b"))]
-    fn means(#[case] text: &str, #[case] meaning: Plain<'_>) {
+    fn plain_scalars_follow_yaml_1_1(#[case] text: &str, #[case] meaning: Plain<'_>) {
         assert_eq!(plain(text), meaning);
     }
 }

@@ -30,7 +30,7 @@ spec:
 ";
 
 #[test]
-fn a_good_pod_is_defaulted() {
+fn valid_pod_is_defaulted() {
     let parsed = strict(GOOD);
     assert_eq!(problems(&parsed), [""; 0]);
     let pod = &parsed.pods[0];
@@ -50,7 +50,7 @@ fn a_good_pod_is_defaulted() {
 }
 
 #[test]
-fn uids_are_of_content_file_and_place() {
+fn uid_depends_on_content_file_and_index() {
     let uid = |file: &str, text: &str, index: usize| {
         parse(file, text, Strictness::Strict).pods[index]
             .uid()
@@ -64,7 +64,7 @@ fn uids_are_of_content_file_and_place() {
 }
 
 #[test]
-fn every_problem_is_told_with_its_place() {
+fn every_problem_is_reported_with_position() {
     let parsed = strict(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: Web\nspec:\n  containers:\n  - name: app\n    imge: x\n    \
          ports:\n    - containerPort: \"80\"\n    - containerPort: 70000\n    env:\n    - {name: A, value: 1}\n",
@@ -85,7 +85,7 @@ fn every_problem_is_told_with_its_place() {
 }
 
 #[test]
-fn a_problem_shows_its_line_with_a_caret() {
+fn problem_shows_line_with_caret() {
     let parsed = strict(&GOOD.replace("image:", "imagine:"));
     let shown = parsed.problems[1].to_string();
     let lines: Vec<&str> = shown.lines().skip(1).collect();
@@ -93,7 +93,7 @@ fn a_problem_shows_its_line_with_a_caret() {
 }
 
 #[test]
-fn an_unknown_field_is_a_warning_when_lenient() {
+fn unknown_field_is_warning_when_lenient() {
     let parsed = parse(
         "pod.yaml",
         &format!("{GOOD}    flavour: mint\n"),
@@ -120,13 +120,13 @@ fn an_unknown_field_is_a_warning_when_lenient() {
 )]
 #[case("", "pod.yaml:1:1: no pod found: expected apiVersion: v1, kind: Pod")]
 #[case("a: b: c\n", "pod.yaml:1:5: not valid YAML: ")]
-fn what_is_no_pod_is_said(#[case] text: &str, #[case] expected: &str) {
+fn documents_that_are_no_pod_are_reported(#[case] text: &str, #[case] expected: &str) {
     let told = problems(&strict(text));
     assert!(told[0].starts_with(expected), "{told:?}");
 }
 
 #[test]
-fn duplicate_keys_are_problems() {
+fn duplicate_keys_are_reported() {
     let told = problems(&strict(&format!("{GOOD}    image: other\n")));
     assert_eq!(
         told,
@@ -135,7 +135,7 @@ fn duplicate_keys_are_problems() {
 }
 
 #[test]
-fn lists_and_documents_hold_several_pods() {
+fn lists_and_documents_may_have_several_pods() {
     let item = "{metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}";
     let list = format!("apiVersion: v1\nkind: PodList\nitems: [{item}, {item}]\n---\n---\n{GOOD}");
     assert_eq!(strict(&list).pods.len(), 3);
@@ -150,7 +150,7 @@ fn lists_and_documents_hold_several_pods() {
 }
 
 #[test]
-fn json_and_yaml_1_1_are_read_as_kubectl_reads_them() {
+fn json_and_yaml_1_1_are_parsed_like_kubectl() {
     let json = "{\n\t\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"},\n\t\"spec\": \
                 {\"hostNetwork\": true, \"containers\": [{\"name\": \"c\", \"image\": \"i\"}]}}";
     assert_eq!(problems(&strict(json)), [""; 0]);
@@ -162,7 +162,7 @@ fn json_and_yaml_1_1_are_read_as_kubectl_reads_them() {
 }
 
 #[test]
-fn anchors_and_merges_work_and_cannot_explode() {
+fn anchors_and_merges_are_expanded_within_limits() {
     let merged = GOOD.replace(
         "  - name: app\n",
         "  - &a {name: app, image: x}\n  - <<: *a\n    name: other\n",
@@ -198,7 +198,7 @@ fn anchors_and_merges_work_and_cannot_explode() {
     "spec.containers[0].envFrom[0].secretRef"
 )]
 #[case("  activeDeadlineSeconds: 5\n", "spec.activeDeadlineSeconds")]
-fn what_cannot_be_done_yet_is_a_problem(#[case] addition: &str, #[case] path: &str) {
+fn unsupported_fields_are_reported(#[case] addition: &str, #[case] path: &str) {
     let parsed = strict(&format!("{GOOD}{addition}"));
     assert_eq!(
         parsed
@@ -216,7 +216,7 @@ fn what_cannot_be_done_yet_is_a_problem(#[case] addition: &str, #[case] path: &s
 }
 
 #[test]
-fn probes_are_only_warned_of() {
+fn probes_are_reported_as_warnings() {
     let parsed = strict(&format!(
         "{GOOD}    livenessProbe: {{exec: {{command: [x]}}}}\n"
     ));
@@ -226,7 +226,7 @@ fn probes_are_only_warned_of() {
 
 /// A value that its type refuses is told once, and the rest is still read.
 #[test]
-fn refused_values_do_not_hide_others() {
+fn rejected_values_do_not_hide_other_problems() {
     let text = GOOD.replace(
         "{name: web}",
         "{name: web, creationTimestamp: soon, uuid: x}",
@@ -247,18 +247,18 @@ fn refused_values_do_not_hide_others() {
 
 proptest! {
     #[test]
-    fn any_text_is_survived(text in ".*") {
+    fn parse_survives_any_text(text in ".*") {
         let _ = strict(&text);
     }
 
     #[test]
-    fn anything_like_yaml_is_survived(text in "([a-c&*!|>{}\\[\\]:,#'\"~?-]|: |- |\n|  |<<|\t|---\n){0,80}") {
+    fn parse_survives_yaml_like_text(text in "([a-c&*!|>{}\\[\\]:,#'\"~?-]|: |- |\n|  |<<|\t|---\n){0,80}") {
         let _ = strict(&text);
     }
 
     /// A pod with some characters replaced: mostly YAML, rarely a pod.
     #[test]
-    fn a_damaged_pod_is_survived(at in 0..GOOD.len(), patch in "[ -~\n]{0,12}", cut in 0..20_usize) {
+    fn parse_survives_damaged_pod(at in 0..GOOD.len(), patch in "[ -~\n]{0,12}", cut in 0..20_usize) {
         let end = (at + cut).min(GOOD.len());
         let parsed = strict(&format!("{}{patch}{}", &GOOD[..at], &GOOD[end..]));
         let lines = parsed.problems.iter().filter(|problem| problem.line == 0 || problem.column == 0).count();
@@ -270,7 +270,12 @@ proptest! {
 #[case::as_it_is("kind: Pot", 7, "kind: Pot", 6)]
 #[case::the_caret_after_the_end("kind:", 6, "kind:", 5)]
 #[case::nothing_steers_the_terminal("a: \x1b[2J", 4, "a: \u{fffd}[2J", 3)]
-fn an_excerpt(#[case] line: &str, #[case] column: usize, #[case] text: &str, #[case] caret: usize) {
+fn excerpt_shows_line_and_caret(
+    #[case] line: &str,
+    #[case] column: usize,
+    #[case] text: &str,
+    #[case] caret: usize,
+) {
     assert_eq!(
         super::excerpt(line, column),
         (text.to_owned(), " ".repeat(caret))
@@ -278,7 +283,7 @@ fn an_excerpt(#[case] line: &str, #[case] column: usize, #[case] text: &str, #[c
 }
 
 #[test]
-fn an_excerpt_of_a_long_line_is_short_and_has_its_place() {
+fn excerpt_of_long_line_is_short_and_contains_column() {
     let line = format!("{}!{}", "x".repeat(100_000), "y".repeat(100_000));
     let (text, indent) = super::excerpt(&line, 100_001);
     assert_eq!(text.chars().nth(indent.chars().count()), Some('!'));
@@ -289,7 +294,7 @@ fn an_excerpt_of_a_long_line_is_short_and_has_its_place() {
 #[rstest]
 #[case(256 * 1024, true)]
 #[case(256 * 1024 + 1, false)]
-fn annotations_have_a_limit_together(#[case] bytes: usize, #[case] allowed: bool) {
+fn annotations_have_total_size_limit(#[case] bytes: usize, #[case] allowed: bool) {
     let text = GOOD.replace(
         "{name: web}",
         &format!(

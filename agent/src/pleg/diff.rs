@@ -161,7 +161,7 @@ mod tests {
     #[case(&[("a", ListedState::Running)], &[("a", ListedState::Unknown)], "app changed")]
     #[case(&[("a", ListedState::Exited)], &[], "app was removed")]
     #[case(&[("a", ListedState::Exited)], &[("b", ListedState::Running)], "app started, app was removed")]
-    fn containers_differ(
+    fn diff_reports_container_changes(
         #[case] old: &[(&str, ListedState)],
         #[case] new: &[(&str, ListedState)],
         #[case] expected: &str,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn sandboxes_differ() {
+    fn diff_reports_sandbox_changes() {
         let with = |ready| Listing {
             sandboxes: [(SandboxId::new("s"), ready)].into(),
             containers: BTreeMap::new(),

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_up_to_the_limit_and_begins_anew_after_success() {
+    fn delay_doubles_up_to_maximum_and_resets_after_success() {
         let mut retry = Retry::new(Duration::from_millis(100), Duration::from_secs(5));
         let waits: Vec<_> = (0..8).map(|_| retry.failed().as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);

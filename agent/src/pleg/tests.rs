@@ -105,7 +105,7 @@ fn ended(seen: &Snapshot) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_show_a_pod_at_once() {
+async fn events_refresh_pod_immediately() {
     let scene = scene();
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
@@ -125,7 +125,7 @@ async fn events_show_a_pod_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_events_a_listing_a_second_shows_it() {
+async fn relisting_every_second_replaces_events() {
     let scene = scene();
     scene.fake.without_events();
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
@@ -137,7 +137,7 @@ async fn without_events_a_listing_a_second_shows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_are_lost_are_made_up_for_by_the_listing() {
+async fn relisting_recovers_lost_events() {
     let scene = scene();
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
@@ -149,7 +149,7 @@ async fn events_that_are_lost_are_made_up_for_by_the_listing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_stream_is_followed_by_a_listing_and_a_new_stream() {
+async fn broken_stream_causes_relisting_and_reconnect() {
     let scene = scene();
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
@@ -165,7 +165,7 @@ async fn a_broken_stream_is_followed_by_a_listing_and_a_new_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_was_away_is_looked_at_again_and_tickets_are_answered() {
+async fn refresh_completes_after_runtime_outage() {
     let scene = scene();
     let uid = PodUid::new("u1");
     let mut snapshots = scene.cache.subscribe(&uid);
@@ -183,7 +183,7 @@ async fn a_runtime_that_was_away_is_looked_at_again_and_tickets_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_nobody_follows_are_shown_too() {
+async fn relisting_shows_pods_without_subscriber() {
     let mut scene = scene();
     start(&scene.fake).await;
     let found = scene

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_s_life() {
+    fn transitions_follow_pod_lifecycle() {
         let waiting = pod(
             "Pending",
             vec![container(ContainerPhase::Waiting, "ContainerCreating", "")],
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_between_two_reports_is_not_lost() {
+    fn run_between_two_reports_is_not_lost() {
         let first = pod(
             "Failed",
             vec![container(ContainerPhase::Terminated, "Error", "c1")],

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_come_and_change_and_go() {
+    async fn source_follows_added_changed_and_removed_files() {
         let dir = tempfile::tempdir().unwrap();
         put(dir.path(), "b.yaml", &manifest("b"));
         fs::write(dir.path().join(".hidden.yaml"), manifest("hidden")).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_file_keeps_its_pods_and_takes_none_of_the_others() {
+    async fn invalid_file_keeps_its_last_pods() {
         let dir = tempfile::tempdir().unwrap();
         put(dir.path(), "a.yaml", &manifest("a"));
         let mut source = directory(dir.path().to_owned());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_not_there_has_no_pods_until_it_is() {
+    async fn missing_directory_has_no_pods_until_created() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("manifests");
         let mut source = directory(dir.clone());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused() {
+    fn oversized_file_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("large.yaml");
         fs::File::create(&path)

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn new_changed_and_unwanted_pods() {
+    fn reconcile_starts_updates_and_terminates() {
         let desired = [
             pod("u1", "a", "one"),
             pod("u2", "b", "two"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_ends_is_told_nothing_more_and_comes_back_only_when_it_is_gone() {
+    fn terminating_pod_gets_no_update_and_restarts_when_gone() {
         let desired = [pod("u1", "a", "new")];
         assert_eq!(
             shown(&reconcile(&desired, &workers(&[("u1", "a", None)]))),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_pod_s_at_a_time() {
+    fn pods_of_same_name_run_one_at_a_time() {
         let desired = [pod("u2", "a", "new")];
         assert_eq!(
             shown(&reconcile(&desired, &workers(&[("u1", "a", Some("old"))]))),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_is_an_orphan() {
+    fn pods_without_source_and_worker_are_orphans() {
         let runtime = [pod_ref("u1", "a"), pod_ref("u2", "b"), pod_ref("u3", "c")];
         let workers = workers(&[("u2", "b", None)]);
         assert_eq!(
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_merged_and_the_first_wins() {
+    fn first_source_wins_for_same_uid() {
         let sources = [
             Some(vec![pod("u1", "a", "first")]),
             None,

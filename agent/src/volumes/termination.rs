@@ -131,7 +131,7 @@ mod tests {
     #[case("FallbackToLogsOnError", "bye", 1, "bye")]
     #[case("FallbackToLogsOnError", "", 1, "one two\nthree\n")]
     #[case("FallbackToLogsOnError", "", 0, "")]
-    fn message_file_and_log(
+    fn message_comes_from_file_or_log(
         #[case] policy: &str,
         #[case] file: &str,
         #[case] code: i32,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_is_read() {
+    fn message_is_end_of_file_or_log() {
         let dir = tempfile::tempdir().unwrap();
         let (message_file, log) = (dir.path().join("message"), dir.path().join("0.log"));
         fs::write(
@@ -190,7 +190,7 @@ mod tests {
     #[case("oom", "", "oom")]
     #[case("", "bye", "bye")]
     #[case("oom", "bye", "oom: bye")]
-    fn runtime_and_container_both_speak(
+    fn message_joins_runtime_and_container(
         #[case] runtime: &str,
         #[case] container: &str,
         #[case] expected: &str,

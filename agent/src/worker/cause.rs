@@ -35,7 +35,7 @@ mod tests {
     use crate::pod::ContainerKind;
 
     #[test]
-    fn what_waits_is_no_cause() {
+    fn cause_excludes_waiting_starts() {
         let start = |name: &str, when: When| Start {
             name: name.to_owned(),
             kind: ContainerKind::App,

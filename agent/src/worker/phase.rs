@@ -72,7 +72,7 @@ mod tests {
     ];
 
     #[test]
-    fn only_forward_and_only_by_the_arrows() {
+    fn phases_only_move_forward_along_arrows() {
         let mut arrows = Vec::new();
         for phase in PHASES {
             for event in EVENTS {

@@ -197,7 +197,7 @@ mod tests {
     const RETRY: Duration = Duration::from_secs(10);
 
     #[test]
-    fn what_failed_waits_and_the_rest_goes() {
+    fn failed_container_is_deferred_and_others_start() {
         let (now, mut start_backoff) = (Timestamp::UNIX_EPOCH, StartBackoff::default());
         start_backoff.record(&failure(Some("a")), "u", RETRY, now);
         let mut deferred = plan(&["a", "b"]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_has_no_sandbox_waits_as_a_whole() {
+    fn failed_sandbox_defers_whole_pod() {
         let (now, mut start_backoff) = (Timestamp::UNIX_EPOCH, StartBackoff::default());
         start_backoff.record(&failure(None), "u", RETRY, now);
         let mut deferred = plan(&["a"]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_from_one_to_one_and_a_half() {
+    fn jitter_adds_up_to_half() {
         let waits: Vec<_> = (0..1000).map(|turn| jittered(RETRY, "u", turn)).collect();
         assert!(
             waits

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::support::{self, Case};
 
 #[test]
-fn next_actions_are_those_of_kubernetes() {
+fn pod_actions_match_kubernetes() {
     support::check("pod-actions", judge);
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{self, Case};
 
 #[test]
-fn waiting_times_are_those_of_kubernetes() {
+fn crash_backoff_matches_kubernetes() {
     support::check("crash-backoff", judge);
 }
 

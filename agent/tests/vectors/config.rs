@@ -19,7 +19,7 @@ use crate::inside;
 use crate::support::{self, Case};
 
 #[test]
-fn sandboxes_are_those_of_kubernetes() {
+fn sandbox_config_matches_kubernetes() {
     let in_scope = |case: &Case| {
         let facts = &case.input["pod"]["spec"];
         facts["hostUsers"] != false && case.input.get("extraSupplementalGroups").is_none()
@@ -45,7 +45,7 @@ fn sandboxes_are_those_of_kubernetes() {
 }
 
 #[test]
-fn containers_are_those_of_kubernetes() {
+fn container_config_matches_kubernetes() {
     support::check_within("cri-container-config", container_in_scope, |case| {
         let pod = support::pod(&case.input["pod"]);
         let container = container_of(case, &pod);

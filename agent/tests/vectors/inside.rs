@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::support::{self, Case};
 
 #[test]
-fn references_expand_as_in_kubernetes() {
+fn variable_expansion_matches_kubernetes() {
     support::check("var-expansion", |case| {
         let vars = &case.input["vars"];
         let ours = env::expand(support::text(&case.input["input"]), |name| {
@@ -24,7 +24,7 @@ fn references_expand_as_in_kubernetes() {
 }
 
 #[test]
-fn environments_are_those_of_kubernetes() {
+fn container_environment_matches_kubernetes() {
     // ConfigMaps, Secrets and services live in an API server, which a box does not have.
     let needs_server = |case: &Case| {
         let pod = support::pod(&case.input["pod"]);
@@ -81,7 +81,7 @@ fn environments_are_those_of_kubernetes() {
 }
 
 #[test]
-fn hosts_files_are_those_of_kubernetes() {
+fn hosts_file_matches_kubernetes() {
     support::check("hosts-file", |case| {
         let pod = support::pod(&case.input["pod"]);
         let domain = support::text(&case.input["clusterDomain"]);
@@ -103,7 +103,7 @@ fn hosts_files_are_those_of_kubernetes() {
 }
 
 #[test]
-fn pods_resolve_names_as_in_kubernetes() {
+fn pod_dns_matches_kubernetes() {
     support::check("pod-dns", |case| {
         let pod = support::pod(&case.input["pod"]);
         match dns::pod_dns(&pod, &node(&case.input["node"])) {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::support::{self, Case};
 
 #[test]
-fn pods_end_in_the_order_of_kubernetes() {
+fn kill_order_matches_kubernetes() {
     support::check("kill-order", |case| {
         let pod = support::pod(&case.input["pod"]);
         let running: Vec<_> = support::list(&case.input["running"])
@@ -35,7 +35,7 @@ fn pods_end_in_the_order_of_kubernetes() {
 }
 
 #[test]
-fn single_containers_get_the_grace_of_kubernetes() {
+fn kill_grace_period_matches_kubernetes() {
     support::check("kill-grace", |case| {
         let pod = support::pod(&case.input["pod"]);
         let reason = match support::text(&case.input["reason"]) {

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{self, Case};
 
 #[test]
-fn restart_decisions_are_those_of_kubernetes() {
+fn restart_decisions_match_kubernetes() {
     support::check("restart-decision", judge);
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{self, Case};
 
 #[test]
-fn phases_are_those_of_kubernetes() {
+fn pod_phase_matches_kubernetes() {
     support::check("pod-phase", |case| {
         let pod = support::pod(&case.input["pod"]);
         let statuses: Vec<ContainerStatus> =
@@ -24,7 +24,7 @@ fn phases_are_those_of_kubernetes() {
 }
 
 #[test]
-fn statuses_are_those_of_kubernetes() {
+fn pod_status_matches_kubernetes() {
     support::check("pod-status", judge);
 }
 

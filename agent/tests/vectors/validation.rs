@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{self, Case};
 
 #[test]
-fn pods_are_admitted_as_in_kubernetes() {
+fn pod_validation_matches_kubernetes() {
     support::check("pod-validation", judge);
 }
 

@@ -10,7 +10,7 @@ use super::*;
 #[case("unix:///run/crib.sock", "/run/crib.sock")]
 #[case("unix:/run/crib.sock", "/run/crib.sock")]
 #[case("/run/crib.sock", "/run/crib.sock")]
-fn endpoints_that_are_sockets(#[case] endpoint: &str, #[case] path: &str) {
+fn socket_path_accepts_unix_endpoints(#[case] endpoint: &str, #[case] path: &str) {
     assert_eq!(socket_path(endpoint).unwrap(), PathBuf::from(path));
 }
 
@@ -18,7 +18,7 @@ fn endpoints_that_are_sockets(#[case] endpoint: &str, #[case] path: &str) {
 #[case("tcp://localhost:1")]
 #[case("unix://relative.sock")]
 #[case("")]
-fn endpoints_that_are_not(#[case] endpoint: &str) {
+fn socket_path_rejects_other_endpoints(#[case] endpoint: &str) {
     assert!(matches!(
         socket_path(endpoint),
         Err(ConnectError::NotUnix { .. })
@@ -26,7 +26,7 @@ fn endpoints_that_are_not(#[case] endpoint: &str) {
 }
 
 #[test]
-fn a_path_of_108_bytes_is_too_long_and_107_are_not() {
+fn socket_path_may_have_107_bytes() {
     let long = format!("unix:///{}", "x".repeat(107));
     let message = socket_path(&long).unwrap_err().to_string();
     assert!(message.contains("108 bytes"), "{message}");
@@ -34,7 +34,7 @@ fn a_path_of_108_bytes_is_too_long_and_107_are_not() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn connect_reports_missing_and_stale_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("none.sock");
     let error = connect(path.to_str().unwrap()).await.err().unwrap();
@@ -51,7 +51,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_kind_is_one_clear_sentence() {
+async fn connect_reports_server_that_is_not_cri() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("other.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -74,7 +74,7 @@ async fn a_server_of_another_kind_is_one_clear_sentence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_given_up() {
+async fn connect_times_out_on_silent_server() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("silent.sock");
     let _listener = UnixListener::bind(&path).unwrap();

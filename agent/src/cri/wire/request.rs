@@ -270,7 +270,7 @@ mod tests {
     use crate::spec::UserNamespace;
 
     #[test]
-    fn namespaces_go_over_with_the_users() {
+    fn namespaces_are_converted_with_user_mapping() {
         let shared = namespaces(&Namespaces {
             network: NamespaceMode::Node,
             pid: NamespaceMode::Container,
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_keeps_its_order_and_its_absent_user() {
+    fn container_config_keeps_order_and_absent_user() {
         let spec = ContainerSpec {
             name: "app".to_owned(),
             attempt: 3,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn init_containers_one_after_another_then_apps_together_then_the_end() {
+async fn init_containers_run_in_order_before_apps() {
     let scene = Scene::new();
     scene.fake.image("one", job(1, 0));
     scene.fake.image("two", job(2, 0));
@@ -61,7 +61,7 @@ async fn init_containers_one_after_another_then_apps_together_then_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_fails_for_good() {
+async fn failing_pod_is_not_restarted_with_policy_never() {
     let scene = Scene::new();
     scene.fake.image("bad", job(1, 7));
     scene.want(&[pod("u1", "bad", "Never")]);
@@ -78,7 +78,7 @@ async fn a_pod_that_fails_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_init_container_keeps_the_apps_from_starting() {
+async fn failed_init_container_prevents_apps() {
     let scene = Scene::new();
     scene.fake.image("bad", job(1, 1));
     scene.fake.image("app", Behaviour::forever());
@@ -100,7 +100,7 @@ async fn a_failing_init_container_keeps_the_apps_from_starting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_grace_period_is_given_and_then_no_more() {
+async fn termination_waits_for_grace_period_only() {
     let scene = Scene::new();
     let deaf = Behaviour {
         yields_after: None,
@@ -147,7 +147,7 @@ async fn the_grace_period_is_given_and_then_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_request_kills_at_once() {
+async fn kill_now_skips_grace_period() {
     let scene = Scene::new();
     scene.fake.image(
         "deaf",
@@ -171,7 +171,7 @@ async fn the_second_request_kills_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sidecars_are_stopped_after_the_apps() {
+async fn sidecars_are_stopped_after_apps() {
     let scene = Scene::new();
     scene.fake.image(
         "app",
@@ -204,7 +204,7 @@ async fn sidecars_are_stopped_after_the_apps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_while_a_pod_ends_changes_nothing() {
+async fn update_during_termination_starts_new_pod_afterwards() {
     let scene = Scene::new();
     scene.fake.image(
         "deaf",
@@ -242,7 +242,7 @@ async fn an_update_while_a_pod_ends_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_image_replaces_the_container() {
+async fn image_change_replaces_container() {
     let scene = Scene::new();
     scene.fake.image("one", Behaviour::forever());
     scene.fake.image("two", Behaviour::forever());
@@ -266,7 +266,7 @@ async fn another_image_replaces_the_container() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_the_same_name_waits_for_the_old_one() {
+async fn pod_of_same_name_waits_for_old_one() {
     let scene = Scene::new();
     scene.fake.image(
         "slow",
@@ -293,7 +293,7 @@ async fn a_pod_of_the_same_name_waits_for_the_old_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pod_s_volumes_are_there_before_it_and_gone_after_it() {
+async fn volumes_exist_before_start_and_are_removed_afterwards() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
     let spec = json!({"containers": [container("app", "app")], "volumes": [{"name": "shared", "emptyDir": {}}]});
@@ -314,7 +314,7 @@ async fn the_pod_s_volumes_are_there_before_it_and_gone_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn twenty_pods_at_once() {
+async fn twenty_pods_start_without_delay() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
     let pods: Vec<Pod> = (0..20)
@@ -339,7 +339,7 @@ async fn twenty_pods_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transitions_tell_the_story_in_order() {
+async fn transitions_are_reported_in_order() {
     let scene = Scene::new();
     let mut transitions = scene.agent().transitions();
     scene.fake.image("job", job(2, 0));

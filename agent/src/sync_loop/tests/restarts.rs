@@ -15,7 +15,7 @@ fn starts(scene: &Scene, name: &str) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_loop_waits_as_kubernetes_does_for_an_hour() {
+async fn crash_loop_has_delays_of_kubernetes_for_an_hour() {
     let scene = Scene::new();
     scene.fake.image("crash", job(1, 1));
     scene.want(&[pod("u1", "crash", "Always")]);
@@ -46,7 +46,7 @@ async fn a_crash_loop_waits_as_kubernetes_does_for_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_week_of_crash_loops() {
+async fn week_of_crash_loops_leaves_nothing_behind() {
     // As a kubelet that gets events does: what is measured here are the restarts.
     let scene = Scene::listing_every(seconds(300));
     scene.fake.image("crash", job(1, 1));
@@ -66,7 +66,7 @@ async fn a_week_of_crash_loops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_of_ten_minutes_ends_the_series() {
+async fn run_of_ten_minutes_resets_crash_backoff() {
     let scene = Scene::new();
     scene.fake.image("crash", job(1, 1));
     scene.want(&[pod("u1", "crash", "Always")]);
@@ -82,7 +82,7 @@ async fn a_run_of_ten_minutes_ends_the_series() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_cannot_be_had_is_asked_for_with_a_back_off() {
+async fn failing_pull_is_retried_with_backoff() {
     let scene = Scene::new();
     let gone = Behaviour {
         present: false,
@@ -132,7 +132,7 @@ async fn an_image_that_cannot_be_had_is_asked_for_with_a_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_that_takes_long_holds_up_nobody_and_can_be_given_up() {
+async fn slow_pull_blocks_nothing_and_is_cancelled_by_termination() {
     let scene = Scene::new();
     scene.fake.image(
         "slow:1",
@@ -158,7 +158,7 @@ async fn a_pull_that_takes_long_holds_up_nobody_and_can_be_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_made_or_started_is_tried_again_and_says_why() {
+async fn failed_create_and_start_are_retried_and_reported() {
     let scene = Scene::new();
     scene.fake.image(
         "bad",
@@ -210,7 +210,7 @@ async fn what_cannot_be_made_or_started_is_tried_again_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_that_cannot_be_made_is_tried_again() {
+async fn failed_sandbox_is_retried_and_reported() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
     scene
@@ -234,7 +234,7 @@ async fn a_sandbox_that_cannot_be_made_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_killed_from_outside_comes_back() {
+async fn killed_container_is_restarted_without_event() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
     scene.want(&[pod("u1", "app", "Always")]);
@@ -255,7 +255,7 @@ async fn a_container_killed_from_outside_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_goes_away_and_comes_back() {
+async fn runtime_outage_leaves_running_pods_alone() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
     scene.want(&[pod("u1", "app", "Always")]);
@@ -279,7 +279,7 @@ async fn a_runtime_that_goes_away_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_agent_takes_over_what_runs() {
+async fn new_agent_adopts_running_pods() {
     let mut scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
     scene.fake.image("crash", job(1, 1));
@@ -317,7 +317,7 @@ async fn a_new_agent_takes_over_what_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_source_wants_is_removed_once_all_have_spoken() {
+async fn orphans_are_removed_once_all_sources_have_reported() {
     let mut scene = Scene::new();
     scene.fake.image(
         "deaf",
