@@ -1,5 +1,5 @@
-//! Carries out plans: each action becomes its CRI calls. It decides nothing; what fails is told to the worker and the rest
-//! goes on as far as it can.
+//! Executes plans: makes the CRI calls of each action. It decides nothing. It reports failures to the worker and continues
+//! with the actions that do not depend on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,46 +24,46 @@ use crate::volumes::{PodDirs, VolumeError};
 mod container;
 pub(crate) mod kill;
 
-/// What the worker is told while a plan is carried out.
+/// A message to the worker during execution.
 #[derive(Clone, Debug)]
 pub(crate) enum Progress {
     /// A container is about to be started.
     Starting(Start),
-    /// Its image was pulled.
+    /// The container's image was pulled.
     Pulled(String, Duration),
-    /// It was made.
+    /// The container was created.
     Created(String, Duration),
-    /// It was started.
+    /// The container was started.
     Started(String, Duration),
-    /// Something failed.
+    /// An action failed.
     Failed(Failure),
 }
 
-/// Something that failed and is to be tried again.
+/// A failed action, to be retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// The container; `None` for the whole pod.
     pub(crate) container: Option<String>,
-    /// One word for the waiting state.
+    /// The reason for the waiting state, in CamelCase.
     pub(crate) reason: String,
-    /// In words.
+    /// The error text.
     pub(crate) message: String,
-    /// It is of no use to try again before this moment.
+    /// The earliest time of the next attempt.
     pub(crate) until: Option<Timestamp>,
 }
 
-/// All that carrying out a plan needs.
+/// The inputs of an execution.
 pub(crate) struct Job {
     pub(crate) shared: Arc<Shared>,
     pub(crate) pod: Pod,
     pub(crate) dirs: PodDirs,
     pub(crate) observed: Arc<Observed>,
-    /// The pod is to end: begin nothing more.
+    /// Cancelled when the pod must terminate: start nothing more.
     pub(crate) terminating: CancellationToken,
     pub(crate) progress: mpsc::UnboundedSender<Progress>,
 }
 
-/// The sandbox that containers are made in.
+/// The sandbox for new containers.
 struct SandboxContext {
     id: SandboxId,
     spec: SandboxSpec,
@@ -71,7 +71,7 @@ struct SandboxContext {
     volumes: BTreeMap<String, HostVolume>,
 }
 
-/// Carries out a plan. It returns when everything was done, or failed, or the pod is to end.
+/// Executes a plan. Returns when every action succeeded or failed, or the pod must terminate.
 pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
     if plan.kill_pod.is_some() && !job.kill_pod().await {
         return;
@@ -132,11 +132,11 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
 
 impl Job {
     fn send(&self, progress: Progress) {
-        // The worker listens until the plan is carried out.
+        // The worker receives until the execution ends.
         let _ = self.progress.send(progress);
     }
 
-    /// Says so when a call about a container failed.
+    /// Reports a failed call for a container.
     fn report_failure(&self, container: &str, reason: &str, result: Result<(), CriError>) {
         if let Err(error) = result {
             self.send(Progress::Failed(Failure {
@@ -148,7 +148,7 @@ impl Job {
         }
     }
 
-    /// Stops what runs of the pod, sandboxes last. Says whether all of it was stopped.
+    /// Stops the pod's containers, then its sandboxes. Returns whether all of them stopped.
     async fn kill_pod(&self) -> bool {
         let running = running(&self.observed);
         let plan = terminate::end_pod(&self.pod, &running, None);
@@ -187,8 +187,8 @@ impl Job {
         }
     }
 
-    /// The sandbox to work in, made if the plan says so, with everything beside it that containers need. `None` when the
-    /// pod is to end.
+    /// Prepares volumes, the sandbox (created if the plan says so) and the hosts file. `None` if the pod must
+    /// terminate.
     async fn prepare_sandbox(&self, step: &SandboxStep) -> Result<Option<SandboxContext>, Failure> {
         if self.terminating.is_cancelled() {
             return Ok(None);
@@ -259,7 +259,7 @@ impl Job {
         }))
     }
 
-    /// `warn` tells the author what is odd about it: once a sandbox is enough.
+    /// `warn` logs the warnings about the pod's manifest; once per sandbox is enough.
     async fn sandbox_spec(&self, attempt: u32, warn: bool) -> Result<SandboxSpec, Failure> {
         let node = self.shared.node_now().await;
         let (mut spec, warnings) = spec::sandbox(&self.pod, attempt, &node)
@@ -271,7 +271,7 @@ impl Job {
         Ok(spec)
     }
 
-    /// The running container that an ephemeral one wants to look at.
+    /// The running container that an ephemeral container targets.
     fn target_of(&self, name: &str) -> Option<ContainerId> {
         let ephemeral = self
             .pod
@@ -286,7 +286,7 @@ impl Job {
     }
 }
 
-/// The running containers with their names, newest first.
+/// Running containers with their names, newest first.
 pub(crate) fn running(observed: &Observed) -> Vec<(ContainerId, String)> {
     let running = observed
         .containers
@@ -297,7 +297,7 @@ pub(crate) fn running(observed: &Observed) -> Vec<(ContainerId, String)> {
         .collect()
 }
 
-/// Stops containers by a plan, and then every sandbox that is ready. Returns what went wrong.
+/// Stops containers according to a plan, then every ready sandbox. Returns the errors.
 pub(crate) async fn stop_pod(shared: &Shared, plan: KillPlan, observed: &Observed) -> Vec<String> {
     let failed = kill::kill(&shared.cri, plan, &shared.kill_now).await;
     let mut errors: Vec<String> = failed
@@ -325,7 +325,7 @@ fn volume_failure(error: &VolumeError) -> Failure {
     pod_failure("FailedMount", chain(error))
 }
 
-/// An error with its sources.
+/// Formats an error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -337,7 +337,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// How long something took.
+/// Measures how long `work` takes.
 async fn timed<T>(shared: &Shared, work: impl Future<Output = T>) -> (T, Duration) {
     let begun = shared.clock.now();
     let done = work.await;

@@ -1,30 +1,30 @@
-//! ◆ Which ended containers and sandboxes of a living pod are of no more use.
+//! ◆ Selects the dead containers and sandboxes of a live pod that can be removed.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go and pod_container_deletor.go: one ended container a
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go and pod_container_deletor.go: one dead container per
 //! name is kept, and the newest sandbox.
 
 use std::collections::BTreeSet;
 
 use crate::observed::{ContainerId, ContainerState, Observed, SandboxId};
 
-/// What to remove, oldest last.
+/// The objects to remove, oldest last.
 #[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Garbage {
-    /// Ended containers that another ended one of the same name has come after.
+    /// Dead containers that are not the newest of their name.
     pub(crate) containers: Vec<ContainerId>,
-    /// Sandboxes that are not ready, not the newest, and hold nothing that stays.
+    /// Sandboxes that are not ready, not the newest, and contain no kept container.
     pub(crate) sandboxes: Vec<SandboxId>,
 }
 
 impl Garbage {
-    /// Is there nothing to remove?
+    /// Whether there is nothing to remove.
     pub(crate) fn is_empty(&self) -> bool {
         self.containers.is_empty() && self.sandboxes.is_empty()
     }
 }
 
-/// Finds what to remove of a pod that lives on.
+/// Finds the garbage of a live pod.
 pub(crate) fn garbage(observed: &Observed) -> Garbage {
     let mut garbage = Garbage::default();
     let mut ended = BTreeSet::new();

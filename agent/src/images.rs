@@ -1,4 +1,4 @@
-//! Gets images for containers: asks whether they are there, pulls, and remembers failures. What to do is decided in `decide`.
+//! Ensures that containers' images exist: checks, pulls, and records failures. `decide` makes the decision.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ mod decide;
 use decide::{Decision, PullBackoff};
 pub(crate) use decide::{PullError, PullPolicy};
 
-/// Gets images, a few at a time. Workers share it.
+/// Pulls images, a limited number at a time. All workers share it.
 pub(crate) struct Images {
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
@@ -25,23 +25,23 @@ pub(crate) struct Images {
     slots: Semaphore,
 }
 
-/// An image that is there.
+/// An image that exists in the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReadyImage {
-    /// What containers are made from.
+    /// The reference for CreateContainer.
     pub(crate) reference: String,
-    /// The user it says its containers run as.
+    /// The user in the image's configuration.
     pub(crate) user: ImageUser,
-    /// How long the pull took, when there was one.
+    /// How long the pull took; `None` without a pull.
     pub(crate) pull: Option<Duration>,
 }
 
-/// Why there is no image.
+/// Why the image is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ImageError {
-    /// For this reason.
+    /// The decision or the pull failed.
     Failed(PullError),
-    /// The caller gave up.
+    /// The caller cancelled.
     Cancelled,
 }
 
@@ -60,7 +60,7 @@ impl Images {
         }
     }
 
-    /// Gets an image for a container of a pod; gives up when `cancel` is cancelled.
+    /// Ensures that a container's image exists; aborts when `cancel` is cancelled.
     pub(crate) async fn get(
         &self,
         uid: &PodUid,
@@ -69,7 +69,7 @@ impl Images {
         sandbox: &SandboxSpec,
         cancel: &CancellationToken,
     ) -> Result<ReadyImage, ImageError> {
-        // Cancelled: a pull that is dropped is given up by the runtime, and leaves nothing that a later one minds.
+        // Dropping the call makes the runtime abort the pull; a later pull is not affected.
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(ImageError::Cancelled),
@@ -162,7 +162,7 @@ impl Images {
     }
 }
 
-/// What the runtime said; the kind of failure when it said nothing.
+/// The runtime's message, or the status code if the message is empty.
 fn error_text(error: &CriError) -> String {
     if error.message.is_empty() {
         error.code.to_string()

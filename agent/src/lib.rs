@@ -49,15 +49,15 @@ use pod::PodUid;
 use report::status_store::StatusStore;
 use shared::Shared;
 
-/// What the agent works with, so that tests can replace it.
+/// The agent's dependencies, which tests can replace.
 pub struct Parts {
-    /// The container runtime.
+    /// Client of the container runtime.
     pub cri: Arc<dyn cri::Cri>,
-    /// The time.
+    /// Clock.
     pub clock: Arc<dyn clock::Clock>,
-    /// Outgoing connections.
+    /// Opens outgoing connections.
     pub dialer: Arc<dyn dialer::Dialer>,
-    /// Where pods come from.
+    /// Sources of pods.
     pub sources: Vec<Box<dyn source::PodSource>>,
 }
 
@@ -74,12 +74,12 @@ pub struct Agent {
 
 /// Starts the agent's tasks on the current tokio runtime.
 ///
-/// | task | it owns | what goes in | what comes out |
+/// | task | owns | input | output |
 /// |---|---|---|---|
-/// | sync loop | the list of workers | sets of pods from sources, the runtime's pods, workers that ended | orders to workers |
-/// | worker, one a pod | its pod's life | orders (watch), snapshots (watch) | CRI calls, reports |
-/// | pleg | what was seen last | the runtime's events, listings, requests for looks | snapshots |
-/// | status_store | the reports | reports of workers | reports (watch), transitions |
+/// | sync loop | the list of workers | pods of the sources, pods of the runtime, exits of workers | pod updates |
+/// | worker, one per pod | its pod's lifecycle | pod updates (watch), snapshots (watch) | CRI calls, reports |
+/// | pleg | the last listing | the runtime's events, listings, refresh requests | snapshots |
+/// | status store | the reports | reports of workers | reports (watch), transitions |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
     let Parts {
@@ -141,28 +141,28 @@ pub fn start(config: Config, parts: Parts) -> Agent {
 }
 
 impl Agent {
-    /// The latest report of every pod the agent knows. Of the pods that are gone the newest thousand stay.
+    /// The latest report of every pod; of removed pods, the last thousand are kept.
     #[must_use]
     pub fn reports(&self) -> watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>> {
         self.reports.clone()
     }
 
-    /// Every transition from now on, in order.
+    /// Receives every later transition, in order.
     #[must_use]
     pub fn transitions(&self) -> mpsc::UnboundedReceiver<Transition> {
         self.status_store.subscribe()
     }
 
-    /// From now on pods that are ending, or will be, get no grace period: their containers are killed at once.
+    /// Kills the containers of all terminating pods immediately, now and later, without a grace period.
     pub fn kill_now(&self) {
         self.kill_now.send_replace(true);
     }
 
-    /// Stops the tasks. Pods keep running; another agent finds them.
+    /// Stops the tasks. Pods keep running; the next agent takes them over.
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         self.tasks.shutdown().await;
-        // The next agent goes on with it.
+        // The next agent empties the rest.
         let trash = self.trash;
         blocking(move || trash.stop()).await;
     }

@@ -1,7 +1,7 @@
-//! Looks at the runtime: one task that hears its events, lists everything from time to time, and shows each worker its pod.
+//! Observes the runtime: one task receives its events, relists periodically, and sends each worker snapshots of its pod.
 //!
-//! An event or a difference between listings is only a hint to look at a pod; what workers get is always a whole look. The
-//! task owns what was seen last; looks run beside it, at most one a pod, so that a pod whose answers are slow holds up no other.
+//! An event or a difference between listings only triggers an inspection; a worker always gets a complete one's result.
+//! The task owns the last listing. Inspections run in separate tasks, at most one per pod, so that a slow one delays no other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,31 +26,31 @@ use events::StreamEvent;
 use inspect::{DetailCache, Inspection};
 use retry::Retry;
 
-/// The pods that the runtime has something of, as the last full listing showed; `None` before the first.
+/// The pods that have sandboxes or containers in the last full listing; `None` before the first listing.
 pub(crate) type RuntimePods = watch::Receiver<Option<Arc<BTreeMap<PodUid, PodRef>>>>;
 
-/// How often everything is listed.
+/// How often the runtime is relisted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RelistPeriods {
-    /// Without events.
+    /// Without an event stream.
     pub(crate) alone: Duration,
-    /// While events arrive.
+    /// With an event stream.
     pub(crate) with_events: Duration,
 }
 
-/// One pod that a worker follows.
+/// A pod that a worker subscribed to.
 struct WatchedPod {
     snapshots: watch::Sender<Option<Snapshot>>,
     listing: Listing,
     details: Arc<DetailCache>,
     inspecting: bool,
-    /// Why to look again, once the present look is over or the runtime answers again.
+    /// The cause of the next inspection, which starts when the running one ends or the runtime answers again.
     pending: Option<String>,
-    /// The newest generation given for the pod.
+    /// The newest generation requested for the pod.
     generation: Generation,
 }
 
-/// What comes back from the work beside the task.
+/// The result of work that a spawned task did.
 enum Completed {
     Inspected(
         PodUid,
@@ -75,7 +75,7 @@ struct Pleg {
     retry: Retry,
 }
 
-/// Runs the inspecting task until every [`crate::cache::Cache`] is gone.
+/// Runs until every [`crate::cache::Cache`] is dropped.
 pub(crate) async fn run(
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
@@ -100,7 +100,7 @@ pub(crate) async fn run(
         retry: Retry::new(Duration::from_millis(100), Duration::from_secs(5)),
     };
     loop {
-        // Each arm receives or waits, and is safe to drop: nothing is taken out before the arm is chosen.
+        // Each arm is cancel safe: it only receives or sleeps.
         tokio::select! {
             request = requests.recv() => match request {
                 Some(request) => pleg.request(request),
@@ -156,7 +156,7 @@ impl Pleg {
 
     fn event(&mut self, event: &RuntimeEvent) {
         let what = match event.kind {
-            // What was made is about to be started, by the worker that made it.
+            // The worker that created the container is about to start it.
             EventKind::Created => return,
             EventKind::Started => "started",
             EventKind::Stopped => "ended",
@@ -192,12 +192,12 @@ impl Pleg {
                     .unwrap_or_else(|| event.id.chars().take(12).collect());
                 self.refresh(&uid, &format!("{name} {what}"));
             }
-            // A sandbox, or a pod that nobody follows: the listing tells.
+            // A sandbox, or a pod without a subscriber: relist.
             None => self.next_relist = Instant::now(),
         }
     }
 
-    /// Looks at a pod, now or when the look that is under way is over.
+    /// Inspects a pod, now or when the running inspection ends.
     fn refresh(&mut self, uid: &PodUid, cause: &str) {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
@@ -307,7 +307,7 @@ impl Pleg {
             .filter_map(|(uid, pod)| {
                 let listing = pods.get(uid).map_or(&nothing, |(_, listing)| listing);
                 let cause = diff::cause(&diff::diff(&pod.listing, listing));
-                // A look that failed is owed even when nothing differs.
+                // Repeat a failed inspection even if the listing did not change.
                 (!cause.is_empty() || (pod.pending.is_some() && !pod.inspecting))
                     .then(|| (uid.clone(), cause))
             })
@@ -329,7 +329,7 @@ fn joined(one: String, other: &str) -> String {
     }
 }
 
-/// Lists everything, by pod.
+/// Lists all sandboxes and containers, grouped by pod.
 async fn list(cri: &dyn Cri) -> Result<BTreeMap<PodUid, (PodRef, Listing)>, CriError> {
     let (sandboxes, containers) =
         tokio::try_join!(cri.list_sandboxes(None), cri.list_containers(None))?;

@@ -1,4 +1,4 @@
-//! Brings together what the sources want and what the runtime has: one task that owns the list of workers.
+//! Reconciles the pods of the sources with the pods of the runtime: one task owns the list of workers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ mod reconcile;
 
 use reconcile::{WorkerAction, WorkerState, desired_pods, orphans, reconcile};
 
-/// A worker's place in the sync_loop.
+/// The loop's record of one worker.
 struct Entry {
     state: WorkerState,
     updates: watch::Sender<PodUpdate>,
@@ -30,14 +30,14 @@ struct Entry {
 
 struct SyncLoop {
     shared: Arc<Shared>,
-    /// What each source wants; `None` until it has said so.
+    /// The pods of each source; `None` until its first update.
     sources: Vec<Option<Vec<Pod>>>,
     entries: BTreeMap<PodUid, Entry>,
     tasks: JoinSet<()>,
     ids: BTreeMap<Id, PodUid>,
 }
 
-/// Runs until `shutdown`. Workers stop with it, where they are; pods keep running.
+/// Runs until `shutdown`. The workers are stopped at the same time; pods keep running.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     sources: Vec<Box<dyn PodSource>>,
@@ -70,7 +70,7 @@ pub(crate) async fn run(
         tokio::time::interval_at(Instant::now(), sync_loop.shared.config.gc_period);
     garbage_collection.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // Each arm waits or receives, and loses nothing when another is chosen.
+        // Each arm is cancel safe: it only receives or sleeps.
         tokio::select! {
             () = shutdown.cancelled() => return,
             Some((number, pods)) = sets.recv() => sync_loop.set_desired(number, pods),
@@ -84,7 +84,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Passes on what a source wants.
+/// Forwards the updates of one source.
 async fn read_source(
     number: usize,
     mut source: Box<dyn PodSource>,
@@ -189,7 +189,7 @@ impl SyncLoop {
         );
     }
 
-    /// Removes directories of pods that are nobody's: left by an agent that was killed at a bad moment.
+    /// Removes orphaned pod directories, which an agent that was killed may have left behind.
     async fn collect_garbage(&mut self, runtime: &RuntimePods) {
         let listed = runtime.borrow().clone();
         let Some(listed) = listed.filter(|_| self.sources.iter().all(Option::is_some)) else {
@@ -210,7 +210,7 @@ impl SyncLoop {
     }
 }
 
-/// Removes the directories in `pods` that belong to none of the pods that are kept.
+/// Removes the directories in `pods` whose pod is not in `kept`.
 fn remove_orphaned_dirs(trash: &Trash, pods: &Path, kept: &[PodUid]) {
     let Ok(entries) = std::fs::read_dir(pods) else {
         return;

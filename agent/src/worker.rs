@@ -1,8 +1,7 @@
-//! One task a pod: observe, plan, execute, report, until nothing of the pod is left.
+//! One task per pod: observe, plan, execute and report until nothing of the pod is left.
 //!
-//! It is given updates through a watch, of which only the latest counts, and once it is told to end its pod nothing takes that
-//! back. It sees its pod through the snapshots of [`crate::cache`], and after it has changed something it waits for one that
-//! was begun later.
+//! Updates arrive through a watch channel, so only the latest counts; a termination cannot be revoked. The worker observes
+//! its pod through the snapshots of [`crate::cache`]; after a change it waits for a snapshot of a later inspection.
 
 use std::sync::Arc;
 
@@ -36,26 +35,26 @@ use phase::{Phase, PhaseEvent};
 use reporting::Timings;
 use start_backoff::{StartBackoff, jittered};
 
-/// What a worker is to do; the latest counts.
+/// The desired state of a worker's pod; only the latest counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PodUpdate {
-    /// Make it run as this says.
+    /// Run this pod.
     Run(Pod),
-    /// End it, and leave nothing, because of this.
+    /// Terminate the pod and remove what is left, for this cause.
     Terminate(String),
 }
 
 /// What a worker works on.
 #[derive(Clone, Debug)]
 pub(crate) enum WorkItem {
-    /// A pod that a source wants.
+    /// A pod of a source.
     Pod(Pod),
-    /// What the runtime has of a pod that no source wants.
+    /// A pod of the runtime that no source has.
     Orphan(PodRef),
 }
 
 impl WorkItem {
-    /// Which pod.
+    /// Identifies the pod.
     pub(crate) fn pod_ref(&self) -> PodRef {
         match self {
             Self::Pod(pod) => PodRef {
@@ -68,7 +67,7 @@ impl WorkItem {
     }
 }
 
-/// Works on a pod until nothing of it is left.
+/// Runs a pod's worker until nothing of the pod is left.
 pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Receiver<PodUpdate>) {
     let pod_ref = item.pod_ref();
     let mut worker = Worker {
@@ -124,17 +123,17 @@ struct Worker {
     updates: watch::Receiver<PodUpdate>,
     snapshots: Snapshots,
     phase: Phase,
-    /// Why the pod is to end, once it is.
+    /// Why the pod is terminated, once it is.
     termination_cause: Option<String>,
-    /// Snapshots that do not answer this are too old.
+    /// Snapshots of an older generation are stale.
     min_generation: Generation,
     history: History,
     start_backoff: StartBackoff,
     timings: Timings,
     messages: Messages,
-    /// What was reported last.
+    /// The last report.
     last: Option<PodReport>,
-    /// Counts looks, for jitter.
+    /// Counts resyncs, as a seed for jitter.
     resyncs: u64,
 }
 
@@ -156,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// Makes the pod what it is meant to be, until it has ended or is to end.
+    /// Brings the pod to its desired state until it has finished or must terminate.
     async fn sync(&mut self) -> PhaseEvent {
         loop {
             if !self.take_update() {
@@ -186,7 +185,7 @@ impl Worker {
         }
     }
 
-    /// Decides what to do now; the time is when something that waits may go.
+    /// Plans the next actions; the time is when the first deferred action is due.
     fn plan(
         &mut self,
         pod: &Pod,
@@ -205,7 +204,7 @@ impl Worker {
         (plan, wake)
     }
 
-    /// Takes the latest order. Says whether the pod is still wanted.
+    /// Takes the latest update. Returns whether a source still wants the pod.
     fn take_update(&mut self) -> bool {
         match self.updates.borrow_and_update().clone() {
             PodUpdate::Run(pod) => self.pod = Some(pod),
@@ -214,14 +213,14 @@ impl Worker {
         self.termination_cause.is_none()
     }
 
-    /// The next snapshot that answers what is min_generation; `None` when the pod is to end meanwhile.
+    /// Waits for a snapshot of at least `min_generation`; `None` if the pod must terminate first.
     async fn fresh(&mut self) -> Option<Snapshot> {
         let min_generation = self.min_generation;
         loop {
             tokio::select! {
                 biased;
                 changed = self.updates.changed() => {
-                    // Nobody is left to give updates: the agent stops, and pods keep running.
+                    // The sender is gone: the agent is stopping, and pods keep running.
                     if changed.is_err() {
                         std::future::pending::<()>().await;
                     }
@@ -234,7 +233,7 @@ impl Worker {
         }
     }
 
-    /// Waits for news of the pod, an order, or the time.
+    /// Waits for a snapshot, an update, or the time.
     async fn wait(&mut self, wake: Option<Timestamp>, now: Timestamp) {
         self.resyncs += 1;
         let resync = after(
@@ -249,7 +248,7 @@ impl Worker {
         let clock = Arc::clone(&self.shared.clock);
         tokio::select! {
             changed = self.updates.changed() => {
-                // Nobody is left to give updates: the agent stops, and pods keep running.
+                // The sender is gone: the agent is stopping, and pods keep running.
                 if changed.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -263,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// Carries a plan out, and reports what is heard meanwhile.
+    /// Executes a plan and reports its progress.
     async fn execute(&mut self, pod: Pod, observed: Arc<Observed>, plan: PodPlan) {
         let (progress, mut progress_receiver) = mpsc::unbounded_channel();
         let terminating = CancellationToken::new();
@@ -281,9 +280,9 @@ impl Worker {
             tokio::select! {
                 biased;
                 Some(progress) = progress_receiver.recv() => self.heard(progress),
-                // Finished work has dropped its end of the channel; what it progress_receiver last was received above.
+                // The finished work has dropped its sender; its last messages were received above.
                 () = &mut work => break,
-                // The order itself is taken when the work is over.
+                // `take_update` takes the update itself when the work is done.
                 Ok(()) = self.updates.changed() => {
                     if matches!(*self.updates.borrow(), PodUpdate::Terminate(_)) {
                         terminating.cancel();
@@ -323,7 +322,7 @@ impl Worker {
         }
     }
 
-    /// Reports a snapshot that came while a plan is carried out.
+    /// Reports a snapshot that arrives during execution.
     async fn seen_meanwhile(&mut self) {
         let snapshot = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = snapshot {
@@ -343,7 +342,7 @@ impl Worker {
         }
     }
 
-    /// Removes what no one needs of a pod that lives on. Says whether there was anything.
+    /// Removes dead containers and sandboxes of a live pod. Returns whether it removed any.
     async fn collect_garbage(&mut self, observed: &Observed) -> bool {
         let garbage = gc::garbage(observed);
         if garbage.is_empty() || self.history.restart_all {
@@ -368,7 +367,7 @@ impl Worker {
                 self.noted(cri.stop_sandbox(id).await) || self.noted(cri.remove_sandbox(id).await);
         }
         if failed {
-            // The next look tries again; there is no hurry.
+            // The next sync tries again; this is not urgent.
             return false;
         }
         self.min_generation = self
@@ -378,7 +377,7 @@ impl Worker {
         true
     }
 
-    /// Logs a failed call. Says whether it failed.
+    /// Logs an error. Returns whether there was one.
     fn noted(&self, result: Result<(), crate::cri::CriError>) -> bool {
         if let Err(error) = &result {
             tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to clean up");
@@ -398,7 +397,7 @@ impl Worker {
     }
 }
 
-/// Waits for a snapshot that answers what is min_generation.
+/// Waits for a snapshot of at least `min_generation`.
 async fn latest(snapshots: &mut Snapshots, min_generation: Generation) -> Snapshot {
     let seen = snapshots
         .wait_for(|seen| {
@@ -408,7 +407,7 @@ async fn latest(snapshots: &mut Snapshots, min_generation: Generation) -> Snapsh
         .await;
     match seen.ok().and_then(|seen| seen.clone()) {
         Some(snapshot) => snapshot,
-        // Nobody looks any more: the agent stops.
+        // The pleg task has ended: the agent is stopping.
         None => std::future::pending().await,
     }
 }

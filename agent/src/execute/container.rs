@@ -8,7 +8,7 @@ use crate::images::{ImageError, PullPolicy};
 use crate::plan::Start;
 use crate::spec::{self, ContainerInputs};
 
-/// Starts a container. Says whether it was started.
+/// Starts a container. Returns whether it started.
 pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> bool {
     let name = start.name.clone();
     match run(job, sandbox, start).await {
@@ -32,9 +32,9 @@ pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start
 
 /// Why a container was not started.
 enum NotStarted {
-    /// The pod is to end.
+    /// The pod must terminate.
     Terminating,
-    /// It failed.
+    /// A step failed.
     Failed {
         reason: &'static str,
         message: String,

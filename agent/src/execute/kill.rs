@@ -1,4 +1,4 @@
-//! Carries out a kill plan: all targets at the same time, each after those it waits for.
+//! Executes a kill plan: stops all targets concurrently, each after the ones it waits for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::plan::terminate::{KillPlan, StopTarget};
 /// A container that could not be stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StopFailure {
-    /// Its name.
+    /// The container's name.
     pub(crate) name: String,
-    /// Why.
+    /// The error of the stop call.
     pub(crate) error: CriError,
 }
 
-/// Stops the targets of a plan. Once `kill_now` says so, nobody is waited for and no grace is given, even to those that
-/// were asked before.
+/// Stops the targets of a plan. Once `kill_now` is true, no target waits for another and none gets a grace period, not even
+/// those whose stop is already running.
 pub(crate) async fn kill(
     cri: &Arc<dyn Cri>,
     plan: KillPlan,
@@ -89,7 +89,7 @@ async fn stop(
     };
     let result = tokio::select! {
         result = cri.stop_container(&target.id, Duration::from_secs(grace)) => result,
-        // The runtime takes the shorter grace of two requests; the one that is dropped here does not end the stopping.
+        // The runtime takes the shorter grace period of two stops; dropping the first call does not abort that stop.
         () = kill_requested(&mut kill_now), if grace > 0 => cri.stop_container(&target.id, Duration::ZERO).await,
     };
     match result {
@@ -98,7 +98,7 @@ async fn stop(
     }
 }
 
-/// Returns once it is said; never when nobody can say it any more.
+/// Returns once `kill_now` is true; never returns if its sender is gone.
 async fn kill_requested(kill_now: &mut watch::Receiver<bool>) {
     if kill_now.wait_for(|now| *now).await.is_err() {
         std::future::pending::<()>().await;

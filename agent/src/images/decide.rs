@@ -1,4 +1,4 @@
-//! What to do about an image: use it, pull it, or wait; decided from its name, the pull policy, and earlier failures.
+//! Decides whether to use an image, pull it or wait, from its name, the pull policy and earlier failures.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/images/image_manager.go.
 
@@ -12,16 +12,16 @@ use crate::clock::{after, until};
 /// `imagePullPolicy`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PullPolicy {
-    /// Pull each time.
+    /// Pull on every start.
     Always,
-    /// Pull what is not there.
+    /// Pull if the image does not exist.
     IfNotPresent,
-    /// Use what is there.
+    /// Never pull.
     Never,
 }
 
 impl PullPolicy {
-    /// The policy of that name; defaulted manifests always have one.
+    /// Returns the policy of that name; defaulted manifests always have one.
     pub(crate) fn of(name: Option<&str>) -> Self {
         match name {
             Some("Always") => Self::Always,
@@ -31,14 +31,14 @@ impl PullPolicy {
     }
 }
 
-/// Why a container has no image yet, as it stands in its waiting state.
+/// Why a container has no image yet, as shown in its waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PullError {
-    /// One word: `ErrImagePull`.
+    /// The waiting reason, for example `ErrImagePull`.
     pub(crate) reason: &'static str,
-    /// In words.
+    /// The error text.
     pub(crate) message: String,
-    /// It is of no use to ask again before this moment.
+    /// The earliest time of the next attempt.
     pub(crate) until: Option<Timestamp>,
 }
 
@@ -52,19 +52,19 @@ impl PullError {
     }
 }
 
-/// What to do.
+/// What to do about an image.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// It is there, by this reference.
+    /// Use the image with this reference.
     Use(String),
-    /// Pull it.
+    /// Pull the image.
     Pull,
-    /// Neither.
+    /// Fail the start.
     Fail(PullError),
 }
 
-/// What is remembered of failed pulls, by pod and image.
+/// Back-off of failed pulls, by pod and image.
 #[derive(Clone, Debug)]
 pub(crate) struct PullBackoff {
     first: Duration,
@@ -88,7 +88,7 @@ impl PullBackoff {
         }
     }
 
-    /// A pull ended at `now` with this error: the next wait is the first one, or the double.
+    /// Records a failed pull: the delay starts at `first` and doubles with each further failure.
     pub(crate) fn failed(&mut self, key: &str, error: &PullError, now: Timestamp) {
         let delay = match self.entries.get(key) {
             Some(failure) if until(failure.at, now) <= self.max * 2 => {
@@ -107,14 +107,14 @@ impl PullBackoff {
         );
     }
 
-    /// The end of the wait and what went wrong before, while a wait is on.
+    /// Returns the end of the running back-off and the last error, if a back-off is running.
     fn waiting(&self, key: &str, now: Timestamp) -> Option<(Timestamp, &str)> {
         let failure = self.entries.get(key)?;
         (until(failure.at, now) < failure.delay)
             .then(|| (after(failure.at, failure.delay), failure.what.as_str()))
     }
 
-    /// The wait on record; zero for none.
+    /// The recorded delay; zero for none.
     #[cfg(test)]
     pub(crate) fn delay(&self, key: &str) -> Duration {
         self.entries
@@ -122,7 +122,7 @@ impl PullBackoff {
             .map_or(Duration::ZERO, |failure| failure.delay)
     }
 
-    /// Forgets what is of no consequence any more; to be called after a pull that succeeded.
+    /// Drops expired entries. Call it after a successful pull.
     pub(crate) fn forget_old(&mut self, now: Timestamp) {
         let limit = self.max * 2;
         self.entries
@@ -130,10 +130,10 @@ impl PullBackoff {
     }
 }
 
-/// The name to hand to the runtime: with tag `latest` where it has neither tag nor digest.
+/// Adds the tag `latest` to a name that has neither tag nor digest.
 ///
 /// # Errors
-/// What the kubelet says of a name that is none.
+/// Returns the kubelet's error for a malformed name.
 pub(crate) fn normalized_reference(image: &str) -> Result<String, PullError> {
     let invalid = |why: &str| {
         let message = format!(
@@ -204,8 +204,7 @@ pub(crate) fn normalized_reference(image: &str) -> Result<String, PullError> {
     })
 }
 
-/// Decides about an image. `present` is what the runtime said when it was asked for it, which is not needed with
-/// [`PullPolicy::Always`].
+/// Decides about an image. `present` is the result of ImageStatus, which [`PullPolicy::Always`] does not use.
 pub(crate) fn decide(
     image: &str,
     policy: PullPolicy,
@@ -242,7 +241,7 @@ pub(crate) fn decide(
     }
 }
 
-/// What a failed pull is called. Runtimes mark two kinds by the first word of the error (cri-api, errors).
+/// Maps the error of a pull to its reason. Runtimes mark two kinds with a prefix (cri-api, errors).
 pub(crate) fn pull_error(image: &str, error: &str) -> PullError {
     let kinds = [
         ("RegistryUnavailable", "the registry is unavailable"),
@@ -295,7 +294,7 @@ mod tests {
         Duration::from_secs_f64(value.as_f64().unwrap())
     }
 
-    /// One step of a vector: the expected answer is rebuilt from ours.
+    /// One step of a vector.
     fn step(failures: &mut PullBackoff, step: &Value) -> Value {
         let text = |key: &str| {
             step.get(key)
@@ -375,7 +374,7 @@ mod tests {
                 let mut expected = expected.as_object().unwrap().clone();
                 expected.retain(|key, _| key != "events" && key != "finishedAt");
                 if expected.get("imageRef").is_some() {
-                    // What an event says of success is no part of the decision.
+                    // The message of a success event is not part of the decision.
                     expected.remove("message");
                 }
                 let answer = step(&mut failures, input);

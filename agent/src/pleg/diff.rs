@@ -1,4 +1,4 @@
-//! What happened between two listings of a pod, decided from the listings alone.
+//! Computes what happened to a pod between two listings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::fmt;
 use crate::cri::{ListedContainer, ListedSandbox, ListedState};
 use crate::observed::{ContainerId, SandboxId};
 
-/// What a listing shows of one pod.
+/// One pod's part of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// The pod's sandboxes: are they ready?
+    /// The pod's sandboxes, and whether each is ready.
     pub(crate) sandboxes: BTreeMap<SandboxId, bool>,
     /// The pod's containers with their names.
     pub(crate) containers: BTreeMap<ContainerId, (String, ListedState)>,
 }
 
 impl Listing {
-    /// The part of a listing that matters here.
+    /// The states that a comparison distinguishes.
     pub(crate) fn of(sandboxes: &[ListedSandbox], containers: &[ListedContainer]) -> Self {
         let mut listing = Self::default();
         for sandbox in sandboxes {
@@ -45,20 +45,20 @@ impl Listing {
 pub(crate) struct PodEvent {
     /// The container's name, or `sandbox`.
     pub(crate) what: String,
-    /// What became of it.
+    /// The kind of change.
     pub(crate) change: Change,
 }
 
-/// What became of a container or sandbox, in the kubelet's words (Kubernetes 1.36, pleg).
+/// A change of a container or sandbox, named as in the kubelet (Kubernetes 1.36, pleg).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It runs now.
+    /// It is running now.
     Started,
-    /// It ran, or could have, and has ended.
+    /// It exited, or became not ready.
     Died,
-    /// It is there, made but not started, or in a state that the runtime cannot name.
+    /// It was created but not started, or its state is unknown.
     Changed,
-    /// It is gone.
+    /// It was removed.
     Removed,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for PodEvent {
     }
 }
 
-/// The differences, containers before sandboxes.
+/// Returns the changes, containers before sandboxes.
 #[must_use]
 pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
     let mut events = Vec::new();
@@ -123,7 +123,7 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
     events
 }
 
-/// The differences as one phrase for a log line.
+/// Formats the changes as one phrase for a log line.
 pub(crate) fn cause(events: &[PodEvent]) -> String {
     events
         .iter()

@@ -1,4 +1,4 @@
-//! Listens to the runtime's event stream, and listens again when it breaks.
+//! Receives the runtime's event stream and reconnects when it breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use tokio_stream::StreamExt;
 use super::retry::Retry;
 use crate::cri::{Code, Cri, RuntimeEvent};
 
-/// What the listener hears.
+/// What the listener sends.
 #[derive(Debug)]
 pub(super) enum StreamEvent {
-    /// The stream is there: from now on nothing is missed.
+    /// The stream is open: no later event is missed.
     Connected,
-    /// Something happened.
+    /// An event of the runtime.
     Event(RuntimeEvent),
     /// The stream broke.
     Disconnected,
 }
 
-/// Listens until the receiver is gone or the runtime says that it gives no events.
+/// Listens until the receiver is dropped or the runtime answers that it does not support events.
 pub(super) async fn subscribe(cri: Arc<dyn Cri>, sender: mpsc::UnboundedSender<StreamEvent>) {
     let mut retry = Retry::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {

@@ -1,4 +1,4 @@
-//! One look at one pod: listings, and the details of what the last look did not show already.
+//! Inspects one pod: lists it, and gets the details that the last inspection did not already get.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use crate::cri::{Cri, CriError, ListedState};
 use crate::observed::{ContainerId, Observed, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod::PodUid;
 
-/// What earlier looks found. Details do not change while the state stays the same, so they are asked for once a state.
+/// Details from earlier inspections. They do not change while the state is the same, so each state is queried once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DetailCache {
     containers: BTreeMap<ContainerId, (ListedState, ObservedContainer)>,
     sandboxes: BTreeMap<SandboxId, ObservedSandbox>,
 }
 
-/// What a look gave.
+/// The result of an inspection.
 pub(super) struct Inspection {
     pub(super) observed: Observed,
     pub(super) listing: Listing,
     pub(super) details: DetailCache,
 }
 
-/// Looks at a pod now.
+/// Inspects a pod now.
 ///
 /// # Errors
-/// The first call that failed. What goes away between two calls is no failure.
+/// Returns the first call's error. An object that disappears between two calls is not an error.
 pub(super) async fn inspect(
     cri: &dyn Cri,
     uid: &PodUid,
@@ -92,7 +92,7 @@ pub(super) async fn inspect(
     })
 }
 
-/// A sandbox that is still without an address may get one.
+/// A sandbox without an address may still get one.
 fn has_address(sandbox: &ObservedSandbox) -> bool {
     !sandbox.ready
         || sandbox
@@ -102,7 +102,7 @@ fn has_address(sandbox: &ObservedSandbox) -> bool {
             .is_some_and(|ip| !ip.is_empty())
 }
 
-/// `None` for what the runtime has forgotten since it listed it.
+/// Maps NotFound to `None`: the object was removed after it was listed.
 fn unless_not_found<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriError> {
     match answer {
         Ok(found) => Ok(Some(found)),

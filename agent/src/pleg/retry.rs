@@ -1,8 +1,8 @@
-//! How long to wait before the next attempt: doubling, up to a limit.
+//! Exponential back-off between attempts.
 
 use std::time::Duration;
 
-/// A wait that doubles with each failure in a row.
+/// A delay that doubles with each consecutive failure, up to a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retry {
     first: Duration,
@@ -19,7 +19,7 @@ impl Retry {
         }
     }
 
-    /// How long to wait after this failure.
+    /// Records a failure and returns how long to wait.
     #[must_use]
     pub(super) fn failed(&mut self) -> Duration {
         let wait = self.next;

@@ -1,4 +1,4 @@
-//! The looking task on a paused clock, over the scripted runtime.
+//! The pleg task on a paused clock, with the scripted runtime.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ fn pod_labels() -> BTreeMap<String, String> {
     .into()
 }
 
-/// Starts a container in a sandbox of pod u1, as a worker would.
+/// Starts a container in a sandbox of pod u1, as a worker does.
 async fn start(fake: &FakeCri) {
     let sandbox = SandboxSpec {
         name: "p".to_owned(),
@@ -78,7 +78,7 @@ async fn start(fake: &FakeCri) {
     fake.start_container(&container).await.unwrap();
 }
 
-/// Waits for a snapshot and says at which second of the test it was there.
+/// Waits for a snapshot and returns the second of the test at which it arrived.
 async fn seconds_until(
     snapshots: &mut Snapshots,
     since: Instant,

@@ -1,4 +1,4 @@
-//! Where the workers hang out their reports: one task that keeps the latest of each pod and tells every subscriber the changes.
+//! Collects the workers' reports: one task keeps the latest report of each pod and sends every change to every subscriber.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,33 +10,33 @@ use super::{PodReport, Transition};
 use crate::clock::Clock;
 use crate::pod::PodUid;
 
-/// How many pods that are removed_uid stay on the board, so that whoever looks rarely still sees how they ended.
+/// How many removed pods the store keeps, so that a client that polls rarely still sees how they ended.
 const KEPT_REMOVED: usize = 1000;
 
 /// The latest report of every pod.
 pub(crate) type Reports = watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>>;
 
-/// What the board is told.
+/// A message to the store's task.
 #[derive(Debug)]
 enum Message {
     Publish(Box<PodReport>, Stage, String),
     Subscribe(mpsc::UnboundedSender<Transition>),
 }
 
-/// Talks to the board. Clones share it.
+/// A handle to the store's task. Clones share the task.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusStore {
     messages: mpsc::UnboundedSender<Message>,
 }
 
-/// The receiving end.
+/// The task that owns the reports.
 pub(crate) struct StatusStoreTask {
     messages: mpsc::UnboundedReceiver<Message>,
     reports: watch::Sender<Arc<BTreeMap<PodUid, PodReport>>>,
 }
 
 impl StatusStore {
-    /// A board: the handle, its task's end, and what it shows.
+    /// Creates a store: the handle, the task to run, and the published reports.
     pub(crate) fn new() -> (Self, StatusStoreTask, Reports) {
         let (sender, messages) = mpsc::unbounded_channel();
         let (reports, published) = watch::channel(Arc::default());
@@ -47,9 +47,9 @@ impl StatusStore {
         )
     }
 
-    /// Hangs out a report in the place of the pod's last one.
+    /// Publishes a report, which replaces the pod's previous one.
     pub(crate) fn publish(&self, report: PodReport, stage: Stage, cause: &str) {
-        // The board ends after the workers, when the agent stops.
+        // The task ends after the workers, when the agent stops.
         let _ = self
             .messages
             .send(Message::Publish(Box::new(report), stage, cause.to_owned()));
@@ -64,7 +64,7 @@ impl StatusStore {
 }
 
 impl StatusStoreTask {
-    /// Runs the board until every handle is removed_uid.
+    /// Runs the store until every handle is dropped.
     pub(crate) async fn run(mut self, clock: Arc<dyn Clock>) {
         let mut stages: BTreeMap<PodUid, Stage> = BTreeMap::new();
         let mut removed: VecDeque<PodUid> = VecDeque::new();
@@ -96,7 +96,7 @@ impl StatusStoreTask {
                     .then(|| removed.pop_front())
                     .flatten()
             } else {
-                // A pod that was removed_uid and is wanted again.
+                // A removed pod may come back with the same uid.
                 removed.retain(|removed_uid| *removed_uid != uid);
                 None
             };

@@ -1,34 +1,34 @@
-//! ◆ Which workers are to be told what, decided from what the sources want, the workers there are, and what the runtime has.
+//! ◆ Decides which workers to start and update, from the sources' pods, the present workers, and the runtime's pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cri::PodRef;
 use crate::pod::{Pod, PodUid};
 
-/// What the agent knows of a worker.
+/// What a worker was last told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkerState {
-    /// Which pod.
+    /// The worker's pod.
     pub(crate) pod: PodRef,
-    /// What it was told to run last; `None` once it was told to end, and for orphans.
+    /// The pod it was last told to run; `None` once it was told to terminate, and for orphans.
     pub(crate) desired: Option<Pod>,
 }
 
-/// What to tell whom, with the cause where there is one.
+/// A message for one worker, with its cause.
 #[must_use]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WorkerAction {
-    /// A new worker for a pod.
+    /// Start a worker for a new pod.
     Start(Pod),
-    /// A worker's pod has changed.
+    /// Update a worker's pod.
     Update(Pod),
-    /// A worker's pod is to end.
+    /// Terminate a worker's pod.
     Terminate(PodUid, &'static str),
-    /// A new worker for what the runtime has of a pod that nobody wants.
+    /// Start a worker that terminates an orphaned pod.
     StartOrphan(PodRef),
 }
 
-/// The pods that sources want, each once, in the order of the sources and of their sets.
+/// The pods of all sources without duplicates, in the order of the sources and of their lists.
 pub(crate) fn desired_pods(sources: &[Option<Vec<Pod>>]) -> Vec<Pod> {
     let mut seen = BTreeSet::new();
     sources
@@ -40,7 +40,7 @@ pub(crate) fn desired_pods(sources: &[Option<Vec<Pod>>]) -> Vec<Pod> {
         .collect()
 }
 
-/// Compares what is desired with the workers. A pod whose name another living pod has, and one whose worker is ending, wait.
+/// Compares the desired pods with the workers. A pod waits while a live pod has its name or its worker is terminating.
 pub(crate) fn reconcile(
     desired: &[Pod],
     workers: &BTreeMap<PodUid, WorkerState>,
@@ -76,8 +76,8 @@ pub(crate) fn reconcile(
     actions
 }
 
-/// What the runtime has of pods that no source wants and no worker has. To be asked only when every source has said what it
-/// wants, and with a listing that is newer than the last pod's removal.
+/// Finds pods of the runtime that neither a source nor a worker has. Call it only after every source's first update, and
+/// with a listing that is newer than the last pod's removal.
 pub(crate) fn orphans<'a>(
     runtime: impl IntoIterator<Item = &'a PodRef>,
     desired: &[Pod],
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// Workers by uid and name, each with the image it desired; `None` for one that ends.
+    /// Workers by uid and name, each with the image of its desired pod; `None` for one that is terminating.
     fn workers(list: &[(&str, &str, Option<&str>)]) -> BTreeMap<PodUid, WorkerState> {
         let known = |(uid, name, image): &(&str, &str, Option<&str>)| {
             (

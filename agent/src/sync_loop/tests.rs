@@ -1,4 +1,4 @@
-//! The whole agent on a paused clock, over the scripted runtime.
+//! The whole agent on a paused clock, with the scripted runtime.
 #![allow(clippy::unwrap_used)]
 
 mod life;
@@ -20,7 +20,7 @@ use crate::pod::{Pod, PodUid};
 use crate::source::{self, PodsSender};
 use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
 
-/// A runtime and an agent that drives it.
+/// A scripted runtime and an agent that drives it.
 struct Scene {
     fake: FakeCri,
     clock: Arc<TokioClock>,
@@ -36,7 +36,7 @@ impl Scene {
         Self::listing_every(seconds(10))
     }
 
-    /// A scene in which everything is listed that often while events arrive.
+    /// A scene with this relist period while events arrive.
     fn listing_every(relist: Duration) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let clock = Arc::new(TokioClock::starting_at(epoch));
@@ -88,7 +88,7 @@ impl Scene {
         self.pods.as_ref().unwrap().set(pods.to_vec());
     }
 
-    /// Waits until a pod's report is so, at most two hours; the test's second at which it was.
+    /// Waits, at most two hours, until a pod's report satisfies `holds`; returns the second of the test.
     async fn until(&self, uid: &str, what: &str, holds: impl Fn(&PodReport) -> bool) -> u64 {
         let mut reports = self.agent().reports();
         let wait = reports.wait_for(|reports| reports.get(&PodUid::new(uid)).is_some_and(&holds));
@@ -110,7 +110,7 @@ impl Scene {
         until(self.epoch, at).as_secs()
     }
 
-    /// The seconds of the calls with that text.
+    /// The seconds at which calls with that text were made.
     fn seconds(&self, text: &str) -> Vec<u64> {
         self.fake
             .times(text)
@@ -119,7 +119,7 @@ impl Scene {
             .collect()
     }
 
-    /// The calls so far, without their times.
+    /// The calls up to now, without their times.
     fn calls(&self) -> Vec<String> {
         self.fake
             .calls()
@@ -132,7 +132,7 @@ impl Scene {
         self.root.path().join("root/pods").join(uid)
     }
 
-    /// Nothing is left of any pod, in the runtime or on the disk.
+    /// Asserts that neither the runtime nor the disk has anything left of any pod.
     fn assert_clean(&self) {
         assert_eq!(self.fake.population(), (0, 0), "sandboxes and containers");
         for place in ["root/pods", "logs"] {

@@ -1,4 +1,4 @@
-//! ◆ Why a plan was carried out, as one phrase for the log lines of what comes of it.
+//! ◆ Formats a plan's reasons as one phrase, the cause in the log lines of its effects.
 
 use crate::plan::{PodPlan, SandboxStep, When};
 

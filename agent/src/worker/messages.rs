@@ -1,4 +1,4 @@
-//! Reads termination messages, each once, and puts them into what was observed.
+//! Reads each termination message once and adds it to the observed state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use crate::observed::{ContainerId, ContainerState, Observed};
 use crate::pod::Pod;
 use crate::volumes::termination;
 
-/// Messages of containers that have ended, with what the runtime says before them.
+/// Messages of exited containers, appended to the runtime's own message.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     read: BTreeMap<ContainerId, String>,
 }
 
 impl Messages {
-    /// What was observed, with the messages of all ended containers.
+    /// Returns the observed state with the messages of all exited containers.
     pub(super) async fn read(&mut self, pod: &Pod, observed: &Arc<Observed>) -> Arc<Observed> {
         self.read.retain(|id, _| {
             observed

@@ -1,40 +1,40 @@
-//! ◆ Where a worker is in its pod's life. It only ever goes forward:
+//! ◆ The state machine of a worker. It only moves forward:
 //!
 //! ```text
-//! Syncing --Unwanted--> Terminating --NothingRuns--> Terminated --Unwanted--> Removing --NothingLeft--> Gone
-//!    \----Finished----------^                              (at once, when it is unwanted already)
+//! Syncing --Deleted--> Terminating --Stopped--> Terminated --Deleted--> Removing --Removed--> Gone
+//!    \----Finished---------^                       (immediately, if the pod was deleted before)
 //! ```
 
-/// What the worker does at present.
+/// What the worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It makes the pod what it is meant to be.
+    /// It brings the pod to its desired state.
     Syncing,
-    /// It stops what runs.
+    /// It stops containers and sandboxes.
     Terminating,
-    /// Nothing runs; what is left stays to be looked at while a source still wants the pod.
+    /// Nothing runs; logs and status are kept while a source still has the pod.
     Terminated,
-    /// It removes what is left.
+    /// It removes containers, sandboxes and directories.
     Removing,
-    /// Nothing is left; the worker ends.
+    /// Nothing is left; the worker exits.
     Gone,
 }
 
-/// What moves a worker on.
+/// What moves a worker to the next phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PhaseEvent {
-    /// Every container has ended for good.
+    /// Every container has exited and will not be restarted.
     Finished,
-    /// No source wants the pod.
+    /// No source has the pod any more.
     Deleted,
-    /// No container runs, no sandbox is ready.
+    /// No container runs and no sandbox is ready.
     Stopped,
-    /// The runtime has nothing of the pod, and its directories are gone.
+    /// The pod's containers, sandboxes and directories are removed.
     Removed,
 }
 
 impl Phase {
-    /// The next phase; an event that does not concern the present one changes nothing.
+    /// Returns the next phase; an event that does not apply to the present phase is ignored.
     #[must_use]
     pub(crate) fn on(self, event: PhaseEvent) -> Self {
         match (self, event) {

@@ -1,4 +1,4 @@
-//! What a worker reports of its pod.
+//! Builds and publishes a worker's reports.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::report::transitions::Stage;
 use crate::report::{ContainerPhase, ContainerReport, PodReport};
 use crate::status::{Inputs, pod_status};
 
-/// How long the steps of a container's last start took.
+/// The duration of each step of a container's last start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timing {
     pub(super) pull: Option<Duration>,
@@ -34,7 +34,7 @@ impl Timings {
     }
 }
 
-/// Makes the report of a pod from its status and from what was observed.
+/// Builds a pod's report from its status and the observed state.
 #[must_use]
 pub(super) fn pod_report(
     pod: &Pod,
@@ -113,14 +113,14 @@ fn in_words(state: &ApiState) -> (ContainerPhase, String, String) {
     }
 }
 
-/// How the latest run ended: the present state's, or the last one's.
+/// The latest termination: of the current state, or else of the last state.
 fn exit_code(said: &ContainerStatus) -> Option<i32> {
     let ended = |state: &Option<ApiState>| Some(state.as_ref()?.terminated.as_ref()?.exit_code);
     ended(&said.state).or_else(|| ended(&said.last_state))
 }
 
 impl Worker {
-    /// Reports the pod as it is seen now. Orphans are not reported.
+    /// Reports the pod's present state. Orphans are not reported.
     pub(super) fn report(&mut self, observed: &Observed, stage: Stage, cause: &str) {
         let Some(pod) = self.pod.clone() else { return };
         let status = self.status_of(&pod, observed, stage);
@@ -131,13 +131,13 @@ impl Worker {
         self.last = Some(report);
     }
 
-    /// Reports that nothing is left, with the status that was reported last.
+    /// Reports the pod as removed, with its last reported status.
     pub(super) fn report_removed(&mut self) {
         let Some(pod) = &self.pod else {
             tracing::info!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), "removed orphaned pod");
             return;
         };
-        // Of a pod of which there never was anything to see, nothing was reported.
+        // A pod that was never observed was never reported.
         let last = self.last.take().unwrap_or_else(|| {
             let nothing = Observed::nothing(self.shared.clock.now());
             pod_report(
@@ -178,7 +178,7 @@ impl Worker {
             start_errors: &start_errors,
             terminated: matches!(stage, Stage::Terminated | Stage::Removed),
             restarting_all: self.history.restart_all,
-            // Nothing is probed yet: what runs counts as started and ready.
+            // Probes are not implemented: a running container counts as started and ready.
             probes_registered: false,
             agent_started_at: Some(self.shared.started_at),
             node_ips: &self.shared.config.node_ips,
@@ -187,7 +187,7 @@ impl Worker {
     }
 }
 
-/// Sets the times that only the reporter knows: when each condition became what it is, and when the pod was first seen.
+/// Sets the times that only the reporter knows: each condition's last transition, and when the pod was first seen.
 fn stamped(mut status: PodStatus, previous: Option<&PodStatus>, now: Timestamp) -> PodStatus {
     for condition in status.conditions.iter_mut().flatten() {
         let before = previous

@@ -1,4 +1,4 @@
-//! Failures that a pod waits for before it tries again, and what that means for a plan.
+//! Defers starts that failed: records the failures and takes the deferred actions out of a plan.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,17 +11,17 @@ use crate::execute::{Failure, Progress};
 use crate::plan::{PodPlan, SandboxStep, When};
 use crate::status::StartError;
 
-/// The key of a failure that concerns the whole pod.
+/// The key of a failure of the whole pod.
 const POD: &str = "";
 
-/// What failed last, by container.
+/// The last failure of each container.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartBackoff {
     deferrals: BTreeMap<String, Deferral>,
     failures: u64,
 }
 
-/// One failure and until when it start_backoff the container back.
+/// A failure, and until when it defers the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deferral {
     pub(crate) error: StartError,
@@ -29,8 +29,8 @@ pub(crate) struct Deferral {
 }
 
 impl StartBackoff {
-    /// Takes note of what execution says: a failure start_backoff back for `retry` (and up to half of it more, so that pods that
-    /// failed together do not all try again together) or until the failure says; success ends it.
+    /// Records progress. A failure defers the next attempt until its own deadline, or else by `retry` plus a jitter of up
+    /// to half of it, so that pods that failed together do not retry together. Success ends the deferral.
     pub(crate) fn record(
         &mut self,
         progress: &Progress,
@@ -45,7 +45,7 @@ impl StartBackoff {
                 let until = failure.until.unwrap_or_else(|| after(now, wait));
                 self.add(failure, until);
             }
-            // Whoever starts containers has a sandbox.
+            // A container can start only in a sandbox.
             Progress::Starting(_) => {
                 self.deferrals.remove(POD);
             }
@@ -65,7 +65,7 @@ impl StartBackoff {
         self.deferrals.insert(key, Deferral { error, until });
     }
 
-    /// Puts the crash back-off of a plan's waiting starts on record, as reasons for waiting.
+    /// Records the crash back-off of a plan's delayed starts as waiting reasons.
     pub(crate) fn record_crash_backoffs(&mut self, plan: &PodPlan) {
         for start in plan.starts() {
             if let When::Wait { until, message, .. } = &start.when {
@@ -84,14 +84,14 @@ impl StartBackoff {
         }
     }
 
-    /// Why a container waits.
+    /// The waiting reason of a container.
     pub(crate) fn of(&self, container: &str) -> Option<&Deferral> {
         self.deferrals
             .get(container)
             .or_else(|| self.deferrals.get(POD))
     }
 
-    /// Takes out of a plan what is to wait. Returns the first moment at which some of it may go.
+    /// Takes deferred actions out of a plan. Returns when the first of them is due.
     pub(crate) fn defer(&self, plan: &mut PodPlan, now: Timestamp) -> Option<Timestamp> {
         let mut wake = None;
         let mut deferred_until = |name: &str| {
@@ -139,7 +139,7 @@ impl StartBackoff {
     }
 }
 
-/// `wait` and up to half as much again, by a number that is drawn from `seed` and `turn`.
+/// `wait` plus up to half of it, derived from `seed` and `turn`.
 pub(crate) fn jittered(wait: Duration, seed: &str, turn: u64) -> Duration {
     let mut hasher = DefaultHasher::new();
     (seed, turn).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The second half of a pod's life: it is stopped, rests, and is removed.
+//! Terminates a pod: stops it, waits until no source has it, and removes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::observed::Observed;
 use crate::plan::terminate::{KillPlan, StopTarget, end_pod};
 use crate::report::transitions::Stage;
 
-/// The grace, in seconds, of containers whose pod is not known any more (Kubernetes 1.36, kubelet, SyncTerminatingRuntimePod).
+/// The grace period, in seconds, of orphaned containers (Kubernetes 1.36, kubelet, SyncTerminatingRuntimePod).
 const ORPHAN_GRACE: i64 = 1;
-/// How long after a failure the removal of a pod is tried again, at first.
+/// The first delay before a failed removal is retried.
 const RETRY_REMOVAL: Duration = Duration::from_millis(100);
-/// And at most.
+/// The longest delay before a failed removal is retried.
 const RETRY_REMOVAL_MAX: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// Stops what runs, until nothing does.
+    /// Stops containers and sandboxes until none is left running.
     pub(super) async fn terminate(&mut self) -> PhaseEvent {
         let cause = self
             .termination_cause
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Nothing runs: says so, and waits until no source wants the pod.
+    /// Reports the pod as terminated and waits until no source has it.
     pub(super) async fn await_removal(&mut self) -> PhaseEvent {
         let seen = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
@@ -97,13 +97,13 @@ impl Worker {
                 return PhaseEvent::Deleted;
             }
             if self.updates.changed().await.is_err() {
-                // The agent stops; what is left is for the next one.
+                // The agent is stopping; its successor removes the rest.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// An ended pod takes no other order. Says whether it is still wanted.
+    /// A terminated pod ignores other updates. Returns whether a source still has it.
     fn take_termination(&mut self) -> bool {
         if let PodUpdate::Terminate(cause) = &*self.updates.borrow_and_update() {
             self.termination_cause = Some(cause.clone());
@@ -111,7 +111,7 @@ impl Worker {
         self.termination_cause.is_none()
     }
 
-    /// Removes containers, sandboxes and directories, until nothing is left.
+    /// Removes containers, sandboxes and directories until none is left.
     pub(super) async fn remove(&mut self) -> PhaseEvent {
         let mut failures = 0;
         self.min_generation = self.shared.cache.refresh(self.uid(), "pod removal started");

@@ -1,4 +1,4 @@
-//! pod-actions: what has to be done next for a pod.
+//! pod-actions: the next actions for a pod.
 
 use agent::plan::{self, History, PodPlan, SandboxStep, Start, When};
 use jiff::Timestamp;

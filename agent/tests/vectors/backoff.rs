@@ -1,4 +1,4 @@
-//! crash-backoff: waiting times between the restarts of a crashing container.
+//! crash-backoff: delays between the restarts of a crashing container.
 
 use agent::backoff::{Backoff, Limits};
 use agent::observed::Observed;
@@ -13,7 +13,7 @@ fn crash_backoff_matches_kubernetes() {
     support::check("crash-backoff", judge);
 }
 
-/// Seconds since the start of the sequence, as a moment.
+/// Converts seconds since the start of the sequence to a time.
 fn moment(seconds: &Value) -> Timestamp {
     let millis = (seconds.as_f64().unwrap() * 1000.0).round();
     Timestamp::from_millisecond(1_700_000_000_000 + millis as i64).unwrap()

@@ -1,8 +1,8 @@
-//! cri-sandbox-config and cri-container-config: what the runtime is asked to make.
+//! cri-sandbox-config and cri-container-config: the configurations sent to the runtime.
 //!
-//! Compared is all but the cgroup settings that a kubelet with its own cgroups adds (`cgroup_parent`, `unified`,
-//! `hugepage_limits`) and deprecated fields. Out of scope are user namespaces, image volumes, parts of volumes, hooks
-//! and everything from an API server.
+//! Every field is compared except the cgroup settings that a kubelet with its own cgroups adds (`cgroup_parent`,
+//! `unified`, `hugepage_limits`) and deprecated fields. Out of scope: user namespaces, image volumes, volume subpaths,
+//! hooks, and everything from an API server.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ fn container_of(case: &Case, pod: &Pod) -> Container {
     pod.container(name).unwrap().1.clone()
 }
 
-/// Is the case about nothing that crib does not have?
+/// Whether crib has every feature that the case uses.
 fn container_in_scope(case: &Case) -> bool {
     let pod = support::pod(&case.input["pod"]);
     let container = container_of(case, &pod);
@@ -153,7 +153,7 @@ fn compare(ours: &Value, expected: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Zeroes, empty texts, lists and objects are absent; so is what is not compared.
+/// Removes zeroes, empty strings, lists and objects, and the fields that are not compared.
 fn tidy(value: Value) -> Value {
     const NOT_COMPARED: [&str; 7] = [
         "cgroup_parent",
@@ -166,7 +166,7 @@ fn tidy(value: Value) -> Value {
     ];
     match value {
         Value::Object(map) => {
-            // An Int64Value says something even when it is 0.
+            // An Int64Value of 0 differs from an absent one.
             let is_wrapper = map.len() == 1 && map.contains_key("value");
             let kept = map
                 .into_iter()

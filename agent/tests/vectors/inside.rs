@@ -1,4 +1,4 @@
-//! What a container finds inside: expansion, environment, hosts file, DNS.
+//! The inside of a container: variable expansion, environment, hosts file, DNS.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn variable_expansion_matches_kubernetes() {
 
 #[test]
 fn container_environment_matches_kubernetes() {
-    // ConfigMaps, Secrets and services live in an API server, which a box does not have.
+    // ConfigMaps, Secrets and services need an API server, which crib does not have.
     let needs_server = |case: &Case| {
         let pod = support::pod(&case.input["pod"]);
         let (_, container) = pod
@@ -91,7 +91,7 @@ fn hosts_file_matches_kubernetes() {
         if let Some(domain) = pod_domain {
             ours["domain"] = json!(domain);
         }
-        // Whether there is a file at all hangs on the addresses alone for a container that mounts nothing.
+        // For a container without mounts, the file exists exactly if there are addresses.
         let mount = agent::spec::mounts_hosts_file(&pod, &Default::default(), &ips);
         ours["mount"] = json!(mount);
         if mount {
@@ -147,7 +147,7 @@ pub(crate) fn node(facts: &Value) -> Node {
         .map(|text| support::text(text).to_owned());
     node.ips = support::texts(&facts["nodeIPs"]);
     if node.ips.is_empty() {
-        // Without configured addresses the node's own internal ones count.
+        // Without configured addresses, the node's internal ones are used.
         let addresses = support::list(&facts["addresses"]).iter();
         let internal = addresses.filter(|address| address["type"] == "InternalIP");
         node.ips = internal

@@ -1,6 +1,6 @@
-//! kill-order and kill-grace: in which order and with how much grace containers are stopped.
+//! kill-order and kill-grace: the order and grace periods of container stops.
 //!
-//! The plan says who waits for whom; a small virtual-time run of it, with the hooks and exits of the case, says when.
+//! The plan holds the dependencies; a simulation in virtual time, with the hooks and exits of the case, yields the times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +80,7 @@ struct Run {
     targets: Vec<(StopTarget, Fate)>,
 }
 
-/// Walks the plan in virtual time: hooks first, then each target when its turn has come.
+/// Simulates the plan in virtual time: hooks first, then each target after its dependencies.
 fn run(plan: &KillPlan, case: &Case) -> Run {
     let facts: BTreeMap<&str, &Value> = support::list(&case.input["running"])
         .iter()
@@ -98,7 +98,7 @@ fn run(plan: &KillPlan, case: &Case) -> Run {
             let Some(others) = others.filter(|_| !fates.contains_key(target.name.as_str())) else {
                 continue;
             };
-            // A container whose stopping failed has not been stopped: the wait for it ends with the wait_limit.
+            // A container whose stop failed keeps running; the others wait for it up to the wait limit.
             let free_at = others.iter().map(|fate| {
                 if fate.failed {
                     f64::INFINITY
@@ -126,7 +126,7 @@ fn run(plan: &KillPlan, case: &Case) -> Run {
 fn fate(target: &StopTarget, facts: &Value, free_at: f64) -> Fate {
     let span = |seconds: f64| SignedDuration::from_millis((seconds * 1000.0).round() as i64);
     let hook = if target.pre_stop {
-        // A sleep hook takes as long as it says; one that says nothing of the kind, no time.
+        // A sleep hook takes its seconds; every other hook takes none.
         facts["preStopTakes"]
             .as_f64()
             .unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! The agent's decisions against what Kubernetes 1.36.2 decides for the same input (see `tests/vectors/README.md`).
+//! Compares the agent's decisions with those of Kubernetes 1.36.2 for the same input (see `tests/vectors/README.md`).
 #![allow(
     clippy::unwrap_used,
     reason = "a malformed vector has to fail the test"

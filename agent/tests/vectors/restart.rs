@@ -1,4 +1,4 @@
-//! restart-decision: is a container to be started again?
+//! restart-decision: whether a container is restarted.
 
 use agent::plan::restart;
 use jiff::Timestamp;

@@ -1,4 +1,4 @@
-//! pod-phase and pod-status: what the API server is told.
+//! pod-phase and pod-status: the status for the API server.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ fn judge(case: &Case) -> Result<(), String> {
         agent_started_at: Some(support::time(&input["agentStartedAt"])),
         node_ips: &support::texts(&input["nodeIPs"]),
     });
-    // Through the same types, so that absent and empty members read the same.
+    // Decode both with the same types, so that absent and empty members are equal.
     let expected: PodStatus = serde_json::from_value(case.expected.clone()).unwrap();
     let (ours, expected) = (
         tidy(serde_json::to_value(ours).unwrap()),
@@ -71,7 +71,7 @@ fn judge(case: &Case) -> Result<(), String> {
     support::same("status", &ours, &expected)
 }
 
-/// Does the last status say that the whole pod is being restarted?
+/// Whether the last status shows a restart of the whole pod.
 fn is_restarting(last: Option<&PodStatus>) -> bool {
     let conditions = last
         .iter()
@@ -81,7 +81,7 @@ fn is_restarting(last: Option<&PodStatus>) -> bool {
         .any(|condition| condition.type_ == "AllContainersRestarting" && condition.status == "True")
 }
 
-/// Absent, null and empty are one; a waiting state may be empty and still say something.
+/// Absent, null and empty are equal, except that an empty waiting state is a state.
 fn tidy(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(

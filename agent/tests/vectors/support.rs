@@ -1,4 +1,4 @@
-//! Reading vectors, and the one way to judge them: every case is run; the cases that differ are exactly the listed ones.
+//! Reads vectors and judges them: every case is run, and exactly the listed cases may differ.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -65,13 +65,13 @@ fn listed(file: &str) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Runs every case of `file`. Fails for a case that differs and is not listed, for a listed one that agrees, and for a
-/// listed one that does not exist.
+/// Runs every case of `file`. Fails if an unlisted case differs, if a listed case agrees, or if a listed case does not
+/// exist.
 pub(crate) fn check(file: &str, judge: impl Fn(&Case) -> Result<(), String>) {
     check_within(file, |_| true, judge);
 }
 
-/// The same for the cases whose input is about something that crib has; the share is of these.
+/// The same for the cases whose features crib has; the printed share counts only these.
 pub(crate) fn check_within(
     file: &str,
     in_scope: impl Fn(&Case) -> bool,
@@ -94,7 +94,7 @@ pub(crate) fn check_within(
     }
     let share = 100.0 * f64::from(agree) / cases.len() as f64;
     let (judged, more) = (cases.len(), scope(cases.len(), total));
-    // Not captured by the test runner, so that the share is always seen.
+    // The test runner does not capture this, unlike `eprintln!`, so the share is always visible.
     writeln!(
         std::io::stderr().lock(),
         "{file}: {agree} of {judged} cases agree ({share:.1} %){more}"
@@ -136,7 +136,7 @@ pub(crate) fn check_within(
     );
 }
 
-/// `Ok` when equal, else both sides.
+/// `Ok` if equal; otherwise both sides.
 pub(crate) fn same(what: &str, ours: &Value, theirs: &Value) -> Result<(), String> {
     if ours == theirs {
         Ok(())
@@ -202,7 +202,7 @@ fn sandbox(seen: &Value) -> ObservedSandbox {
     }
 }
 
-/// One container; `time` reads the file's kind of time.
+/// Reads one container; `time` parses the file's time format.
 pub(crate) fn container(
     pod: &Pod,
     seen: &Value,
@@ -267,7 +267,7 @@ fn probes(seen: &Value) -> ProbeResults {
     }
 }
 
-/// A number of seconds as the files write it: a whole one without a fraction.
+/// Formats seconds as in the files: whole numbers without a fraction.
 pub(crate) fn seconds(seconds: f64) -> Value {
     if seconds.fract() == 0.0 {
         serde_json::json!(seconds as i64)

@@ -1,4 +1,4 @@
-//! pod-validation: defaults, and what is wrong with a pod.
+//! pod-validation: defaults and validation errors of a pod.
 
 use agent::manifest::{self, Rule};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ fn name(rule: Rule) -> &'static str {
     }
 }
 
-/// Absent and empty are the same in most of the API; what is compared is what says something.
+/// Removes empty values, which mean the same as absent in most of the API.
 fn tidy(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
@@ -85,7 +85,7 @@ fn tidy(value: Value) -> Value {
     }
 }
 
-/// An empty object that means something: a volume that is an emptyDir.
+/// An empty object with a meaning: the source of an emptyDir volume.
 fn is_optional(key: &str) -> bool {
     key != "emptyDir"
 }

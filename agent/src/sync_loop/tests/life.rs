@@ -1,4 +1,4 @@
-//! Stories of single pods: start, end, change, removal.
+//! The life of single pods: start, exit, update, removal.
 
 use super::*;
 
@@ -18,7 +18,7 @@ async fn init_containers_run_in_order_before_apps() {
         .until("u1", "finished", |report| report.finished)
         .await;
     let mut calls = scene.calls();
-    // Which of two that start together comes first is not promised.
+    // The order of two concurrent starts is unspecified.
     calls[5..9].sort();
     assert_eq!(
         calls,

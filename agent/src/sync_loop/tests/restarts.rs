@@ -1,9 +1,9 @@
-//! Stories of failure: crash loops, images that cannot be had, runtimes and agents that go away.
+//! Failures: crash loops, failed image pulls, restarts of the runtime and of the agent.
 
 use super::*;
 use crate::cri::Code;
 
-/// The seconds at which each attempt of the container was started.
+/// The seconds at which each attempt of the container started.
 fn starts(scene: &Scene, name: &str) -> Vec<u64> {
     let start = format!("StartContainer {name}/");
     let calls = scene
@@ -21,7 +21,7 @@ async fn crash_loop_has_delays_of_kubernetes_for_an_hour() {
     scene.want(&[pod("u1", "crash", "Always")]);
     tokio::time::sleep(seconds(3600)).await;
     let starts = starts(&scene, "app");
-    // The first restart is at once; then 10, 20, 40, 80, 160, 300, 300 s after the end of the run before.
+    // The first restart is immediate; the next ones come 10, 20, 40, 80, 160, 300, 300 s after the previous exit.
     let mut expected = vec![0, 1];
     for wait in [10, 20, 40, 80, 160] {
         expected.push(expected.last().unwrap() + 1 + wait);
@@ -47,7 +47,7 @@ async fn crash_loop_has_delays_of_kubernetes_for_an_hour() {
 
 #[tokio::test(start_paused = true)]
 async fn week_of_crash_loops_leaves_nothing_behind() {
-    // As a kubelet that gets events does: what is measured here are the restarts.
+    // Like a kubelet with evented PLEG, so that relisting does not distort the restart times.
     let scene = Scene::listing_every(seconds(300));
     scene.fake.image("crash", job(1, 1));
     scene.want(&[pod("u1", "crash", "Always")]);
