@@ -1,4 +1,4 @@
-//! The pod's host name, and the /etc/hosts that its containers share.
+//! The pod's host name and hosts file.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go (GeneratePodHostNameAndDomain, managedHostsFileContent).
 
@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 
 use crate::pod::Pod;
 
-/// The longest host name that the kernel and DNS labels allow.
+/// The maximum length of a host name for the kernel and DNS labels.
 const MAX_HOSTNAME: usize = 63;
 
-/// The pod's host name, and its domain where it has one.
+/// Returns the pod's host name, and its domain if it has one.
 ///
-/// `spec.hostnameOverride` wins over `spec.hostname`, that over the pod's name.
+/// `spec.hostnameOverride` overrides `spec.hostname`, which overrides the pod's name.
 pub fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
     let spec = pod.spec();
     if let Some(name) = spec
@@ -34,7 +34,7 @@ pub fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
     (cut(name), domain)
 }
 
-/// The host name that the sandbox gets: with `setHostnameAsFQDN` the domain is part of it.
+/// The sandbox's host name, which includes the domain with `setHostnameAsFQDN`.
 pub fn sandbox_hostname(pod: &Pod, cluster_domain: &str) -> String {
     match hostname(pod, cluster_domain) {
         (name, Some(domain)) if pod.spec().set_hostname_as_fqdn == Some(true) => {
@@ -55,7 +55,7 @@ fn cut(name: &str) -> String {
     name[..end].trim_end_matches(['-', '.']).to_owned()
 }
 
-/// The text of the pod's own hosts file. `node_hosts` is the node's, for pods in the node's network.
+/// The content of the pod's hosts file. `node_hosts` is the node's file, for pods with host network.
 pub fn hosts_file(pod: &Pod, ips: &[String], cluster_domain: &str, node_hosts: &str) -> String {
     let mut text = if pod.host_network() {
         format!("# Kubernetes-managed hosts file (host network).\n{node_hosts}")

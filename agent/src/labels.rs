@@ -1,4 +1,4 @@
-//! Labels and annotations by which sandboxes and containers are found again, and the hash of a container's definition.
+//! Labels and annotations that identify sandboxes and containers, and the hash of a container's spec.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/labels.go and pkg/kubelet/container/helpers.go.
 
@@ -16,9 +16,9 @@ pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Label: container name.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// Annotation: [`container_hash`] of the definition the container was made from.
+/// Annotation: [`container_hash`] of the container's spec.
 pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
-/// Annotation: how often the container was started again.
+/// Annotation: restart count.
 pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 /// Annotation: path of the termination message in the container.
 pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
@@ -33,7 +33,7 @@ pub const DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
 /// Annotation: `spec.terminationGracePeriodSeconds`.
 pub const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
-/// The three labels that every sandbox and container of the pod has.
+/// The three labels of every sandbox and container of the pod.
 pub fn of_pod(pod: &Pod) -> BTreeMap<String, String> {
     BTreeMap::from([
         (POD_NAME.to_owned(), pod.name().to_owned()),
@@ -59,10 +59,9 @@ pub fn of_container(pod: &Pod, container: &Container) -> BTreeMap<String, String
     labels
 }
 
-/// The hash of a container's definition: FNV-32a over a Go rendering of the JSON of its name and image, in lower-case
-/// hex.
+/// Hashes a container's spec: FNV-32a over Go's print of the JSON of its name and image, in lower-case hex.
 ///
-/// Another hash than the one a container was made with means that the container has to be replaced.
+/// If the hash differs from the one at creation, the container must be replaced.
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
     let json = format!(
@@ -70,7 +69,7 @@ pub fn container_hash(container: &Container) -> String {
         go_json_string(image),
         go_json_string(&container.name)
     );
-    // The kubelet hashes how Go prints the bytes of the JSON, not the bytes themselves.
+    // The kubelet hashes Go's printed form of the JSON bytes, not the bytes themselves.
     let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
     format!(
         "{:x}",
@@ -78,7 +77,7 @@ pub fn container_hash(container: &Container) -> String {
     )
 }
 
-/// A JSON string as Go's encoder writes it, with the characters that HTML minds escaped.
+/// Formats a JSON string like Go's encoder, which escapes HTML characters.
 fn go_json_string(text: &str) -> String {
     serde_json::Value::from(text)
         .to_string()
@@ -94,7 +93,7 @@ fn fnv32a(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Annotations of one of the pod's containers: what is needed to judge and to stop it when its pod is gone.
+/// Annotations of a container: everything needed to plan its stop when its pod's source no longer has it.
 pub fn container_annotations(
     pod: &Pod,
     container: &Container,
@@ -128,7 +127,7 @@ pub fn container_annotations(
     annotations
 }
 
-/// A port as Go's encoder writes it.
+/// Formats a port like Go's encoder.
 fn port_json(port: &ContainerPort) -> String {
     let text = |key: &str, value: &Option<String>| {
         let value = value.as_deref().filter(|value| !value.is_empty())?;

@@ -1,4 +1,4 @@
-//! Manifest text → pods that can be run, or every problem at once, each with its place.
+//! Parses manifests into pods, or reports every problem at once, each with its position.
 
 mod decode;
 mod defaults;
@@ -19,7 +19,7 @@ use tree::{Node, Position, Value};
 
 pub use validate::{FieldError, Rule};
 
-/// What an unknown field is.
+/// How unknown fields are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
     /// A problem.
@@ -28,34 +28,34 @@ pub enum Strictness {
     Lenient,
 }
 
-/// What a manifest gave. `pods` is to be used only when `problems` is empty.
+/// The result of parsing a manifest. Use `pods` only if `problems` is empty.
 #[must_use = "a manifest with problems must not be run"]
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
     /// The pods, defaulted and validated, in the order of the text.
     pub pods: Vec<Pod>,
-    /// What is wrong, in the order of the text.
+    /// The errors, in the order of the text.
     pub problems: Vec<Problem>,
-    /// What will not be done as written, or looks like a mistake.
+    /// Fields that are not applied, or look like mistakes.
     pub warnings: Vec<Problem>,
 }
 
 /// The longest part of a line that a problem shows, in characters.
 const EXCERPT: usize = 120;
 
-/// One thing wrong with a manifest. `Display` writes `file:line:column: path: message`, then
-/// the line with a caret under the place.
+/// An error or warning in a manifest. `Display` writes `file:line:column: path: message`, then
+/// the line with a caret under the position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file as it was named to [`parse`].
+    /// The file name given to [`parse`].
     pub file: String,
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The field, as `spec.containers[1].image`; empty where the problem is of no field.
+    /// The path of the field, such as `spec.containers[1].image`; empty if the problem has no field.
     pub path: String,
-    /// What is wrong and what was expected.
+    /// The error and what was expected.
     pub message: String,
     /// The offending line.
     pub text: String,
@@ -82,8 +82,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is shown of a line, and what stands before the caret below it: at most [`EXCERPT`] characters around `column`, and
-/// none that would steer a terminal.
+/// Returns the excerpt of a line and the padding before the caret: at most [`EXCERPT`] characters around `column`, without
+/// control characters, which could steer a terminal.
 fn excerpt(line: &str, column: usize) -> (String, String) {
     let at = column.saturating_sub(1);
     let from = if line.chars().count() <= EXCERPT {
@@ -102,7 +102,7 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
     if shown.clone().nth(EXCERPT).is_some() {
         text.push('…');
     }
-    // Tabs stay tabs in the second line, so that the caret stands where the eye expects it.
+    // Keep tabs in the padding, so that the caret is aligned.
     let mut indent = " ".repeat(head.chars().count());
     indent.extend(
         shown
@@ -112,10 +112,9 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
     (text, indent)
 }
 
-/// Reads the pods of a manifest: YAML (1.1, as kubectl reads it) or JSON, one or several documents, kinds Pod, List and
-/// PodList.
+/// Parses a manifest: YAML (1.1, like kubectl) or JSON, one or several documents, kinds Pod, List and PodList.
 ///
-/// `file` is only a name for messages and for the pods' uids. Every problem is given, not the first alone.
+/// `file` is only used in messages and to derive the pods' uids. All problems are returned, not only the first.
 pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
     let mut loader = Loader {
         file,
@@ -148,7 +147,7 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
     loader.parsed
 }
 
-/// Fills in a pod's defaults and says what is wrong with it, as the API server would at its creation.
+/// Applies defaults to a pod and validates it, like the API server at creation.
 pub fn admit(mut pod: ApiPod) -> (ApiPod, Vec<FieldError>) {
     defaults::apply(&mut pod);
     let errors = validate::pod(&pod);
@@ -215,8 +214,8 @@ impl Loader<'_> {
         }
     }
 
-    /// Checks apiVersion and kind. Inside a list (`path` is not empty) only pods may stand, of kind `default` if none is
-    /// given.
+    /// Checks apiVersion and kind. A list (`path` is not empty) may contain only pods, of kind `default` if it is
+    /// absent.
     fn kind<'n>(
         &mut self,
         node: &'n Node,
@@ -305,7 +304,7 @@ impl Loader<'_> {
                 self.warning(finding.place, &full(&finding.path), &finding.message);
             } else {
                 self.problem(finding.place, &full(&finding.path), &finding.message);
-                // An unknown field makes nothing else wrong; a value that was replaced by an empty one might.
+                // An unknown field causes no other errors; a mismatched value, which was replaced by an empty one, could.
                 sound &= finding.unknown_field;
             }
         }
@@ -315,7 +314,7 @@ impl Loader<'_> {
             pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
         }
         if !sound {
-            // Fields that could not be read have been named already.
+            // Fields that failed to decode were reported already.
             let named: Vec<String> = self
                 .parsed
                 .problems
@@ -350,12 +349,12 @@ impl Loader<'_> {
     }
 }
 
-/// A document with nothing in it, as between two `---`.
+/// An empty document, as between two `---`.
 fn is_empty(node: &Node) -> bool {
     matches!(&node.value, Value::Scalar { text, plain: true } if scalar::plain(text) == scalar::Plain::Null)
 }
 
-/// The pod with its apiVersion and kind, which an item of a PodList may leave out and the type insists on.
+/// Adds apiVersion and kind, which an item of a PodList may omit but the type requires.
 fn with_kind(node: &Node) -> Node {
     let mut node = node.clone();
     let place = node.place;
@@ -380,7 +379,7 @@ fn with_kind(node: &Node) -> Node {
     node
 }
 
-/// A uid for a pod that brings none: 32 hex digits from what it is and where it stands, the same each time.
+/// Derives a uid for a pod without one: 32 hex digits from its content and position, so that it is stable.
 fn uid(file: &str, index: usize, pod: &ApiPod) -> String {
     let content = serde_json::to_string(pod).unwrap_or_default();
     let text = format!("{file}\0{index}\0{content}");

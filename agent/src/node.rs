@@ -1,4 +1,4 @@
-//! What the agent knows of its node when it builds sandboxes and containers.
+//! The node's facts and settings, for building sandboxes and containers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,21 +10,21 @@ pub struct Node {
     pub name: String,
     /// The node's addresses, the preferred one first.
     pub ips: Vec<String>,
-    /// Name servers of the cluster; empty without a cluster.
+    /// DNS servers of the cluster; empty without a cluster.
     pub cluster_dns: Vec<String>,
     /// Domain of the cluster; may be empty.
     pub cluster_domain: String,
-    /// Text of the resolv.conf that pods inherit; `None`: they inherit nothing.
+    /// Content of the resolv.conf that pods inherit; `None`: they inherit nothing.
     pub resolv_conf: Option<String>,
-    /// The agent's state directory, below which pods have theirs.
+    /// The agent's state directory, which contains the pods' directories.
     pub root_dir: PathBuf,
-    /// Where container logs go.
+    /// Directory of container logs.
     pub pod_logs_dir: PathBuf,
-    /// Where seccomp profiles of type Localhost lie.
+    /// Directory of seccomp profiles of type Localhost.
     pub seccomp_root: PathBuf,
-    /// Containers without a seccomp profile get the runtime's default one instead of none.
+    /// Whether containers without a seccomp profile get the runtime's default instead of none.
     pub seccomp_default: bool,
-    /// Quantities by resource name that containers may have together.
+    /// Allocatable quantities by resource name.
     pub allocatable: BTreeMap<String, String>,
     /// Memory of the machine, bytes; 0: unknown.
     pub memory_capacity: i64,
@@ -35,7 +35,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of that name with the kubelet's defaults (Kubernetes 1.36) and nothing known about it.
+    /// A node with this name, the kubelet's defaults (Kubernetes 1.36), and no facts.
     pub fn new(
         name: impl Into<String>,
         root_dir: impl Into<PathBuf>,

@@ -1,4 +1,4 @@
-//! What the runtime said about one pod at one moment: data, no judgement.
+//! The observed state of a pod: the runtime's data at one time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +13,12 @@ macro_rules! runtime_id {
         pub struct $name(String);
 
         impl $name {
-            /// The id from the text that the runtime gave.
+            /// Creates an id from the runtime's string.
             pub fn new(id: impl Into<String>) -> Self {
                 Self(id.into())
             }
 
-            /// The text that the runtime gave.
+            /// The runtime's string.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -33,31 +33,31 @@ macro_rules! runtime_id {
 }
 
 runtime_id!(
-    /// A sandbox, as the runtime names it.
+    /// The runtime's id of a sandbox.
     SandboxId
 );
 runtime_id!(
-    /// A container, as the runtime names it.
+    /// The runtime's id of a container.
     ContainerId
 );
 
 /// Everything the runtime reports for one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// When this was asked; everything below is at least as new.
+    /// The time of the query; everything below is at least as new.
     pub at: Timestamp,
-    /// What the runtime calls itself (`containerd`, `crib`), the scheme of container ids in statuses.
+    /// The runtime's name (`containerd`, `crib`), the scheme of container ids in statuses.
     pub runtime_name: String,
     /// Newest first.
     pub sandboxes: Vec<ObservedSandbox>,
     /// Newest first by creation; several of one name are successive attempts.
     pub containers: Vec<ObservedContainer>,
-    /// Latest probe results by container; nothing for containers never probed.
+    /// Latest probe results by container; containers never probed are absent.
     pub probes: BTreeMap<ContainerId, ProbeResults>,
 }
 
 impl Observed {
-    /// Nothing at all, seen at `at`.
+    /// An empty observation at `at`.
     pub fn nothing(at: Timestamp) -> Self {
         Self {
             at,
@@ -75,7 +75,7 @@ impl Observed {
             .find(|container| container.name == name)
     }
 
-    /// Does anything of the pod still run: a container, or a sandbox that is ready?
+    /// Whether a container is running or a sandbox is ready.
     pub fn anything_runs(&self) -> bool {
         self.containers
             .iter()
@@ -93,15 +93,15 @@ pub struct ObservedSandbox {
     pub ready: bool,
     /// Attempt number from its metadata, from 0.
     pub attempt: u32,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// Whose network namespace it is in.
+    /// Its network namespace.
     pub network: NetworkMode,
     /// Addresses, the primary one first. `None`: the runtime reports no network; an empty primary address is kept as `""`.
     pub ips: Option<Vec<String>>,
 }
 
-/// Whose network namespace a sandbox is in.
+/// The network namespace of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkMode {
     /// Its own.
@@ -110,58 +110,58 @@ pub enum NetworkMode {
     Node,
 }
 
-/// One attempt at one container.
+/// One attempt of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedContainer {
     /// Its id.
     pub id: ContainerId,
     /// The name in the pod spec (label `io.kubernetes.container.name`).
     pub name: String,
-    /// The sandbox it was made in.
+    /// Its sandbox.
     pub sandbox_id: SandboxId,
-    /// Its state, with what belongs to that state.
+    /// Its state, with the data of that state.
     pub state: ContainerState,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// Annotation `io.kubernetes.container.restartCount`; the attempt number where the annotation is absent.
     pub restart_count: u32,
-    /// The image as the runtime's status names it.
+    /// The image name in the runtime's status.
     pub image: String,
-    /// The image reference (digest) that it runs, for `imageID`.
+    /// The image reference (digest), for `imageID`.
     pub image_ref: String,
     /// Annotation `io.kubernetes.container.hash`, raw; empty where absent. Compare with [`crate::labels::container_hash`].
     pub hash: String,
-    /// Where the runtime writes its log.
+    /// The path of its log.
     pub log_path: Option<PathBuf>,
-    /// The user its first process got, where the runtime says.
+    /// The user of its first process, if the runtime reports it.
     pub user: Option<ContainerUser>,
     /// Mounts, for finding the termination message file: container path and host path.
     pub mounts: Vec<(PathBuf, PathBuf)>,
 }
 
-/// State of a container, with what only that state has.
+/// State of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ContainerState {
-    /// Made, not started.
+    /// Created, not started.
     Created,
-    /// Its process runs.
+    /// Its process is running.
     Running {
         /// When it was started.
         started_at: Timestamp,
     },
-    /// Its process ended, or never came to be.
+    /// Its process exited, or failed to start.
     Exited(Exit),
-    /// The runtime cannot say.
+    /// The runtime does not know.
     Unknown,
 }
 
 impl ContainerState {
-    /// Does its process run?
+    /// Whether its process is running.
     pub fn is_running(&self) -> bool {
         matches!(self, Self::Running { .. })
     }
 
-    /// How it ended, if it did.
+    /// Its termination, if it exited.
     pub fn exit(&self) -> Option<&Exit> {
         match self {
             Self::Exited(exit) => Some(exit),
@@ -170,29 +170,29 @@ impl ContainerState {
     }
 }
 
-/// How a container ended.
+/// A container's termination.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exit {
     /// Exit code; 128 + signal number for a signal.
     pub code: i32,
-    /// The runtime's one word (`Completed`, `Error`, `OOMKilled`).
+    /// The runtime's reason (`Completed`, `Error`, `OOMKilled`).
     pub reason: String,
-    /// The runtime's sentence, or the termination message once it is read.
+    /// The runtime's message, or the termination message once it is read.
     pub message: String,
-    /// When it was started; `None` where it never was.
+    /// When it was started; `None` if it never was.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When it exited.
     pub finished_at: Timestamp,
 }
 
-/// The user a container's first process got.
+/// The user of a container's first process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerUser {
     /// User id.
     pub uid: i64,
     /// Group id.
     pub gid: i64,
-    /// Further group ids.
+    /// Supplementary group ids.
     pub supplemental_groups: Vec<i64>,
 }
 
@@ -210,10 +210,10 @@ pub struct ProbeResults {
 /// One recorded probe result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
-    /// The probe succeeded often enough.
+    /// The probe reached its success threshold.
     Success,
-    /// The probe failed often enough.
+    /// The probe reached its failure threshold.
     Failure,
-    /// Not decided.
+    /// Neither threshold is reached.
     Unknown,
 }

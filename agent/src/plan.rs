@@ -1,6 +1,6 @@
-//! The heart of the agent: what has to be done next for a pod, decided from what was seen, without doing any of it.
+//! Decides the next actions for a pod from its observed state, without side effects.
 //!
-//! The order in which an executor walks a [`PodPlan`]: `kill_pod`, `kills`, `resets`, `removes`, `sandbox`,
+//! The executor processes a [`PodPlan`] in this order: `kill_pod`, `kills`, `resets`, `removes`, `sandbox`,
 //! `start_ephemeral`, `start_init`, `start_apps` (Kubernetes 1.36, kubelet SyncPod).
 
 mod apps;
@@ -19,18 +19,18 @@ use crate::backoff::Backoff;
 use crate::observed::{ContainerId, Observed, SandboxId};
 use crate::pod::{ContainerKind, Pod};
 
-/// What the agent remembers of a pod beside what it sees: owned by the pod's worker.
+/// State of a pod beyond the observed one, owned by the pod's worker.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Restart series of the pod's containers.
     pub backoff: Backoff,
-    /// A RestartAllContainers rule has fired and the containers are still to be reset.
+    /// A RestartAllContainers rule has fired and the reset is not complete.
     pub restart_all: bool,
 }
 
 impl History {
-    /// Records that `start` is being carried out at `now`: this is what makes the next crash wait.
-    /// Call it for every start that is carried out, before the image is pulled.
+    /// Records that `start` is executed at `now`, which starts the crash back-off.
+    /// Call it for every executed start, before the image is pulled.
     pub fn started(&mut self, start: &Start, now: Timestamp) {
         if let Some(ended_at) = start.previous_end {
             self.backoff.started(&start.backoff_key, ended_at, now);
@@ -38,34 +38,34 @@ impl History {
     }
 }
 
-/// What to do next for one pod, with the reason for each action and for none.
+/// The next actions for a pod, each with its reason.
 #[must_use = "a plan does nothing until it is carried out"]
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodPlan {
-    /// Stop every container and every sandbox of the pod first, and why.
+    /// Why to first stop every container and sandbox of the pod, if so.
     pub kill_pod: Option<String>,
-    /// Which sandbox to work in.
+    /// The sandbox to use.
     pub sandbox: SandboxStep,
-    /// Containers to stop one by one.
+    /// Containers to stop individually.
     pub kills: Vec<Kill>,
-    /// Containers to remove from the runtime, in order, because the whole pod starts again.
+    /// Containers to remove from the runtime, in order, because the whole pod restarts.
     pub resets: Vec<Reset>,
-    /// Old ended init containers to remove before the next attempt is made.
+    /// Exited init containers to remove before the next attempt is created.
     pub removes: Vec<ContainerId>,
     /// Ephemeral containers to start.
     pub start_ephemeral: Vec<Start>,
-    /// Init containers to start, in order; after a failure of one that is no sidecar the following are left alone.
+    /// Init containers to start, in order; if one that is not a sidecar fails, the following ones are not started.
     pub start_init: Vec<Start>,
-    /// App containers to start, together.
+    /// App containers to start, concurrently.
     pub start_apps: Vec<Start>,
-    /// Why there is nothing to do, where there is nothing to do.
+    /// Why there is nothing to do, if so.
     pub idle: Option<String>,
-    /// Every app container has ended for good and nothing will be restarted: the pod is to be ended.
+    /// Every app container has exited and none will be restarted: terminate the pod.
     pub finished: bool,
 }
 
 impl PodPlan {
-    /// All starts in the order of execution.
+    /// All starts in execution order.
     pub fn starts(&self) -> impl Iterator<Item = &Start> {
         self.start_ephemeral
             .iter()
@@ -73,7 +73,7 @@ impl PodPlan {
             .chain(&self.start_apps)
     }
 
-    /// Is there anything to do now (a start that still waits is not)?
+    /// Whether there is anything to do now; delayed starts do not count.
     pub fn does_something(&self) -> bool {
         self.kill_pod.is_some()
             || matches!(self.sandbox, SandboxStep::Create { .. })
@@ -81,7 +81,7 @@ impl PodPlan {
             || self.starts().any(|start| start.when == When::Now)
     }
 
-    /// The first moment at which a waiting start may go.
+    /// The earliest time of a delayed start.
     pub fn wake_at(&self) -> Option<Timestamp> {
         self.starts()
             .filter_map(|start| match &start.when {
@@ -92,30 +92,30 @@ impl PodPlan {
     }
 }
 
-/// Which sandbox to work in.
+/// The sandbox to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SandboxStep {
-    /// The one there is.
+    /// Keep the present sandbox.
     Keep {
         /// Its id.
         id: SandboxId,
         /// Its attempt number.
         attempt: u32,
     },
-    /// A new one.
+    /// Create a new sandbox.
     Create {
         /// Its attempt number.
         attempt: u32,
-        /// The one it takes the place of, if there is one.
+        /// The sandbox that it replaces, if any.
         replaces: Option<SandboxId>,
         /// Why the pod needs a new one.
         reason: String,
     },
-    /// None: nothing of the pod is to run any more.
+    /// No sandbox: nothing of the pod should run any more.
     None {
-        /// The newest one seen, dead or about to be killed.
+        /// The newest observed sandbox, dead or about to be killed.
         last: Option<SandboxId>,
-        /// The attempt number that a next one would have.
+        /// The attempt number of the next sandbox.
         attempt: u32,
     },
 }
@@ -123,34 +123,34 @@ pub enum SandboxStep {
 /// One container to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Which.
+    /// The container's id.
     pub id: ContainerId,
     /// Its name in the spec.
     pub name: String,
-    /// Why, as far as the grace period and the events depend on it.
+    /// The reason, which determines the grace period and the events.
     pub reason: KillReason,
-    /// Why, as a sentence for people.
+    /// The reason as a sentence.
     pub message: String,
-    /// It is to be started again (the same name is in a start list).
+    /// Whether it is restarted (the same name is in a start list).
     pub restarts: bool,
 }
 
 /// Why a single container is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillReason {
-    /// Its definition changed.
+    /// Its spec changed.
     DefinitionChanged,
     /// Its liveness probe failed.
     LivenessProbe,
     /// Its startup probe failed.
     StartupProbe,
-    /// The runtime does not know its state.
+    /// Its state is unknown.
     Unknown,
     /// Its postStart hook failed.
     FailedPostStartHook,
     /// A RestartAllContainers rule fired.
     RestartAllContainers,
-    /// No reason of its own: the pod ends.
+    /// The pod terminates.
     PodEnds,
 }
 
@@ -167,14 +167,14 @@ impl fmt::Display for KillReason {
     }
 }
 
-/// One container to remove so that the pod starts afresh.
+/// A container to remove when the whole pod restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reset {
-    /// Which.
+    /// The container's id.
     pub id: ContainerId,
     /// Its name in the spec.
     pub name: String,
-    /// It still runs: stop it first, with no grace.
+    /// It is still running: stop it first, without a grace period.
     pub kill: bool,
 }
 
@@ -183,16 +183,16 @@ pub struct Reset {
 pub struct Start {
     /// Its name in the spec.
     pub name: String,
-    /// In which list of the spec it is.
+    /// Its list in the spec.
     pub kind: ContainerKind,
-    /// Restart count (and attempt number) of the new container; `None`: nothing of it is left in the runtime, so
-    /// count the log files `<n>.log` that earlier attempts left, or 0.
+    /// Restart count (and attempt number) of the new container; `None`: the runtime has no earlier attempt, so
+    /// derive it from the log files `<n>.log` of earlier attempts, or use 0.
     pub restart_count: Option<u32>,
-    /// Now, or not before some moment.
+    /// When it may start.
     pub when: When,
-    /// Why it is started.
+    /// The reason for the start.
     pub reason: String,
-    /// When the newest ended attempt ended: its crash back-off is counted from there.
+    /// When the newest exited attempt exited: the crash back-off is counted from there.
     pub previous_end: Option<Timestamp>,
     /// The key of its restart series in [`History::backoff`].
     pub backoff_key: String,
@@ -205,19 +205,19 @@ pub enum When {
     Now,
     /// After its crash back-off.
     Wait {
-        /// The first moment at which it may start.
+        /// The earliest time of the start.
         until: Timestamp,
-        /// The waiting time on record.
+        /// The recorded delay.
         delay: SignedDuration,
         /// The kubelet's message for the waiting state `CrashLoopBackOff`.
         message: String,
     },
 }
 
-/// Decides what to do next for `pod`, which is meant to run.
+/// Plans the next actions for `pod`, which should run.
 ///
-/// Pure: the same arguments give the same plan. Agrees with Kubernetes 1.36.2 `computePodActions`; what differs is
-/// listed beside the vectors in `tests/vectors/`.
+/// Pure: the same arguments yield the same plan. Agrees with `computePodActions` of Kubernetes 1.36.2; the differences
+/// are listed beside the vectors in `tests/vectors/`.
 pub fn plan(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -> PodPlan {
     if history.restart_all {
         return reset::plan(pod, observed);
@@ -230,8 +230,8 @@ pub fn plan(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -
     schedule::schedule(pod, observed, history, now, choice)
 }
 
-/// The start of one container of the pod by its name, if it were chosen now: what is on record decides when it may go.
-/// `None`: the pod has no such container.
+/// The start of the named container if it were chosen now; its recorded back-off decides when it may start.
+/// `None` if the pod has no such container.
 pub fn start_of(
     pod: &Pod,
     observed: &Observed,
@@ -251,12 +251,12 @@ pub fn start_of(
     ))
 }
 
-/// Does the pod need a new sandbox before anything in it can be started?
+/// Whether the pod needs a new sandbox before any container can start.
 pub fn needs_sandbox(pod: &Pod, observed: &Observed) -> bool {
     sandbox::look(pod, observed).change.is_some()
 }
 
-/// The sandbox is good: go on with what is in it.
+/// The sandbox is usable: plan its containers.
 fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choice {
     let mut choice = Choice::with(seen.step());
     choice.ephemeral = pod
@@ -282,7 +282,7 @@ fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choi
     let apps = apps::decide(pod, observed);
     choice.kills.extend(apps.kills);
     if apps.kept == 0 && apps.start.is_empty() {
-        // Sidecars must not keep a pod alive in which nothing else will run.
+        // Sidecars must not keep a pod alive in which no other container will run.
         choice.init.clear();
         choice.kill_pod = Some("no app container is running or will be restarted".to_owned());
     } else if apps.kept > 0 {
@@ -292,7 +292,7 @@ fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choi
     choice
 }
 
-/// What was chosen, before it is decided which starts have to wait.
+/// The chosen actions, before the starts are scheduled.
 #[derive(Debug)]
 struct Choice {
     kill_pod: Option<String>,

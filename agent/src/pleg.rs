@@ -1,7 +1,7 @@
 //! Observes the runtime: one task receives its events, relists periodically, and sends each worker snapshots of its pod.
 //!
 //! An event or a difference between listings only triggers an inspection; a worker always gets a complete one's result.
-//! The task owns the last listing. Inspections run in separate tasks, at most one per pod, so that a slow one delays no other.
+//! The task owns the last listing. Inspections run in separate tasks, at most one per pod, so that none delays another's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A pod as the agent accepted it: defaulted, validated, cheap to clone, never changed.
+//! An accepted pod: defaulted, validated, immutable and cheap to clone.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod as ApiPod, P
 pub struct PodUid(String);
 
 impl PodUid {
-    /// An id from its text form. Any text is taken: manifests bring their own.
+    /// Creates an id. Any string is allowed, because manifests may set their own.
     pub fn new(uid: impl Into<String>) -> Self {
         Self(uid.into())
     }
 
-    /// The text form.
+    /// The id as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -28,7 +28,7 @@ impl fmt::Display for PodUid {
     }
 }
 
-/// Which of the three lists of a pod spec a container is in.
+/// The list of the pod spec that a container is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContainerKind {
     /// `spec.initContainers`, sidecars included.
@@ -51,7 +51,7 @@ pub enum RestartPolicy {
 }
 
 impl RestartPolicy {
-    /// The policy of that name; the API's default, Always, for an absent one.
+    /// Returns the policy of that name; Always, the API's default, for an absent one.
     fn of(name: Option<&str>) -> Self {
         match name {
             Some("OnFailure") => Self::OnFailure,
@@ -60,7 +60,7 @@ impl RestartPolicy {
         }
     }
 
-    /// The policy that a container names for itself, if it names one (Kubernetes 1.34, gate ContainerRestartRules).
+    /// The container's own policy, if it has one (Kubernetes 1.34, gate ContainerRestartRules).
     pub fn of_container(container: &Container) -> Option<Self> {
         container
             .restart_policy
@@ -69,7 +69,7 @@ impl RestartPolicy {
     }
 }
 
-/// Is this init container a sidecar: one that keeps running beside the app containers (`restartPolicy: Always`)?
+/// Whether this init container is a sidecar, which keeps running beside the app containers (`restartPolicy: Always`).
 pub fn is_sidecar(init: &Container) -> bool {
     init.restart_policy.as_deref() == Some("Always")
 }
@@ -82,7 +82,7 @@ struct Inner {
     ephemeral: Vec<Container>,
 }
 
-/// A pod to run. [`crate::manifest::parse`] makes validated ones; clones share one allocation.
+/// A pod to run. [`crate::manifest::parse`] returns validated ones; clones share one allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod(Arc<Inner>);
 
@@ -135,7 +135,7 @@ impl Pod {
             .unwrap_or("default")
     }
 
-    /// `namespace/name`, as people and logs call the pod.
+    /// `namespace/name`, for logs and messages.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace(), self.name())
     }
@@ -185,7 +185,7 @@ impl Pod {
         init.chain(apps).chain(ephemeral)
     }
 
-    /// The container of that name; names are unique over the three lists.
+    /// The container of that name; names are unique across the three lists.
     pub fn container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
         self.all_containers()
             .find(|(_, container)| container.name == name)
@@ -206,12 +206,12 @@ impl Pod {
         self.0.spec.termination_grace_period_seconds.unwrap_or(30)
     }
 
-    /// Is the pod on its way out at the API server (`metadata.deletionTimestamp`)?
+    /// Whether the pod is being deleted at the API server (`metadata.deletionTimestamp`).
     pub fn is_deleted(&self) -> bool {
         self.0.api.metadata.deletion_timestamp.is_some()
     }
 
-    /// Is it a static pod: one whose source is not an API server (annotation `kubernetes.io/config.source`)?
+    /// Whether it is a static pod: its source is not an API server (annotation `kubernetes.io/config.source`).
     pub fn is_static(&self) -> bool {
         self.annotations()
             .any(|(key, value)| key == "kubernetes.io/config.source" && value != "api")

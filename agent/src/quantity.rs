@@ -1,7 +1,7 @@
 //! Resource quantities such as `250m`, `64Mi` and `1e3`.
 //!
 //! Source: Kubernetes 1.36, apimachinery/pkg/api/resource: a decimal number, then a decimal suffix (`n u m k M G T P E`),
-//! a binary one (`Ki Mi Gi Ti Pi Ei`), an exponent (`e3`, `E3`) or nothing. What is finer than a billionth is rounded up.
+//! a binary one (`Ki Mi Gi Ti Pi Ei`), an exponent (`e3`, `E3`) or nothing. Fractions of a billionth are rounded up.
 
 /// A quantity, in billionths of its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,12 +19,12 @@ pub struct QuantityError {
 }
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// One unit.
+    /// One.
     pub const ONE: Self = Self(NANO);
 
-    /// Reads a quantity. Magnitudes beyond the 64-bit range saturate.
+    /// Parses a quantity. Magnitudes beyond the 64-bit range saturate.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         parse(text).map(Self).ok_or_else(|| QuantityError {
             text: text.to_owned(),
@@ -41,7 +41,7 @@ impl Quantity {
         round_away(self.0, NANO / 1000)
     }
 
-    /// Less than nothing?
+    /// Whether it is negative.
     pub fn is_negative(self) -> bool {
         self.0 < 0
     }
@@ -77,7 +77,7 @@ fn parse(text: &str) -> Option<i128> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
-/// What a suffix multiplies with: a power of ten or of two.
+/// The multiplier of a suffix: a power of ten or of two.
 #[derive(Clone, Copy)]
 enum Scale {
     Ten(i32),
@@ -109,7 +109,7 @@ impl Scale {
                 if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
                     return None;
                 }
-                // An exponent too big to read is as good as one that saturates.
+                // An exponent that overflows saturates the value anyway.
                 Self::Ten(digits.parse().unwrap_or(if digits.starts_with('-') {
                     -1000
                 } else {
@@ -119,7 +119,7 @@ impl Scale {
         })
     }
 
-    /// `whole.fraction` times the scale, in billionths, rounded up, saturating.
+    /// Computes `whole.fraction` times the scale, in billionths, rounded up, saturating.
     fn apply(self, whole: &str, fraction: &str) -> i128 {
         const MOST: i128 = i64::MAX as i128 * NANO;
         let digits: String = format!("{whole}{fraction}");
@@ -133,7 +133,7 @@ impl Scale {
             Self::Ten(power) => (i64::from(power) - shift + 9, 0),
             Self::Two(power) => (9 - shift, power),
         };
-        // More digits than fit are beyond the range, unless a negative power takes them away again.
+        // Too many digits are beyond the range, unless a negative power removes them.
         let mut number: i128 = 0;
         let (mut left, mut ten, mut inexact) = (digits.bytes(), ten, false);
         for digit in left.by_ref() {

@@ -1,4 +1,4 @@
-//! What the agent tells the outside about its pods: reports (the latest state) and transitions (what changed, in order).
+//! The agent's output about its pods: reports (the latest state) and transitions (the changes, in order).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,11 +21,11 @@ pub struct PodReport {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What a Kubernetes API server would be told.
+    /// The status as for a Kubernetes API server.
     pub status: PodStatus,
-    /// Nothing of it runs and nothing of it will: its phase is terminal, or it was ended.
+    /// Nothing of the pod runs or will run: its phase is terminal, or it was terminated.
     pub finished: bool,
-    /// Its containers, sandboxes and directories are gone.
+    /// Its containers, sandboxes and directories are removed.
     pub removed: bool,
     /// Init, app and ephemeral containers in the order of the spec.
     pub containers: Vec<ContainerReport>,
@@ -36,17 +36,17 @@ pub struct PodReport {
 pub struct ContainerReport {
     /// Its name in the spec.
     pub name: String,
-    /// Which list of the spec it stands in.
+    /// Its list in the spec.
     pub kind: ContainerKind,
-    /// What it does.
+    /// Its state.
     pub state: ContainerPhase,
-    /// Why, as one word (`CrashLoopBackOff`, `Completed`); may be empty.
+    /// The reason of the state (`CrashLoopBackOff`, `Completed`); may be empty.
     pub reason: String,
-    /// Why, in words; may be empty.
+    /// The message of the state; may be empty.
     pub message: String,
-    /// How its latest run ended.
+    /// The exit code of its latest run.
     pub exit_code: Option<i32>,
-    /// How many times it was started again.
+    /// How often it was restarted.
     pub restarts: u32,
     /// The image as the spec names it.
     pub image: String,
@@ -54,7 +54,7 @@ pub struct ContainerReport {
     pub container_id: String,
     /// The log of the latest attempt.
     pub log_path: Option<PathBuf>,
-    /// How long getting the image took, when this agent got it.
+    /// How long the image pull took, if this agent pulled it.
     pub pull: Option<Duration>,
     /// How long the latest CreateContainer took.
     pub create: Option<Duration>,
@@ -62,14 +62,14 @@ pub struct ContainerReport {
     pub start: Option<Duration>,
 }
 
-/// What a container does, as in `v1.ContainerState`.
+/// A container's state, as in `v1.ContainerState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerPhase {
-    /// Not started (yet, or again).
+    /// Not started yet, or waiting for its restart.
     Waiting,
-    /// Its process runs.
+    /// Its process is running.
     Running,
-    /// Its process has ended and is not to run again.
+    /// Its process exited and is not restarted.
     Terminated,
 }
 
@@ -85,10 +85,10 @@ impl ContainerPhase {
     }
 }
 
-/// One change of one pod or container.
+/// A state change of a pod or container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// When the agent saw it.
+    /// When the agent observed it.
     pub at: Timestamp,
     /// `namespace/name`
     pub pod: String,
@@ -100,8 +100,8 @@ pub struct Transition {
     pub from: String,
     /// The state now, written the same way.
     pub to: String,
-    /// What brought it about.
+    /// The cause of the change.
     pub cause: String,
-    /// For a container that ended.
+    /// The exit code of a container that exited.
     pub exit_code: Option<i32>,
 }

@@ -1,4 +1,4 @@
-//! What all workers share: settings, facts of the node, and handles to the tasks and the runtime.
+//! State that all workers share: configuration, node, and handles to the tasks and the runtime.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ pub(crate) struct Shared {
     pub(crate) cache: Cache,
     pub(crate) images: Images,
     pub(crate) status_store: StatusStore,
-    /// Where the directories of pods go that are to be deleted.
+    /// The trash for removed pod directories.
     pub(crate) trash: Arc<Trash>,
-    /// Pods that end get no grace any more.
+    /// True: terminating pods get no grace period.
     pub(crate) kill_now: watch::Receiver<bool>,
 }
 
 impl Shared {
-    /// The node with the resolver configuration that it has at this moment.
+    /// The node with its present resolver configuration.
     pub(crate) async fn node_now(&self) -> Node {
         let mut node = self.node.clone();
         if let Some(path) = self.config.resolv_conf.clone() {
@@ -63,7 +63,7 @@ impl Shared {
     }
 }
 
-/// What there is to know of this node.
+/// Collects the facts of this node.
 pub(crate) fn node(config: &Config) -> Node {
     let mut node = Node::new(
         config.node_name.clone(),
@@ -81,7 +81,7 @@ pub(crate) fn node(config: &Config) -> Node {
     node
 }
 
-/// The machine's memory in bytes by the text of `/proc/meminfo`; 0 when it does not say.
+/// Parses the machine's memory in bytes from `/proc/meminfo`; 0 if it is absent.
 fn memory_bytes(meminfo: &str) -> i64 {
     let total = meminfo
         .lines()

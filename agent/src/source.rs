@@ -1,4 +1,4 @@
-//! Where pods come from. A source always gives the full set of pods it wants; a pod that is missing from a later set is to end.
+//! Sources of pods. A source always yields its full set of pods; a pod that is missing from a later set is terminated.
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -9,21 +9,21 @@ pub mod directory;
 
 pub use directory::{DirectorySource, directory};
 
-/// Gives the agent its pods.
+/// A source of pods.
 #[async_trait]
 pub trait PodSource: Send {
-    /// A word for logs: `fixed`, `directory /etc/crib/manifests`.
+    /// The name for logs: `fixed`, `directory /etc/crib/manifests`.
     fn name(&self) -> String;
-    /// Waits for the next full set. `None` means that no other will come; the last one stays wanted.
+    /// Waits for the next full set. `None`: there will be no other, and the last one stays in force.
     async fn next(&mut self) -> Option<Vec<Pod>>;
 }
 
-/// A source that is told its pods by a [`PodsSender`].
+/// A source whose pods are set by a [`PodsSender`].
 pub struct FixedSource {
     pods: watch::Receiver<Option<Vec<Pod>>>,
 }
 
-/// Tells a [`FixedSource`] its pods.
+/// Sets the pods of a [`FixedSource`].
 #[derive(Debug)]
 pub struct PodsSender {
     pods: watch::Sender<Option<Vec<Pod>>>,
@@ -36,7 +36,7 @@ impl PodsSender {
     }
 }
 
-/// A source in memory, with nothing in it until the first [`PodsSender::set`].
+/// Creates a source in memory, which yields nothing before the first [`PodsSender::set`].
 #[must_use]
 pub fn fixed() -> (FixedSource, PodsSender) {
     let (sender, pods) = watch::channel(None);

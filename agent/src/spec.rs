@@ -1,4 +1,4 @@
-//! What the agent asks the runtime to make, in the agent's own words: sandbox, container, mounts, security.
+//! Specifications of sandboxes and containers for the runtime, independent of the wire format.
 
 mod container;
 pub mod resources;
@@ -17,7 +17,7 @@ pub use container::{
 pub use sandbox::{SandboxError, sandbox};
 pub use security::UserError;
 
-/// A sandbox to make: what RunPodSandbox gets.
+/// A sandbox to create: the input of RunPodSandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SandboxSpec {
     /// Pod name.
@@ -30,7 +30,7 @@ pub struct SandboxSpec {
     pub attempt: u32,
     /// Host name; empty with `hostNetwork`.
     pub hostname: String,
-    /// Where container logs go, absolute.
+    /// Directory of container logs, absolute.
     pub log_directory: PathBuf,
     /// resolv.conf for the pod.
     pub dns: DnsConfig,
@@ -40,11 +40,11 @@ pub struct SandboxSpec {
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Cgroup to work below; empty: the runtime's choice.
+    /// Parent cgroup; empty: the runtime's choice.
     pub cgroup_parent: String,
-    /// Kernel settings of the pod's namespaces.
+    /// Sysctls of the pod's namespaces.
     pub sysctls: BTreeMap<String, String>,
-    /// Resources the sandbox itself costs.
+    /// Overhead of the sandbox itself.
     pub overhead: Resources,
     /// Sum of the containers' resources.
     pub resources: Resources,
@@ -57,7 +57,7 @@ pub struct SandboxSpec {
 /// One port published on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortMapping {
-    /// Which protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
     /// Port in the pod.
     pub container_port: i32,
@@ -87,11 +87,11 @@ pub struct SandboxSecurity {
     pub run_as_user: Option<i64>,
     /// Group of the sandbox's own process.
     pub run_as_group: Option<i64>,
-    /// Further groups of every container.
+    /// Supplementary groups of every container.
     pub supplemental_groups: Vec<i64>,
-    /// `true`: groups of the image's /etc/group do not count (policy Strict).
+    /// `true`: ignore the groups of the image's /etc/group (policy Strict).
     pub strict_supplemental_groups: bool,
-    /// Some container of the pod is privileged.
+    /// Whether a container of the pod is privileged.
     pub privileged: bool,
     /// SELinux label.
     pub selinux: Option<Selinux>,
@@ -101,7 +101,7 @@ pub struct SandboxSecurity {
     pub apparmor: Option<SecurityProfile>,
 }
 
-/// Which namespaces are whose.
+/// Namespace modes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespaces {
     /// Network.
@@ -116,7 +116,7 @@ pub struct Namespaces {
     pub user: Option<UserNamespace>,
 }
 
-/// Whose namespace something is in.
+/// The owner of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceMode {
     /// The pod's.
@@ -130,14 +130,14 @@ pub enum NamespaceMode {
     Target,
 }
 
-/// A user namespace of the pod's own.
+/// The user namespace of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserNamespace {
     /// First id on the node.
     pub host_id: u32,
     /// First id in the pod.
     pub container_id: u32,
-    /// How many ids.
+    /// Number of ids.
     pub length: u32,
 }
 
@@ -161,11 +161,11 @@ pub enum SecurityProfile {
     RuntimeDefault,
     /// None.
     Unconfined,
-    /// One of the node's: a file (seccomp, absolute) or a name (AppArmor).
+    /// A profile of the node: an absolute path (seccomp) or a name (AppArmor).
     Localhost(String),
 }
 
-/// A container to make: what CreateContainer gets beside the sandbox.
+/// A container to create: the input of CreateContainer in addition to the sandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerSpec {
     /// Name in the pod spec.
@@ -180,7 +180,7 @@ pub struct ContainerSpec {
     pub args: Vec<String>,
     /// Working directory; empty: the image's.
     pub working_dir: String,
-    /// Environment, in order; names are unique.
+    /// Environment, in order, with unique names.
     pub envs: Vec<(String, String)>,
     /// Mounts, in order.
     pub mounts: Vec<MountSpec>,
@@ -190,13 +190,13 @@ pub struct ContainerSpec {
     pub annotations: BTreeMap<String, String>,
     /// Log file, relative to the sandbox's log directory.
     pub log_path: PathBuf,
-    /// Keep a standard input open.
+    /// Keep standard input open.
     pub stdin: bool,
-    /// Close it when the first client leaves.
+    /// Close standard input when the first client disconnects.
     pub stdin_once: bool,
-    /// Give it a terminal.
+    /// Allocate a terminal.
     pub tty: bool,
-    /// Limits.
+    /// Resource limits.
     pub resources: Resources,
     /// Users, capabilities, profiles.
     pub security: ContainerSecurity,
@@ -205,9 +205,9 @@ pub struct ContainerSpec {
 /// An image to run or to pull.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageSpec {
-    /// Reference or id by which the runtime knows it.
+    /// The runtime's reference or id.
     pub image: String,
-    /// As the pod's author wrote it.
+    /// The reference in the pod spec.
     pub user_specified: String,
     /// Runtime handler it is for; empty: the default one.
     pub runtime_handler: String,
@@ -222,25 +222,25 @@ pub struct MountSpec {
     pub container_path: String,
     /// Path on the node; empty for an image volume.
     pub host_path: PathBuf,
-    /// Not writable.
+    /// Read-only.
     pub readonly: bool,
-    /// Not writable, mounts below it included.
+    /// Read-only, including submounts.
     pub recursive_read_only: bool,
-    /// The content may get the container's SELinux label.
+    /// Relabel the content with the container's SELinux label.
     pub selinux_relabel: bool,
-    /// How mounts below it spread.
+    /// Mount propagation.
     pub propagation: Propagation,
 }
 
-/// How mounts made below a mount spread.
+/// Mount propagation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// Not at all.
+    /// None (private).
     #[default]
     Private,
-    /// From the node to the container.
+    /// From the node to the container (HostToContainer).
     HostToContainer,
-    /// Both ways.
+    /// In both directions (Bidirectional).
     Bidirectional,
 }
 
@@ -249,7 +249,7 @@ pub enum Propagation {
 pub struct Resources {
     /// CFS period, microseconds.
     pub cpu_period: i64,
-    /// CFS quota, microseconds a period.
+    /// CFS quota, microseconds per period.
     pub cpu_quota: i64,
     /// CPU shares (cgroup v1 scale).
     pub cpu_shares: i64,
@@ -272,7 +272,7 @@ pub struct ContainerSecurity {
     pub add_capabilities: Vec<String>,
     /// Capabilities dropped.
     pub drop_capabilities: Vec<String>,
-    /// All of the node's powers.
+    /// Privileged: full access to the node.
     pub privileged: bool,
     /// Shared namespaces.
     pub namespaces: Namespaces,
@@ -286,15 +286,15 @@ pub struct ContainerSecurity {
     pub run_as_username: String,
     /// The root file system is read-only.
     pub readonly_rootfs: bool,
-    /// Further groups.
+    /// Supplementary groups.
     pub supplemental_groups: Vec<i64>,
-    /// `true`: groups of the image's /etc/group do not count (policy Strict).
+    /// `true`: ignore the groups of the image's /etc/group (policy Strict).
     pub strict_supplemental_groups: bool,
     /// Set no_new_privs.
     pub no_new_privs: bool,
-    /// Paths hidden from it.
+    /// Masked paths.
     pub masked_paths: Vec<String>,
-    /// Paths it may not write.
+    /// Read-only paths.
     pub readonly_paths: Vec<String>,
     /// seccomp profile.
     pub seccomp: Option<SecurityProfile>,

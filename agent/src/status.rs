@@ -1,4 +1,4 @@
-//! What was observed → the status that a Kubernetes API server would be told.
+//! Computes the status for a Kubernetes API server from the observed state.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go generateAPIPodStatus.
 
@@ -18,39 +18,39 @@ use crate::spec::resources;
 
 pub use phase::phase;
 
-/// Why the latest attempt to start a container did not succeed, or was not made.
+/// Why the latest start of a container failed or was deferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartError {
-    /// One word: `ErrImagePull`, `CrashLoopBackOff`, `CreateContainerError`.
+    /// The reason: `ErrImagePull`, `CrashLoopBackOff`, `CreateContainerError`.
     pub reason: String,
-    /// A sentence.
+    /// The message.
     pub message: String,
 }
 
-/// Everything that a pod's status is made of.
+/// The inputs of a pod's status.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
-    /// The pod; its `status` is the API server's copy.
+    /// The pod, whose `status` is the API server's copy.
     pub pod: &'a Pod,
-    /// What the runtime says.
+    /// The runtime's state.
     pub observed: &'a Observed,
-    /// The status computed last; `None` after a restart of the agent.
+    /// The previously computed status; `None` after a restart of the agent.
     pub previous: Option<&'a PodStatus>,
-    /// By container: why it could not be started.
+    /// The last start error of each container.
     pub start_errors: &'a BTreeMap<String, StartError>,
-    /// The agent has ended the pod: all containers have stopped and none will be started.
+    /// The agent has terminated the pod: all containers have stopped and none will be started.
     pub terminated: bool,
-    /// The whole pod is being restarted by a RestartAllContainers rule.
+    /// A RestartAllContainers rule is restarting the whole pod.
     pub restarting_all: bool,
-    /// The pod's probes are being run.
+    /// Whether the pod's probes are run.
     pub probes_registered: bool,
-    /// When the agent itself was started.
+    /// When the agent was started.
     pub agent_started_at: Option<Timestamp>,
     /// The node's addresses, the preferred one first.
     pub node_ips: &'a [String],
 }
 
-/// The status of a pod. Transition times and `startTime` are the reporter's to set.
+/// Computes the status of a pod. The reporter sets transition times and `startTime`.
 pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
     let pod = inputs.pod;
     let api = pod.api().status.clone().unwrap_or_default();
@@ -88,7 +88,7 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
         status.reason = kept(&old.reason, &api.reason);
         status.message = kept(&old.message, &api.message);
     }
-    // What the API server shows as ended stays ended the same way.
+    // A terminal phase at the API server is final.
     let last = api
         .phase
         .as_deref()
@@ -107,7 +107,7 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
     status
 }
 
-/// Has the pod been active for longer than it may (`spec.activeDeadlineSeconds`)?
+/// Whether the pod has exceeded `spec.activeDeadlineSeconds`.
 fn deadline_passed(inputs: &Inputs<'_>, old: &PodStatus, api: &PodStatus) -> bool {
     let started = old.start_time.as_ref().or(api.start_time.as_ref());
     let deadline = inputs.pod.spec().active_deadline_seconds;
@@ -124,7 +124,7 @@ fn is_terminal(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
 }
 
-/// A phase that was terminal once stays so.
+/// A terminal phase is final.
 fn settled_phase<'a>(computed: &'a str, old: Option<&'a str>, api: Option<&'a str>) -> &'a str {
     if is_terminal(computed) {
         return computed;
@@ -134,7 +134,7 @@ fn settled_phase<'a>(computed: &'a str, old: Option<&'a str>, api: Option<&'a st
         .unwrap_or(computed)
 }
 
-/// Addresses of the pod and of its node. A pod in the node's network has the node's.
+/// Sets the addresses of the pod and its node. A pod with host network has the node's.
 fn addresses(inputs: &Inputs<'_>, status: &mut PodStatus) {
     let prefers_v6 = inputs.node_ips.first().is_some_and(|ip| is_v6(ip));
     let mut ips = pod_ips(inputs, prefers_v6);
@@ -164,7 +164,7 @@ fn is_v6(ip: &str) -> bool {
     ip.contains(':')
 }
 
-/// The addresses of the pod's newest sandbox if it is ready: one of each family, the preferred one first.
+/// Returns the addresses of the newest sandbox if it is ready: one per family, the preferred one first.
 fn pod_ips(inputs: &Inputs<'_>, prefers_v6: bool) -> Vec<String> {
     let newest = inputs
         .observed

@@ -1,7 +1,7 @@
-//! The directories of a pod on the node: emptyDir and hostPath volumes, its `etc-hosts` file, termination messages, logs.
+//! A pod's files on the node: emptyDir and hostPath volumes, its `etc-hosts` file, termination messages, logs.
 //!
-//! Paths as in Kubernetes 1.36, pkg/kubelet/kubelet_getters.go. Everything here blocks on the file system; callers leave
-//! the async threads for it.
+//! Paths as in Kubernetes 1.36, pkg/kubelet/kubelet_getters.go. All functions block on the file system; call them from a
+//! blocking thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::pod::{Pod, PodUid};
 
 pub(crate) mod termination;
 
-/// Where a pod's things are.
+/// The directories of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodDirs {
     /// `<root>/pods/<uid>`
@@ -26,39 +26,39 @@ pub(crate) struct PodDirs {
     pub(crate) logs: PathBuf,
 }
 
-/// What is wrong with a volume or a pod's directory.
+/// An error of a volume or pod directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
-    /// The operating system refused.
+    /// An I/O error.
     #[error("failed to {action} {path}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
-        /// With what.
+        /// The path.
         path: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The path is something else than the volume says.
+    /// The path is not of the volume's type.
     #[error("hostPath volume {volume}: {path} is not {expected}")]
     WrongType {
         /// The volume's name.
         volume: String,
         /// Its path.
         path: String,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// The volume says a type that there is not.
+    /// The volume's type is unknown.
     #[error("hostPath volume {volume}: unknown type {kind:?}")]
     UnknownType {
         /// The volume's name.
         volume: String,
-        /// What it says.
+        /// The type.
         kind: String,
     },
-    /// The volume is of a kind that this agent cannot make.
+    /// The agent does not support this kind of volume.
     #[error("volume {volume}: only emptyDir and hostPath are supported")]
     Unsupported {
         /// The volume's name.
@@ -76,7 +76,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Volume
 }
 
 impl PodDirs {
-    /// The directories of a pod; nothing is made.
+    /// Computes the directories of a pod without creating them.
     pub(crate) fn new(config: &Config, uid: &PodUid, namespace: &str, name: &str) -> Self {
         Self {
             pod: config.root_dir.join("pods").join(component(uid.as_str())),
@@ -91,7 +91,7 @@ impl PodDirs {
         self.pod.join("etc-hosts")
     }
 
-    /// The file that a container's attempt may write its termination message to.
+    /// The termination message file of a container's attempt.
     pub(crate) fn termination_message(&self, container: &str, attempt: u32) -> PathBuf {
         self.pod
             .join("containers")
@@ -99,10 +99,10 @@ impl PodDirs {
             .join(format!("{attempt:08x}"))
     }
 
-    /// Makes the directories and volumes of a pod, and says where each volume is. What is there already stays as it is.
+    /// Creates the directories and volumes of a pod and returns each volume's path. Existing ones are left unchanged.
     ///
     /// # Errors
-    /// The first volume that cannot be had.
+    /// Returns the error of the first volume that fails.
     pub(crate) fn prepare(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, VolumeError> {
         make_dir(&self.pod, 0o750)?;
         make_dir(&self.logs, 0o750)?;
@@ -141,7 +141,7 @@ impl PodDirs {
     /// Writes the pod's hosts file.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Fails if the file cannot be written.
     pub(crate) fn write_etc_hosts(&self, text: &str) -> Result<PathBuf, VolumeError> {
         let path = self.etc_hosts();
         fs::write(&path, text).map_err(failed("write", &path))?;
@@ -149,11 +149,11 @@ impl PodDirs {
         Ok(path)
     }
 
-    /// Makes the empty file for a container's termination message, which every user may write, and forgets that of the
-    /// attempt before the last one.
+    /// Creates the empty termination message file of a container, writable by every user, and removes that of the attempt
+    /// before the last one.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// Fails if the file cannot be created.
     pub(crate) fn make_termination_message(
         &self,
         container: &str,
@@ -164,7 +164,7 @@ impl PodDirs {
             make_dir(parent, 0o750)?;
         }
         if let Some(old) = attempt.checked_sub(2) {
-            // It is of no use any more, and does no harm if it stays.
+            // Ignore errors: an obsolete file is harmless.
             let _ = fs::remove_file(self.termination_message(container, old));
         }
         fs::write(&path, "").map_err(failed("create", &path))?;
@@ -172,7 +172,7 @@ impl PodDirs {
         Ok(path)
     }
 
-    /// The restart count of a container of which the runtime has nothing: one more than its newest log file `<n>.log`.
+    /// The restart count of a container that the runtime does not have: one more than its newest log file `<n>.log`.
     /// Kubernetes 1.36, pkg/kubelet/kuberuntime, calcRestartCountByLogDir.
     pub(crate) fn restart_count_by_logs(&self, container: &str) -> u32 {
         let Ok(entries) = fs::read_dir(self.logs.join(container)) else {
@@ -189,24 +189,24 @@ impl PodDirs {
         newest.map_or(0, |newest| newest.saturating_add(1))
     }
 
-    /// Removes the log of an attempt that is forgotten, if it is in the pod's own log directory.
+    /// Removes the log of a removed attempt, if it is in the pod's own log directory.
     pub(crate) fn remove_log(&self, log: &Path) {
         if log.starts_with(&self.logs)
             && !log
                 .components()
                 .any(|part| part == std::path::Component::ParentDir)
         {
-            // It may never have been written.
+            // It may not exist.
             let _ = fs::remove_file(log);
         }
     }
 
-    /// Removes everything of the pod, and its logs too if `logs`.
+    /// Removes the pod's directory, and its logs if `logs`.
     ///
     /// # Errors
-    /// Something cannot be removed; the rest is gone.
+    /// Fails if anything cannot be removed; the rest is removed.
     pub(crate) fn remove(&self, trash: &Trash, logs: bool) -> Result<(), VolumeError> {
-        // Containers have filled its volumes: deleting them may take long.
+        // Deleting the volumes' content may take long, so move it to the trash.
         let pod = trash.put(&self.pod).map_err(failed("remove", &self.pod));
         let logs = if logs {
             file_tree::remove(&self.logs)
@@ -218,7 +218,7 @@ impl PodDirs {
     }
 }
 
-/// A name that stays inside its directory, whatever a manifest or a runtime's label says.
+/// Converts a name from a manifest or label to a single path component, so that it cannot escape its directory.
 pub(crate) fn component(name: &str) -> String {
     match name {
         "" | "." | ".." => format!("_{name}"),
@@ -231,7 +231,7 @@ fn set_mode(path: &Path, mode: u32) -> Result<(), VolumeError> {
         .map_err(failed("set the mode of", path))
 }
 
-/// Makes a directory and its parents; the mode is exact whatever the umask says, but only for one that was not there.
+/// Creates a directory and its parents. A new directory gets exactly this mode, regardless of the umask.
 fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
     if path.is_dir() {
         return Ok(());
@@ -240,7 +240,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
     set_mode(path, mode)
 }
 
-/// Checks, and makes where its type says so, what a hostPath volume names. Kubernetes 1.36, pkg/volume/hostpath.
+/// Checks the path of a hostPath volume, and creates it if its type says so. Kubernetes 1.36, pkg/volume/hostpath.
 fn host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
     let path = PathBuf::from(&source.path);
     let kind = source.type_.as_deref().unwrap_or_default();

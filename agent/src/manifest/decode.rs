@@ -1,8 +1,8 @@
-//! A tree → a typed value, with every mismatch noted instead of ending at the first.
+//! Decodes a tree into a typed value and records every mismatch instead of stopping at the first.
 //!
-//! The deserializer knows the path and the place of everything it hands out, and sees the field names that a struct
-//! asks for. A value of a wrong type is noted and stands in as an empty one. A value that a type itself refuses (a
-//! malformed time, say) is noted, left out, and the reading starts over.
+//! The deserializer knows the path and position of every value, and the field names of every struct. It records a value of
+//! the wrong type and replaces it with an empty one. It records a value that the type itself rejects (for example a
+//! malformed time), omits it, and starts again.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,23 +18,23 @@ use super::nearest::unknown;
 use super::scalar::{Plain, plain};
 use super::tree::{Entry, Node, Position, Value};
 
-/// One thing found while reading.
+/// A problem found while decoding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {
     pub(super) place: Position,
     pub(super) path: String,
     pub(super) message: String,
-    /// It is about a field that nobody knows.
+    /// Whether the problem is an unknown field.
     pub(super) unknown_field: bool,
 }
 
-/// Reads a `T`, which is `None` only if the type refuses even what is left of the value.
+/// Decodes a `T`; `None` only if the type rejects the value even without the rejected parts.
 pub(super) fn decode<'de, T: Deserialize<'de>>(
     root: &'de Node,
     path: &str,
 ) -> (Option<T>, Vec<Finding>) {
     let notes = Notes::default();
-    // Every round leaves out one more value, so the tree bounds the rounds; the number bounds the time.
+    // Each round omits one more value, so the loop ends; the constant bounds its time.
     for _ in 0..100 {
         let read = T::deserialize(Reader {
             node: root,
@@ -56,9 +56,9 @@ pub(super) fn decode<'de, T: Deserialize<'de>>(
 #[derive(Default)]
 struct Notes {
     found: RefCell<BTreeSet<Finding>>,
-    /// Paths of values that their types refuse.
+    /// Paths of values that their types reject.
     refused: RefCell<BTreeSet<String>>,
-    /// A value was refused in this round.
+    /// Whether a value was rejected in this round.
     again: std::cell::Cell<bool>,
 }
 
@@ -78,7 +78,7 @@ impl Notes {
     }
 }
 
-/// What a type says of a value that it cannot be made from.
+/// The error of a type that rejects a value.
 #[derive(Debug)]
 struct Refused(String);
 
@@ -103,7 +103,7 @@ struct Reader<'de, 'a> {
     notes: &'a Notes,
 }
 
-/// What a value looks like to its author.
+/// Describes a value as its author sees it.
 fn describe(node: &Node) -> String {
     match &node.value {
         Value::Sequence(_) => "a list".to_owned(),
@@ -182,7 +182,7 @@ impl<'de> Reader<'de, '_> {
         }
     }
 
-    /// The entries of an object, or none with a note.
+    /// The entries of an object; for another type, records a problem and returns none.
     fn entries(&self) -> &'de [Entry] {
         match &self.node.value {
             Value::Mapping(entries) => entries,
@@ -312,7 +312,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Refused> {
-        // Quantities and the like may be written as numbers: they are text to the type all the same.
+        // A quantity may be written as a number, but its type expects a string.
         match (name, &self.node.value) {
             ("Quantity", Value::Scalar { text, .. })
                 if !matches!(self.meaning(), Some(Plain::Bool(_) | Plain::Null)) =>
@@ -463,7 +463,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
     }
 }
 
-/// Reads one value inside another. A refusal is noted where it happens, once, and asks for another round without it.
+/// Decodes a nested value. A rejection is recorded once, at its own path, and triggers another round without the value.
 fn read<'de, S: DeserializeSeed<'de>>(
     seed: S,
     node: &'de Node,
@@ -476,7 +476,7 @@ fn read<'de, S: DeserializeSeed<'de>>(
         notes,
     })
     .inspect_err(|Refused(message)| {
-        // The innermost value that was refused is the one to name; the ones around it pass the error on.
+        // Only the innermost rejected value is recorded; the enclosing ones propagate the error.
         if !notes.again.replace(true) {
             notes.note(node.place, &path, message.clone());
             notes.refused.borrow_mut().insert(path);

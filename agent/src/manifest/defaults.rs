@@ -1,4 +1,4 @@
-//! What the API server fills in for a pod's author.
+//! Applies the API server's defaults.
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/v1/defaults.go.
 
@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Fills in every default of a pod.
+/// Applies all defaults to a pod.
 pub(super) fn apply(pod: &mut Pod) {
-    // A namespace that is given but empty is no namespace.
+    // An empty namespace counts as absent.
     if pod
         .metadata
         .namespace
@@ -43,12 +43,12 @@ fn apply_spec(spec: &mut PodSpec) {
     spec.enable_service_links.get_or_insert(true);
     spec.security_context
         .get_or_insert_with(PodSecurityContext::default);
-    // A grace below zero means one second.
+    // A negative grace period means one second.
     let grace = spec.termination_grace_period_seconds.get_or_insert(30);
     if *grace < 0 {
         *grace = 1;
     }
-    // The old name of the same field says the same.
+    // Deprecated alias of the same field.
     if let Some(account) = spec
         .service_account_name
         .clone()
@@ -131,7 +131,7 @@ fn apply_container(container: &mut Container, host_network: bool) {
         .get_or_insert_with(ResourceRequirements::default);
     apply_resources(resources);
     if let Some(security) = &mut container.security_context {
-        // Absent stays absent: Default is what an absent one means.
+        // Leave it absent: absent means Default.
         if security.proc_mount.as_deref() == Some("") {
             security.proc_mount = None;
         }
@@ -203,7 +203,7 @@ fn apply_http(http: &mut HTTPGetAction) {
     }
 }
 
-/// What is limited but not requested is requested as much as it is limited.
+/// A request defaults to the limit.
 fn apply_resources(resources: &mut ResourceRequirements) {
     let Some(limits) = &resources.limits else {
         return;
@@ -219,7 +219,7 @@ fn apply_resources(resources: &mut ResourceRequirements) {
     }
 }
 
-/// For the pod as a whole the same, unless its containers say what they request of it: then their sum counts.
+/// The same for pod-level resources, except those that the containers request: their sum applies.
 fn apply_pod_resources(resources: &mut ResourceRequirements, requested: impl Fn(&str) -> bool) {
     let Some(limits) = &resources.limits else {
         return;
@@ -288,7 +288,7 @@ fn apply_volume(volume: &mut Volume) {
     }
 }
 
-/// A volume that says nothing but its name.
+/// Whether a volume has only a name.
 fn is_without_source(volume: &Volume) -> bool {
     *volume
         == Volume {

@@ -1,6 +1,6 @@
-//! The known name that an unknown one was probably meant to be.
+//! Suggests the known name that is closest to an unknown one.
 
-/// What to say of an unknown field.
+/// The message for an unknown field.
 pub(super) fn unknown(key: &str, known: &[&str]) -> String {
     let near = known
         .iter()

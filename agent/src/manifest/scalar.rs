@@ -1,4 +1,4 @@
-//! What an unquoted scalar means, as kubectl reads it: YAML 1.1.
+//! Resolves plain scalars like kubectl: YAML 1.1.
 //!
 //! Source: sigs.k8s.io/yaml 1.6 (goyaml.v2): `0644` is octal, `yes`, `on` and `y` are booleans, `1_000` is a number.
 

@@ -1,10 +1,10 @@
-//! What a valid pod may ask for that this agent cannot do yet: said by path, never passed over in silence.
+//! Reports the fields of valid pods that the agent does not support; none is ignored silently.
 //!
-//! Fatal is what would change what runs; the rest is a warning.
+//! A field is fatal if ignoring it would change what runs; otherwise it is a warning.
 
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
-/// Something that the agent cannot do.
+/// An unsupported field.
 pub(super) struct Unsupported {
     pub(super) field: String,
     pub(super) message: String,
@@ -32,7 +32,7 @@ impl Collector {
     }
 }
 
-/// Everything in the pod that the agent cannot do.
+/// Collects the unsupported fields of a pod.
 pub(super) fn unsupported_fields(pod: &Pod) -> Vec<Unsupported> {
     let mut found = Collector::default();
     let Some(spec) = &pod.spec else {

@@ -1,4 +1,4 @@
-//! What a manifest's author is told.
+//! The messages for a manifest's author.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn strict(text: &str) -> Parsed {
     parse("pod.yaml", text, Strictness::Strict)
 }
 
-/// Problems without the quoted line, in order.
+/// Problems in order, without the quoted line.
 fn problems(parsed: &Parsed) -> Vec<String> {
     parsed
         .problems
@@ -224,7 +224,7 @@ fn probes_are_reported_as_warnings() {
     assert_eq!(parsed.warnings[0].path, "spec.containers[0].livenessProbe");
 }
 
-/// A value that its type refuses is told once, and the rest is still read.
+/// A rejected value is reported once, and the rest is still decoded.
 #[test]
 fn rejected_values_do_not_hide_other_problems() {
     let text = GOOD.replace(
@@ -256,7 +256,7 @@ proptest! {
         let _ = strict(&text);
     }
 
-    /// A pod with some characters replaced: mostly YAML, rarely a pod.
+    /// A pod with some characters replaced: mostly valid YAML, rarely a valid pod.
     #[test]
     fn parse_survives_damaged_pod(at in 0..GOOD.len(), patch in "[ -~\n]{0,12}", cut in 0..20_usize) {
         let end = (at + cut).min(GOOD.len());

@@ -1,4 +1,4 @@
-//! YAML or JSON text → trees of values that know where they stand.
+//! Parses YAML or JSON into trees of values with positions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,17 +7,17 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 /// How deep values may be nested; a pod needs about a dozen levels.
 const MAX_DEPTH: usize = 64;
-/// How many values a text may come to, aliases written out: more is no manifest but an attack.
+/// The most values of a text with its aliases expanded; guards against alias bombs.
 const MAX_VALUES: usize = 200_000;
 
-/// A place in the text: line and column in characters, both from 1.
+/// A position in the text: line and column in characters, both from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
-/// A value and where it begins.
+/// A value and the position where it begins.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) place: Position,
@@ -43,14 +43,14 @@ pub(super) struct Entry {
     pub(super) value: Node,
 }
 
-/// Something wrong with the text itself.
+/// A syntax error.
 #[derive(Clone, Debug)]
 pub(super) struct SyntaxError {
     pub(super) place: Position,
     pub(super) message: String,
 }
 
-/// Reads all documents. A syntax error ends the reading; what came before it is still given.
+/// Parses all documents. A syntax error stops the parser; the documents before it are still returned.
 pub(super) fn read(text: &str) -> (Vec<Node>, Vec<SyntaxError>) {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(&for_yaml(text)) {
@@ -66,7 +66,7 @@ pub(super) fn read(text: &str) -> (Vec<Node>, Vec<SyntaxError>) {
     (builder.documents, builder.errors)
 }
 
-/// JSON may be indented with tabs, YAML may not: in a JSON text they become blanks, which moves nothing.
+/// JSON allows tabs as indentation, YAML does not: replace them by spaces in JSON, which keeps all positions.
 fn for_yaml(text: &str) -> Cow<'_, str> {
     let json = text
         .trim_start_matches('\u{feff}')
@@ -220,7 +220,7 @@ impl Builder {
         }
     }
 
-    /// A complete value goes where it belongs.
+    /// Adds a complete value to its parent.
     fn put(&mut self, node: Node, anchor: usize) -> Result<(), SyntaxError> {
         self.values += 1;
         if self.values > MAX_VALUES {
@@ -275,7 +275,7 @@ impl Builder {
 
 const MERGE: &str = "<<";
 
-/// `<<: *defaults` adds the entries of another mapping (or of several) that are not given here.
+/// Merge key: `<<: *defaults` adds the entries of other mappings that are absent here.
 fn merge(entries: Vec<Entry>) -> Vec<Entry> {
     let (merges, mut own): (Vec<Entry>, Vec<Entry>) =
         entries.into_iter().partition(|entry| entry.key == MERGE);
@@ -316,7 +316,7 @@ fn size(node: &Node) -> usize {
 }
 
 impl Node {
-    /// The entry of that key, of a mapping.
+    /// The mapping's entry with that key.
     pub(super) fn get(&self, key: &str) -> Option<&Entry> {
         match &self.value {
             Value::Mapping(entries) => entries.iter().find(|entry| entry.key == key),
@@ -332,7 +332,7 @@ impl Node {
         }
     }
 
-    /// Where the field at `path` (`spec.containers[1].image`) stands; where it is absent, the nearest thing around it.
+    /// The position of the field at `path` (`spec.containers[1].image`), or of the innermost existing value around it.
     pub(super) fn locate(&self, path: &str) -> Position {
         let (mut node, mut place) = (self, self.place);
         for step in steps(path) {
@@ -348,7 +348,7 @@ impl Node {
                 (Value::Scalar { .. } | Value::Mapping(_) | Value::Sequence(_), _) => break,
             }
         }
-        // A scalar is best shown itself; of anything bigger its name.
+        // Point at a scalar itself, but at the name of a collection.
         if matches!(node.value, Value::Scalar { .. }) {
             node.place
         } else {
@@ -362,7 +362,7 @@ enum Step<'a> {
     Index(usize),
 }
 
-/// Takes a path apart at dots outside of brackets.
+/// Splits a path at dots outside of brackets.
 fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
     let mut rest = path;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What is wrong with a pod, every value named by its path, all at once.
+//! Validates a pod and returns all errors, each with the path of its value.
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go, for pods at creation with default feature gates.
 
@@ -19,33 +19,33 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The rule that a value breaks, named as the API server names it.
+/// The kind of error, named as in the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// A value has to be given.
+    /// A required value is absent.
     Required,
     /// The value is malformed or out of range.
     Invalid,
-    /// The value is none of those there are.
+    /// The value is not one of the supported ones.
     NotSupported,
-    /// The value is given twice.
+    /// The value is a duplicate.
     Duplicate,
-    /// No value may be given here.
+    /// A value is not allowed here.
     Forbidden,
-    /// What the value names does not exist.
+    /// The referenced object does not exist.
     NotFound,
     /// The value is too long.
     TooLong,
 }
 
-/// One value that breaks a rule.
+/// An invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Path of the value, as `spec.containers[1].image`.
+    /// Path of the value, such as `spec.containers[1].image`.
     pub field: String,
-    /// The rule it breaks.
+    /// The kind of error.
     pub rule: Rule,
-    /// The value, where it helps.
+    /// The value, if showing it helps.
     pub value: String,
     /// What was expected.
     pub detail: String,
@@ -72,7 +72,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// What a form expects of a text that has not got it.
+/// What a format check expected, for a string that fails it.
 type Form = fn(&str) -> Option<&'static str>;
 
 /// Collects errors.
@@ -115,7 +115,7 @@ impl Check {
         self.error(Rule::Forbidden, field, "", detail);
     }
 
-    /// A text that has to be one of some.
+    /// Checks a string against the supported values.
     fn one_of(&mut self, field: impl Into<String>, value: &str, known: &[&str]) {
         if !known.contains(&value) {
             self.error(
@@ -127,14 +127,14 @@ impl Check {
         }
     }
 
-    /// The same for a text that may be absent.
+    /// The same for an optional string.
     fn maybe_one_of(&mut self, field: impl Into<String>, value: Option<&str>, known: &[&str]) {
         if let Some(value) = value {
             self.one_of(field, value, known);
         }
     }
 
-    /// A text in a form that `form` checks; it gives what was expected.
+    /// Checks a string with `form`, which returns what was expected.
     fn formed(&mut self, field: impl Into<String>, value: &str, form: Form) {
         if let Some(expected) = form(value) {
             self.invalid(field, value, expected);
@@ -151,7 +151,7 @@ impl Check {
         }
     }
 
-    /// Keys of labels or annotations; `values` are checked where they are labels.
+    /// Checks keys of labels or annotations; `values` are checked for labels.
     fn keys<'a>(
         &mut self,
         field: &str,
@@ -169,7 +169,7 @@ impl Check {
     }
 }
 
-/// Everything that is wrong with a pod whose defaults are filled in.
+/// Validates a defaulted pod.
 pub(super) fn pod(pod: &Pod) -> Vec<FieldError> {
     let mut check = Check::default();
     metadata(&mut check, &pod.metadata);
@@ -199,13 +199,13 @@ fn metadata(check: &mut Check, metadata: &ObjectMeta) {
         names::dns_label,
     );
     check.keys("metadata.labels", metadata.labels.iter().flatten(), true);
-    // Keys of annotations may have capitals in their domain.
+    // Annotation keys may have upper-case letters in their prefix.
     for key in metadata.annotations.iter().flatten().map(|(key, _)| key) {
         if let Some(expected) = names::qualified(&key.to_lowercase()) {
             check.invalid("metadata.annotations", key, expected);
         }
     }
-    // As many as the API server takes (Kubernetes 1.36, apimachinery, TotalAnnotationSizeLimitB).
+    // The API server's limit (Kubernetes 1.36, apimachinery, TotalAnnotationSizeLimitB).
     const ANNOTATIONS: usize = 256 << 10;
     let annotations = metadata.annotations.iter().flatten();
     if annotations
@@ -433,7 +433,7 @@ fn toleration(check: &mut Check, field: &str, toleration: &Toleration) {
     }
 }
 
-/// Notes the second and later of equal values.
+/// Reports duplicates.
 fn duplicate(check: &mut Check, seen: &mut BTreeSet<String>, field: String, value: &str) {
     if !seen.insert(value.to_owned()) {
         check.error(Rule::Duplicate, field, value, "");

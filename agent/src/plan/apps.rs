@@ -1,4 +1,4 @@
-//! Which app containers start, go on, or are stopped.
+//! Decides which app containers to start, keep or stop.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go computePodActions.
 
@@ -9,16 +9,16 @@ use crate::observed::{ContainerState, Observed, ObservedContainer, ProbeResult};
 use crate::plan::{Kill, KillReason, Pick, restart};
 use crate::pod::{Pod, RestartPolicy};
 
-/// What the app containers need.
+/// The actions for the app containers.
 #[derive(Debug, Default)]
 pub(super) struct AppStep {
     pub(super) start: Vec<Pick>,
     pub(super) kills: Vec<Kill>,
-    /// How many run and are left alone.
+    /// How many keep running.
     pub(super) kept: usize,
 }
 
-/// Decides what the app containers need, all init steps being over.
+/// Decides the actions for the app containers after initialization.
 pub(super) fn decide(pod: &Pod, observed: &Observed) -> AppStep {
     let mut step = AppStep::default();
     for (index, container) in pod.containers().iter().enumerate() {
@@ -47,7 +47,7 @@ impl AppStep {
         let reason = match seen.map(|seen| (&seen.id, &seen.state)) {
             None => "it has not been started yet".to_owned(),
             Some((id, ContainerState::Unknown)) => {
-                // It may still run: never two of the same container.
+                // It may still be running: never run two of the same container.
                 self.kills.push(Kill {
                     id: id.clone(),
                     name: container.name.clone(),
@@ -80,7 +80,7 @@ impl AppStep {
             self.kept += 1;
             return;
         };
-        // Rules are not asked: they speak of exit codes, and there is none yet.
+        // Restart rules do not apply: they match exit codes, and there is none yet.
         let policy = RestartPolicy::of_container(container).unwrap_or_else(|| pod.restart_policy());
         let restarts = always || policy != RestartPolicy::Never;
         let mut message = format!("Container {} {what}", container.name);
@@ -98,7 +98,7 @@ impl AppStep {
     }
 }
 
-/// Why a running container cannot stay: the reason, in words, and whether it is restarted whatever its policy.
+/// Why a running container must stop: reason, message, and whether it is restarted regardless of its policy.
 fn kill_reason(
     container: &Container,
     seen: &ObservedContainer,

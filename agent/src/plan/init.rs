@@ -1,8 +1,8 @@
-//! Which init container is next, and which sidecars have to be started again.
+//! Decides the next init container, and which sidecars to restart.
 //!
-//! The runtime may have forgotten init containers that ended, so progress is read from the far end: the last init
-//! container that the runtime still knows is where the pod is, all before it are done. An app container that was
-//! created or runs means that every init step is over. (One that ended does not: it may be from before a reboot.)
+//! Exited init containers may have been removed, so the search goes backwards: the last init container that the runtime
+//! still has is the current one, and all before it are done. An app container that was created or is running means that
+//! initialization is complete. (An exited one does not: it may be from before a reboot.)
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go computeInitContainerActions.
 
@@ -15,22 +15,22 @@ use crate::observed::{
 use crate::plan::{Kill, KillReason, Pick, restart};
 use crate::pod::{Pod, is_sidecar};
 
-/// What the init containers need.
+/// The actions for the init containers.
 #[derive(Debug, Default)]
 pub(super) struct InitStep {
-    /// Every init step is over: app containers may be handled.
+    /// Initialization is complete: continue with the app containers.
     pub(super) initialized: bool,
     /// To start, in spec order.
     pub(super) start: Vec<Pick>,
     /// To stop first.
     pub(super) kills: Vec<Kill>,
-    /// An init container failed for good: the pod is to be ended.
+    /// An init container failed and is not restarted: terminate the pod.
     pub(super) failed_for_good: Option<String>,
     /// What the pod waits for.
     pub(super) waits_for: Option<String>,
 }
 
-/// Decides what the init containers need.
+/// Decides the actions for the init containers.
 pub(super) fn decide(pod: &Pod, observed: &Observed) -> InitStep {
     let inits = pod.init_containers();
     let mut step = InitStep::default();
@@ -63,7 +63,7 @@ pub(super) fn decide(pod: &Pod, observed: &Observed) -> InitStep {
     step
 }
 
-/// Is a sidecar far enough for the next container to start?
+/// Whether a sidecar has started, so that the next container may start.
 #[derive(PartialEq, Eq)]
 enum Sidecar {
     Started,
@@ -71,7 +71,7 @@ enum Sidecar {
 }
 
 impl InitStep {
-    /// The init container at `front` is done with: the next one, or the end.
+    /// The init container at `front` is done: continue with the next one, or finish.
     fn passed(&mut self, front: usize, inits: &[Container]) {
         if front + 1 == inits.len() {
             self.initialized = true;
@@ -125,7 +125,7 @@ impl InitStep {
         }
     }
 
-    /// The pod cannot succeed any more: nothing is started or restarted.
+    /// The pod cannot succeed any more: start and restart nothing.
     fn give_up(&mut self, why: String) {
         *self = Self {
             failed_for_good: Some(format!("{why} and will not be restarted")),
@@ -133,7 +133,7 @@ impl InitStep {
         };
     }
 
-    /// Sidecars whose turn is over are kept running.
+    /// Sidecars that were started before are kept running.
     fn keep_sidecars(&mut self, inits: &[Container], observed: &Observed) {
         for (index, container) in inits
             .iter()
@@ -173,8 +173,8 @@ impl InitStep {
         Sidecar::NotYet
     }
 
-    /// A running sidecar: its startup probe says whether the next container may start, its liveness probe whether it
-    /// has to be replaced.
+    /// Checks a running sidecar: its startup probe decides whether the next container may start, its liveness probe
+    /// whether the sidecar is replaced.
     fn keep_running(
         &mut self,
         index: usize,
@@ -230,7 +230,7 @@ impl InitStep {
     }
 }
 
-/// Was an app container already made in this sandbox?
+/// Whether an app container was already created in this sandbox.
 fn apps_were_reached(pod: &Pod, observed: &Observed) -> bool {
     pod.containers()
         .iter()
@@ -241,7 +241,7 @@ fn apps_were_reached(pod: &Pod, observed: &Observed) -> bool {
         })
 }
 
-/// Has an init container failed? One that ran out of memory has, whatever its exit code.
+/// Whether an init container failed. One that was OOM killed has, regardless of its exit code.
 fn has_failed(exit: &Exit) -> bool {
     exit.code != 0 || exit.reason == "OOMKilled"
 }

@@ -1,4 +1,4 @@
-//! Restarting the whole pod after a RestartAllContainers rule fired: its containers are removed, then it starts afresh.
+//! Restarts the whole pod after a RestartAllContainers rule fired: its containers are removed, then started anew.
 //!
 //! Source: Kubernetes 1.36, gate RestartAllContainersOnContainerExits (on by default).
 
@@ -7,8 +7,8 @@ use crate::plan::restart::{self, RuleAction};
 use crate::plan::{PodPlan, Reset, sandbox};
 use crate::pod::Pod;
 
-/// Removes every attempt of every app and init container. Those whose exit fired the rule go last: until then they are
-/// the memory of why all this happens.
+/// Removes every attempt of every app and init container. Those whose exit fired the rule are removed last, because
+/// until then they are the record of the cause.
 pub(super) fn plan(pod: &Pod, observed: &Observed) -> PodPlan {
     let seen = sandbox::look(pod, observed);
     let mut resets = Vec::new();

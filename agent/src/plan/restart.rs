@@ -1,4 +1,4 @@
-//! Restart policy and restart rules: may a container that ended be started again?
+//! Restart policies and restart rules.
 //!
 //! | container's own policy | rule matches the exit code | pod's policy | exit 0 | exit ≠ 0 |
 //! |---|---|---|---|---|
@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodStatus};
 use crate::observed::{ContainerState, Observed};
 use crate::pod::{ContainerKind, Pod, RestartPolicy};
 
-/// What a restart rule asks for.
+/// The action of a restart rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAction {
     /// Restart this container.
@@ -27,8 +27,8 @@ pub enum RuleAction {
     RestartAllContainers,
 }
 
-/// The first of the container's rules that matches `exit_code`: its index and what it asks for.
-/// Rules count only beside a restart policy of the container's own.
+/// The first rule of the container that matches `exit_code`: its index and action.
+/// Rules apply only if the container has its own restart policy.
 pub fn matched_rule(container: &Container, exit_code: i32) -> Option<(usize, RuleAction)> {
     container.restart_policy.as_ref()?;
     let rules = container.restart_policy_rules.iter().flatten();
@@ -54,7 +54,7 @@ fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
     }
 }
 
-/// Do policy and rules allow another start after an exit with `exit_code`? See the table above.
+/// Whether policy and rules restart a container that exited with `exit_code`. See the table above.
 pub fn policy_allows(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     if matched_rule(container, exit_code).is_some() {
         return true;
@@ -66,7 +66,7 @@ pub fn policy_allows(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     }
 }
 
-/// Could some exit lead to another start, by policy or by a Restart rule?
+/// Whether any exit code leads to a restart, by policy or by a Restart rule.
 pub fn is_restartable(pod: &Pod, container: &Container) -> bool {
     let own = RestartPolicy::of_container(container);
     let by_rule = own.is_some()
@@ -78,7 +78,7 @@ pub fn is_restartable(pod: &Pod, container: &Container) -> bool {
     by_rule || own.unwrap_or_else(|| pod.restart_policy()) != RestartPolicy::Never
 }
 
-/// Is the container to be started (again), judged by its newest attempt?
+/// Whether to (re)start the container, judged by its newest attempt.
 pub fn should_start(pod: &Pod, container: &Container, observed: &Observed) -> bool {
     if pod.is_deleted() {
         return false;
@@ -90,7 +90,7 @@ pub fn should_start(pod: &Pod, container: &Container, observed: &Observed) -> bo
     }
 }
 
-/// Does some container of the pod have a RestartAllContainers rule?
+/// Whether a container of the pod has a RestartAllContainers rule.
 pub fn could_restart_all(pod: &Pod) -> bool {
     init_and_apps(pod).any(|container| {
         container
@@ -108,7 +108,7 @@ pub(super) fn init_and_apps(pod: &Pod) -> impl Iterator<Item = &Container> {
         .map(|(_, container)| container)
 }
 
-/// Has a container, in its newest attempt, ended with an exit code for which a rule restarts the whole pod?
+/// Whether the newest attempt of a container exited with a code for which a rule restarts the whole pod.
 pub fn restart_all_matched(pod: &Pod, observed: &Observed) -> bool {
     init_and_apps(pod).any(|container| {
         let exit = observed
@@ -119,13 +119,13 @@ pub fn restart_all_matched(pod: &Pod, observed: &Observed) -> bool {
     })
 }
 
-/// Is no init or app container left in the runtime?
+/// Whether the runtime has no init or app container left.
 pub fn all_removed(pod: &Pod, observed: &Observed) -> bool {
     init_and_apps(pod).all(|container| observed.container(&container.name).is_none())
 }
 
-/// Is the whole pod to be restarted now: a rule fires for an exit that the runtime or the pod's last `status` shows, or
-/// a restart of the whole pod is not over yet (condition `AllContainersRestarting` of that status)?
+/// Whether to restart the whole pod: a rule matches an exit in the runtime or in the pod's last `status`, or a restart of
+/// the whole pod is not complete (condition `AllContainersRestarting` of that status).
 pub fn restarts_all(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool {
     let under_way = status.conditions.iter().flatten().any(|condition| {
         condition.type_ == "AllContainersRestarting" && condition.status == "True"
@@ -133,7 +133,7 @@ pub fn restarts_all(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool 
     under_way || restart_all_matched(pod, observed) || restart_all_reported(pod, observed, status)
 }
 
-/// The same as [`restart_all_matched`], by the exits in a status, for containers that the runtime says have ended.
+/// Like [`restart_all_matched`], but with the exits in a status, for containers that exited according to the runtime.
 fn restart_all_reported(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool {
     let reported = status
         .init_container_statuses

@@ -1,4 +1,4 @@
-//! Is the pod's sandbox still good, and how does the pod start over when it is not?
+//! Decides whether the pod's sandbox is usable, and how the pod starts over if not.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/{kuberuntime_manager.go,util/util.go}.
 
@@ -11,19 +11,19 @@ use crate::pod::{Pod, RestartPolicy};
 const NO_SANDBOX: &str = "the pod has no sandbox";
 const OTHER_NETWORK: &str = "the pod's network mode changed";
 
-/// What a look at the sandboxes shows.
+/// The judgement of the sandboxes.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// The sandbox to work in, or the one to replace; `None` when there is none, or when its network mode no longer fits.
+    /// The sandbox to use or to replace; `None` if there is none or its network mode changed.
     pub(super) id: Option<SandboxId>,
-    /// Attempt number of the sandbox in use, or of the one to be created.
+    /// Attempt number of the sandbox to use or to create.
     pub(super) attempt: u32,
     /// Why a new sandbox is needed.
     pub(super) change: Option<&'static str>,
 }
 
 impl Seen {
-    /// Keep the sandbox, or make another.
+    /// Whether to keep the sandbox or create another.
     pub(super) fn step(&self) -> SandboxStep {
         let attempt = self.attempt;
         match (self.change, &self.id) {
@@ -84,7 +84,7 @@ pub(super) fn look(pod: &Pod, observed: &Observed) -> Seen {
     }
 }
 
-/// The sandbox has to go: everything in it ends, and the pod starts from its first step if anything is left to run.
+/// The sandbox must be replaced: all its containers stop, and the pod starts over if any container should still run.
 pub(super) fn start_over(pod: &Pod, observed: &Observed, old: &Seen, reason: &str) -> Choice {
     let ended = |why: &str| {
         let mut choice = Choice::with(SandboxStep::None {
@@ -94,8 +94,8 @@ pub(super) fn start_over(pod: &Pod, observed: &Observed, old: &Seen, reason: &st
         choice.kill_pod = Some(format!("{reason}, and {why}"));
         choice
     };
-    // Without any container the sandbox itself failed before the pod got going: try again, whatever the policy.
-    // Only the pod's own policy counts here: a container's policy does not bring back a sandbox.
+    // Without any container, the sandbox failed before the pod started: retry regardless of the policy.
+    // Only the pod's policy counts: a container's policy does not recreate a sandbox.
     let was_used = old.attempt != 0 && !observed.containers.is_empty();
     if was_used && pod.restart_policy() == RestartPolicy::Never {
         return ended("restartPolicy is Never");
@@ -123,7 +123,7 @@ pub(super) fn start_over(pod: &Pod, observed: &Observed, old: &Seen, reason: &st
     choice
 }
 
-/// Has a container that is to run until it succeeds done so?
+/// Whether a container that runs until it succeeds has succeeded.
 fn has_succeeded(pod: &Pod, container: &Container, observed: &Observed) -> bool {
     let policy = RestartPolicy::of_container(container).unwrap_or_else(|| pod.restart_policy());
     let exit = observed

@@ -1,4 +1,4 @@
-//! The last step of planning: which of the chosen starts go now, and which wait for their crash back-off.
+//! The last step of planning: schedules the chosen starts, now or after their crash back-off.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go doBackOff and SyncPod.
 
@@ -10,7 +10,7 @@ use crate::observed::{ContainerId, ContainerState, Observed};
 use crate::plan::{Choice, History, Pick, PodPlan, SandboxStep, Start, When};
 use crate::pod::{ContainerKind, Pod};
 
-/// Makes the plan of a choice.
+/// Builds the plan of a choice.
 pub(super) fn schedule(
     pod: &Pod,
     observed: &Observed,
@@ -87,7 +87,7 @@ pub(super) fn start(
             .iter()
             .filter(|seen| seen.name == container.name)
     };
-    // Not the newest attempt of all: the newest that ended, for one that was made and never started has no end.
+    // The newest exited attempt, not the newest of all: an attempt that was never started has no exit time.
     let previous_end = attempts()
         .find_map(|seen| seen.state.exit())
         .map(|exit| exit.finished_at);
@@ -112,7 +112,7 @@ pub(super) fn start(
     }
 }
 
-/// What a restart series belongs to: another image is another series.
+/// The key of a restart series: a new image begins a new series.
 pub(super) fn backoff_key(pod: &Pod, container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
     format!(
@@ -124,7 +124,7 @@ pub(super) fn backoff_key(pod: &Pod, container: &Container) -> String {
     )
 }
 
-/// The kubelet's message of the waiting state `CrashLoopBackOff`.
+/// The kubelet's message for the waiting state `CrashLoopBackOff`.
 fn backoff_message(pod: &Pod, container: &str, delay: SignedDuration) -> String {
     format!(
         "back-off {} restarting failed container={container} pod={}",
@@ -133,7 +133,7 @@ fn backoff_message(pod: &Pod, container: &str, delay: SignedDuration) -> String 
     )
 }
 
-/// A duration as Go prints it: `10s`, `1m20s`, `2m40s`, `5m0s`, `1.5s`.
+/// Formats a duration like Go: `10s`, `1m20s`, `2m40s`, `5m0s`, `1.5s`.
 fn go_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let fraction = match duration.subsec_nanos() {
@@ -147,8 +147,8 @@ fn go_duration(duration: SignedDuration) -> String {
     }
 }
 
-/// Ended init containers that are in the way: with a new sandbox all of them, lest they be taken for progress in it;
-/// before another attempt at one, all but the newest of each name.
+/// Exited init containers to remove: with a new sandbox all of them, because they would count as progress in it; before
+/// another attempt, all but the newest of each name.
 fn init_leftovers(
     pod: &Pod,
     observed: &Observed,
@@ -161,7 +161,7 @@ fn init_leftovers(
     let kept = usize::from(!new_sandbox);
     let ended = |state: &ContainerState| match state {
         ContainerState::Exited(_) | ContainerState::Unknown => true,
-        // Those in an old sandbox have been killed by the time anything is removed.
+        // Containers in an old sandbox are killed before anything is removed.
         ContainerState::Created | ContainerState::Running { .. } => new_sandbox,
     };
     let attempts_of = |container: &Container| {

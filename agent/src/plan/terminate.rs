@@ -1,4 +1,4 @@
-//! Ending containers: in which order, after which hook, with how much grace.
+//! Plans container stops: order, preStop hooks and grace periods.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/{kuberuntime_container,kuberuntime_termination_order}.go.
 
@@ -9,21 +9,21 @@ use crate::observed::ContainerId;
 use crate::plan::KillReason;
 use crate::pod::{Pod, is_sidecar};
 
-/// The least grace, in seconds, that a StopContainer call gets, whatever was used up before it.
+/// The minimum timeout of StopContainer, in seconds, even if the grace period is used up.
 pub const MIN_STOP_SECONDS: i64 = 2;
 
-/// How to stop some containers of a pod: every target at the same time, each after those it waits for.
+/// How to stop containers of a pod: all targets concurrently, each after those it waits for.
 #[must_use = "a kill plan stops nothing until it is carried out"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KillPlan {
-    /// In the order given.
+    /// The containers, in the given order.
     pub targets: Vec<StopTarget>,
 }
 
 /// How to stop one container:
 /// 1. with `pre_stop`, run the preStop hook, for at most `grace`;
-/// 2. wait until every target named in `waits_for` has been stopped, for at most [`StopTarget::wait_limit`]; one whose
-///    stopping failed has not been stopped;
+/// 2. wait until every target in `waits_for` has stopped, for at most [`StopTarget::wait_limit`]; a target whose stop
+///    failed has not stopped;
 /// 3. StopContainer with [`StopTarget::stop_timeout`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopTarget {
@@ -31,16 +31,16 @@ pub struct StopTarget {
     pub id: ContainerId,
     /// Its name in the spec.
     pub name: String,
-    /// Seconds from the beginning to the end of it all.
+    /// Grace period in seconds for all three steps.
     pub grace: i64,
-    /// It has a preStop hook, and there is time for it.
+    /// Whether to run its preStop hook.
     pub pre_stop: bool,
-    /// Names of targets that have to be stopped before this one is asked.
+    /// Names of targets that must have stopped before this one.
     pub waits_for: Vec<String>,
 }
 
 impl StopTarget {
-    /// How long to wait for others after a hook that took `hook`: whole seconds, for so the kubelet counts.
+    /// How long to wait for others after a hook that took `hook`, in whole seconds like the kubelet.
     pub fn wait_limit(&self, hook: SignedDuration) -> SignedDuration {
         SignedDuration::from_secs((self.grace - hook.as_secs()).max(0))
     }
@@ -51,10 +51,10 @@ impl StopTarget {
     }
 }
 
-/// How to end the whole pod: `running` are the ids and names of its running containers.
-/// `grace_override` is the agent's own grace in seconds (0: at once, as on the second Ctrl-C).
+/// Plans the termination of the whole pod: `running` are the ids and names of its running containers.
+/// `grace_override` replaces the pod's grace period, in seconds (0: immediately, as on the second Ctrl-C).
 ///
-/// App containers are stopped together; sidecars after all of them, the last of the spec first.
+/// App containers stop concurrently; sidecars after all of them, in reverse order of the spec.
 pub fn end_pod(
     pod: &Pod,
     running: &[(ContainerId, String)],
@@ -71,7 +71,7 @@ pub fn end_pod(
         let mut target = target(pod, id, name, KillReason::PodEnds, grace_override);
         let place = sidecars.iter().position(|sidecar| sidecar == name);
         if let Some(place) = place.filter(|_| target.grace > 0) {
-            // Only the next sidecar of the spec counts; when that one does not run, none is waited for.
+            // Wait only for the next sidecar of the spec; if it is not running, wait for none.
             let next = sidecars.get(place + 1).copied();
             let earlier = pod
                 .containers()
@@ -90,7 +90,7 @@ pub fn end_pod(
     }
 }
 
-/// How to stop a single container while the pod goes on.
+/// Plans the stop of a single container of a running pod.
 pub fn stop_one(
     pod: &Pod,
     id: &ContainerId,
@@ -124,7 +124,7 @@ fn target(
     }
 }
 
-/// The grace that the pod gives: what its deletion asks for, else what the failed probe says, else the pod's own.
+/// The grace period: the deletion's, or else the failed probe's, or else the pod's.
 fn grace(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
     let probe = container.and_then(|container| match reason {
         KillReason::LivenessProbe => container.liveness_probe.as_ref(),

@@ -1,23 +1,23 @@
-//! What changed between two reports of a pod, decided from the reports alone.
+//! Computes the transitions between two reports of a pod.
 
 use jiff::Timestamp;
 
 use super::{ContainerPhase, ContainerReport, PodReport, Transition};
 
-/// Where a pod is in its life, beyond what its phase says.
+/// The stage of a pod's lifecycle, in addition to its phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It is meant to run.
+    /// The pod should run.
     Active,
-    /// It is being ended.
+    /// The pod is being terminated.
     Terminating,
-    /// Nothing of it runs any more.
+    /// Nothing of the pod runs any more.
     Terminated,
-    /// Nothing of it is left.
+    /// Nothing of the pod is left.
     Removed,
 }
 
-/// A pod's state in one word: its phase while it is active and once it is terminal.
+/// Formats a pod's state: its phase while it is active and once it is terminal.
 fn pod_state(report: &PodReport, stage: Stage) -> String {
     let phase = report.status.phase.as_deref().unwrap_or("Pending");
     match stage {
@@ -31,7 +31,7 @@ fn pod_state(report: &PodReport, stage: Stage) -> String {
     }
 }
 
-/// A container's state with its reason: `Waiting(CrashLoopBackOff)`.
+/// Formats a container's state with its reason: `Waiting(CrashLoopBackOff)`.
 fn container_state(container: &ContainerReport) -> String {
     let state = container.state.as_str();
     if container.reason.is_empty() {
@@ -41,7 +41,7 @@ fn container_state(container: &ContainerReport) -> String {
     }
 }
 
-/// The changes from `old` to `new`, containers first, then the pod.
+/// Returns the changes from `old` to `new`, containers first, then the pod.
 #[must_use]
 pub(crate) fn transitions(
     old: Option<(&PodReport, Stage)>,
@@ -73,7 +73,7 @@ pub(crate) fn transitions(
             before.map(container_state).unwrap_or_default(),
             container_state(container),
         );
-        // A run that began and ended between two reports shows by its id.
+        // The id reveals a run that started and exited between two reports.
         let another_run = before.is_some_and(|before| {
             before.container_id != container.container_id
                 && container.state == ContainerPhase::Terminated

@@ -1,8 +1,8 @@
-//! A directory of manifests: watched by inotify, and listed again from time to time.
+//! A directory of manifests, watched with inotify and relisted periodically.
 //!
 //! As in Kubernetes 1.36, pkg/kubelet/config/file.go: names that begin with a dot are ignored, files of more than 10 MB are
-//! refused, a directory that is not there has no pods. A file that cannot be read or understood is reported once, keeps the
-//! pods it had, and takes nothing from the others.
+//! rejected, a missing directory has no pods. A file that cannot be read or parsed is reported once and keeps its previous
+//! pods; the other files are not affected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,9 +19,9 @@ use crate::blocking::blocking;
 use crate::manifest::{self, Strictness};
 use crate::pod::Pod;
 
-/// How often the directory is listed although nothing was heard of it.
+/// Relist period while the directory is watched.
 const RELIST: Duration = Duration::from_secs(20);
-/// How soon when it cannot be watched.
+/// Relist period without a watch.
 const RELIST_UNWATCHED: Duration = Duration::from_secs(1);
 /// The largest manifest, in bytes.
 const MAX_BYTES: u64 = 10 * 1024 * 1024;
@@ -33,7 +33,7 @@ pub struct DirectorySource {
     watch: Option<EventStream<[u8; 4096]>>,
 }
 
-/// The pods of the `*.yaml`, `*.yml` and `*.json` files in `path`; an unknown field is a mistake.
+/// Creates a source of the `*.yaml`, `*.yml` and `*.json` files in `path`; an unknown field is an error.
 #[must_use]
 pub fn directory(path: PathBuf) -> DirectorySource {
     let files = Files {
@@ -48,7 +48,7 @@ pub fn directory(path: PathBuf) -> DirectorySource {
     }
 }
 
-/// What is known of the files of a directory.
+/// The manifests of a directory.
 #[derive(Clone)]
 struct Files {
     path: PathBuf,
@@ -56,14 +56,14 @@ struct Files {
     known: BTreeMap<String, Manifest>,
 }
 
-/// One file: what it content last, and the pods of when it was last good.
+/// One file: its last content, and the pods of its last valid content.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Manifest {
     content: Content,
     pods: Vec<Pod>,
 }
 
-/// What reading a file gave.
+/// The result of reading a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Content {
     #[default]
@@ -73,7 +73,7 @@ enum Content {
 }
 
 impl Files {
-    /// Reads the directory. Says whether its pods are others than before.
+    /// Reads the directory. Returns whether its pods changed.
     fn read(&mut self) -> bool {
         let names = match list(&self.path) {
             Ok(names) => names,
@@ -125,7 +125,7 @@ impl Manifest {
                 for problem in &parsed.problems {
                     tracing::error!("{problem}");
                 }
-                // A file that is being written is empty for a moment, and that is no wish to end its pods.
+                // A file is briefly empty while an editor writes it; that must not terminate its pods.
                 if text.trim().is_empty() {
                     tracing::warn!(path = %path.display(), "manifest is empty; keeping its pods");
                 } else if parsed.problems.is_empty() {
@@ -139,7 +139,7 @@ impl Manifest {
     }
 }
 
-/// The names of the manifests in a directory, sorted.
+/// Lists the manifests in a directory, sorted by name.
 fn list(path: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path)? {
@@ -168,7 +168,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Watches a directory for files that were written, put there, or taken away.
+/// Watches a directory for files that were written, added or removed.
 fn watch(path: &Path) -> io::Result<EventStream<[u8; 4096]>> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::CLOSE_WRITE
@@ -182,20 +182,20 @@ fn watch(path: &Path) -> io::Result<EventStream<[u8; 4096]>> {
 }
 
 impl DirectorySource {
-    /// What an unknown field is, from now on.
+    /// Sets how unknown fields are treated.
     #[must_use]
     pub fn with_strictness(mut self, strictness: Strictness) -> Self {
         self.files.strictness = strictness;
         self
     }
 
-    /// Waits until the directory may be different.
+    /// Waits until the directory may have changed.
     async fn wait_for_change(&mut self) {
         let Some(events) = &mut self.watch else {
             return tokio::time::sleep(RELIST_UNWATCHED).await;
         };
         match tokio::time::timeout(RELIST, events.next()).await {
-            // A watch ends with its directory, so each time something is gone it is made anew.
+            // An event without a name is about the directory itself, whose removal ends the watch: create a new one.
             Ok(Some(Ok(event))) if event.name.is_some() => {}
             Ok(_) => self.watch = None,
             Err(_) => {}
@@ -215,7 +215,7 @@ impl PodSource for DirectorySource {
                 self.wait_for_change().await;
             }
             if self.watch.is_none() {
-                // Before it is read, so that nothing is missed between the two.
+                // Watch before reading, so that no change in between is missed.
                 self.watch = watch(&self.files.path).ok();
             }
             let mut files = self.files.clone();
@@ -244,7 +244,7 @@ mod tests {
         )
     }
 
-    /// The names of the pods that the source wants next, within a bounded time.
+    /// Waits for the source's next set and returns the pods' names.
     async fn next(source: &mut DirectorySource) -> Vec<String> {
         let pods = tokio::time::timeout(Duration::from_secs(60), source.next())
             .await

@@ -1,4 +1,4 @@
-//! Pod and container → container to make.
+//! Builds container specifications.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go generateContainerConfig,
 //! pkg/kubelet/kubelet_pods.go makeMounts.
@@ -15,56 +15,56 @@ use crate::pod::Pod;
 use crate::spec::security::UserError;
 use crate::spec::{ContainerSpec, ImageSpec, MountSpec, Node, Propagation, resources, security};
 
-/// The user that an image says its containers run as.
+/// The user in an image's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ImageUser {
-    /// It does not say.
+    /// Not set.
     #[default]
     Unset,
-    /// By number.
+    /// A numeric id.
     Id(i64),
-    /// By a name in the image's /etc/passwd.
+    /// A name in the image's /etc/passwd.
     Name(String),
 }
 
-/// A volume that is there.
+/// A prepared volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostVolume {
-    /// Where it lies on the node.
+    /// Its path on the node.
     pub host_path: PathBuf,
-    /// The volume itself cannot be written.
+    /// Whether the volume itself is read-only.
     pub readonly: bool,
 }
 
-/// What is known when a container is about to be made.
+/// The inputs for a container specification beside the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerInputs {
-    /// How often it was started before.
+    /// Restart count.
     pub restart_count: u32,
     /// The pod's addresses, the primary one first.
     pub ips: Vec<String>,
-    /// The image as the runtime knows it.
+    /// The runtime's image reference.
     pub image_ref: String,
-    /// The user that the image asks for.
+    /// The user in the image's configuration.
     pub image_user: ImageUser,
-    /// Every mounted volume by its name in the spec.
+    /// The prepared volumes by name.
     pub volumes: BTreeMap<String, HostVolume>,
-    /// The file on the node that becomes the container's termination message; `None`: no such file.
+    /// The termination message file on the node; `None`: no such file.
     pub termination_log: Option<PathBuf>,
     /// The running container named by an ephemeral container's `targetContainerName`.
     pub target: Option<ContainerId>,
 }
 
-/// Why no container can be asked for: the text of a waiting state with reason `CreateContainerConfigError`.
+/// Why a container has no valid specification: the message of a waiting state with reason `CreateContainerConfigError`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContainerError {
-    /// Its environment.
+    /// Its environment is invalid.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// Its user.
+    /// Its user is not allowed.
     #[error(transparent)]
     User(#[from] UserError),
-    /// A mount of a part of a volume, which the agent cannot do safely yet.
+    /// A subPath mount, which the agent does not support yet.
     #[error("volume {volume:?} of container {container:?}: subPath is not supported yet")]
     SubPath {
         /// The volume.
@@ -74,7 +74,7 @@ pub enum ContainerError {
     },
 }
 
-/// Does the container get the pod's hosts file: the pod has an address, or the node's, and nothing else is mounted there?
+/// Whether to mount the pod's hosts file: the pod has an address or host network, and no volume is mounted at that path.
 pub fn mounts_hosts_file(pod: &Pod, container: &Container, ips: &[String]) -> bool {
     let taken = container
         .volume_mounts
@@ -89,7 +89,7 @@ pub fn hosts_path(pod: &Pod, node: &Node) -> PathBuf {
     node.pod_dir(pod.uid()).join("etc-hosts")
 }
 
-/// The container to make.
+/// Builds the specification of a container.
 pub fn container(
     pod: &Pod,
     container: &Container,
@@ -147,7 +147,7 @@ fn mounts(
 ) -> Result<Vec<MountSpec>, ContainerError> {
     let mut mounts = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
-        // A volume that is not mounted is left out: what waits for volumes has let it through.
+        // Skip a volume that is not prepared, like the kubelet, which waits for volumes before this step.
         let Some(volume) = inputs.volumes.get(&mount.name) else {
             continue;
         };
@@ -205,7 +205,7 @@ fn volume_mount(
     })
 }
 
-/// The path as seen from the root, without `.`, `..` and doubled slashes.
+/// Normalizes a path relative to the root: removes `.`, `..` and doubled slashes.
 fn cleaned(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

@@ -1,4 +1,4 @@
-//! From requests and limits to the kernel's numbers, the QoS class and the OOM score.
+//! Converts requests and limits to kernel settings, QoS class and OOM score adjustment.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, pkg/kubelet/cm/helpers_linux.go,
 //! pkg/kubelet/qos/policy.go, component-helpers/resource.
@@ -12,19 +12,19 @@ use crate::pod::{Pod, is_sidecar};
 use crate::quantity::Quantity;
 use crate::spec::{Node, Resources};
 
-/// How a pod is treated when the node runs short.
+/// QoS class of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QosClass {
-    /// Every container has equal requests and limits.
+    /// Every container has limits, equal to its requests.
     Guaranteed,
-    /// Something in between.
+    /// Neither Guaranteed nor BestEffort.
     Burstable,
-    /// No container asks for anything.
+    /// No container has requests or limits.
     BestEffort,
 }
 
 impl QosClass {
-    /// Its name in a pod's status.
+    /// The name in a pod's status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -37,7 +37,7 @@ impl QosClass {
 type Amounts = BTreeMap<String, Quantity>;
 type ApiAmounts = Option<BTreeMap<String, ApiQuantity>>;
 
-/// Quantities that cannot be read count as nothing; the manifest's validation has refused them.
+/// Invalid quantities count as zero; validation has rejected them before.
 fn amounts(list: &ApiAmounts) -> Amounts {
     let entries = list.iter().flatten();
     entries
@@ -62,7 +62,7 @@ fn limits_of(resources: Option<&ResourceRequirements>) -> Amounts {
         .unwrap_or_default()
 }
 
-/// The pod's QoS class: only processors and memory count, of init and app containers or of the pod as a whole.
+/// Computes the QoS class. Only CPU and memory count, of init and app containers or of the pod-level resources.
 pub fn qos_class(pod: &Pod) -> QosClass {
     let whole = pod
         .spec()
@@ -122,7 +122,7 @@ fn greatest(mut most: Amounts, other: Amounts) -> Amounts {
     most
 }
 
-/// What the pod needs at its hungriest: all app containers and sidecars, or one init container with the sidecars before it.
+/// The pod's peak: all app containers and sidecars, or one init container with the sidecars before it.
 fn pod_amounts(pod: &Pod, of: impl Fn(Option<&ResourceRequirements>) -> Amounts) -> Amounts {
     let of_container = |container: &Container| of(container.resources.as_ref());
     let mut sidecars = Amounts::new();
@@ -140,12 +140,12 @@ fn pod_amounts(pod: &Pod, of: impl Fn(Option<&ResourceRequirements>) -> Amounts)
         .map(of_container)
         .fold(sidecars, add);
     let mut total = greatest(apps, hungriest_init);
-    // What is said of the pod as a whole stands for what its containers say.
+    // Pod-level resources override the containers' sum.
     total.extend(of(pod.spec().resources.as_ref()));
     total
 }
 
-/// Resources of the pod as a whole, for its sandbox.
+/// The pod's resources, for its sandbox.
 pub(super) fn of_sandbox(pod: &Pod, node: &Node) -> Resources {
     kernel(
         &pod_amounts(pod, requests_of),
@@ -154,7 +154,7 @@ pub(super) fn of_sandbox(pod: &Pod, node: &Node) -> Resources {
     )
 }
 
-/// What the sandbox itself costs (`spec.overhead`).
+/// The sandbox's overhead (`spec.overhead`).
 pub(super) fn overhead(pod: &Pod, node: &Node) -> Resources {
     match amounts(&pod.spec().overhead) {
         none if none.is_empty() => Resources::default(),
@@ -166,7 +166,7 @@ pub(super) fn overhead(pod: &Pod, node: &Node) -> Resources {
 pub(super) fn of_container(pod: &Pod, container: &Container, node: &Node) -> Resources {
     let requests = requests_of(container.resources.as_ref());
     let mut limits = limits_of(container.resources.as_ref());
-    // What a container does not say is limited by what its pod may have.
+    // Without its own limit, a container is limited by the pod-level limit.
     for (name, limit) in limits_of(pod.spec().resources.as_ref()) {
         limits.entry(name).or_insert(limit);
     }
@@ -177,7 +177,7 @@ pub(super) fn of_container(pod: &Pod, container: &Container, node: &Node) -> Res
 
 fn kernel(requests: &Amounts, limits: &Amounts, node: &Node) -> Resources {
     let cpu_limit = limits.get("cpu").map_or(0, |limit| limit.milli_value());
-    // A limit without a request is a request of as much.
+    // Without a request, the limit is the request.
     let cpu_request = requests
         .get("cpu")
         .map_or(cpu_limit, |request| request.milli_value());
@@ -195,7 +195,7 @@ fn kernel(requests: &Amounts, limits: &Amounts, node: &Node) -> Resources {
     }
 }
 
-/// Thousandths of a processor as cgroup v1 shares: 1024 a processor, at least 2.
+/// Converts millicores to cgroup v1 shares: 1024 per core, at least 2.
 fn cpu_shares(milli: i64) -> i64 {
     if milli == 0 {
         2
@@ -204,7 +204,7 @@ fn cpu_shares(milli: i64) -> i64 {
     }
 }
 
-/// How ready the kernel is to kill the container when memory runs out, from -997 (last) to 1000 (first).
+/// The oom_score_adj of a container, from -997 (killed last) to 1000 (killed first).
 fn oom_score(pod: &Pod, container: &Container, node: &Node) -> i64 {
     const NODE_CRITICAL: i32 = 2_000_001_000;
     match qos_class(pod) {
@@ -239,7 +239,7 @@ fn oom_score(pod: &Pod, container: &Container, node: &Node) -> i64 {
                     .iter()
                     .any(|init| init.name == container.name);
             if sidecar {
-                // A sidecar must not be killed before the containers it serves.
+                // A sidecar must not be OOM killed before the app containers.
                 pod.containers()
                     .iter()
                     .map(|app| score(memory(app)))

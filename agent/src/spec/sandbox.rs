@@ -1,4 +1,4 @@
-//! Pod → sandbox to make.
+//! Builds sandbox specifications.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go and kuberuntime_sandbox_linux.go.
 
@@ -12,33 +12,33 @@ use crate::spec::{
 };
 use crate::{hosts, labels};
 
-/// The longest host name that the kernel takes.
+/// The kernel's maximum length of a host name.
 const MAX_FQDN: usize = 64;
 
-/// Why no sandbox can be asked for.
+/// Why a sandbox has no valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    /// No DNS.
+    /// The DNS configuration is invalid.
     #[error(transparent)]
     Dns(#[from] DnsError),
-    /// A RuntimeClass that the node does not know.
+    /// The node does not have this RuntimeClass.
     #[error("runtimeclass.node.k8s.io {name:?} not found")]
     RuntimeClass {
         /// The class.
         name: String,
     },
-    /// A host name that the kernel would not take.
+    /// The host name is longer than the kernel allows.
     #[error("failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({MAX_FQDN} characters is the max, {} characters requested)", .name.len())]
     Hostname {
         /// The name with its domain.
         name: String,
     },
-    /// A user namespace, which the agent cannot set up yet.
+    /// The pod requests a user namespace, which the agent does not support yet.
     #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces")]
     UserNamespace,
 }
 
-/// The sandbox of a pod, and warnings for its author. `attempt` is the number of earlier sandboxes.
+/// Builds the sandbox of a pod, with warnings for its author. `attempt` is the number of earlier sandboxes.
 pub fn sandbox(
     pod: &Pod,
     attempt: u32,
@@ -100,7 +100,7 @@ fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
         let (mut mappings, mut unnamed): (Vec<PortMapping>, Vec<PortMapping>) = Default::default();
         for port in container.ports.iter().flatten() {
             let mapping = port_mapping(port);
-            // Without a name a port that is given twice is published once.
+            // Deduplicate unnamed ports.
             if port.name.as_deref().unwrap_or_default().is_empty() {
                 if unnamed.contains(&mapping) {
                     continue;
@@ -158,7 +158,7 @@ fn sandbox_security(pod: &Pod) -> SandboxSecurity {
         strict_supplemental_groups: security::strict_groups(&own),
         privileged,
         selinux: own.se_linux_options.as_ref().map(security::selinux),
-        // The sandbox's own process runs nobody's code: always confined.
+        // The sandbox's own process runs no user code, so it is always confined.
         seccomp: Some(SecurityProfile::RuntimeDefault),
         apparmor: None,
     }

@@ -1,4 +1,4 @@
-//! Security contexts of pod and container, merged: the container's own setting wins.
+//! Merges the security contexts of pod and container: the container's setting wins.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/security_context.go, pkg/securitycontext/util.go.
 
@@ -28,7 +28,7 @@ const MASKED: [&str; 12] = [
     "/sys/devices/virtual/powercap",
 ];
 
-/// Paths that such containers may not write.
+/// Read-only paths of such containers.
 const READ_ONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -37,7 +37,7 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// Why a container must not be run as its image says.
+/// Why a container with `runAsNonRoot` must not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
     /// The container's own user is root.
@@ -58,7 +58,7 @@ pub enum UserError {
         /// The container.
         container: String,
     },
-    /// The image names its user, and a name may be anybody.
+    /// The image's user is a name, which could be root's.
     #[error(
         "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: {pod:?}, container: {container})"
     )]
@@ -72,7 +72,7 @@ pub enum UserError {
     },
 }
 
-/// Which namespaces of a pod, or of one that joins `target`, are whose.
+/// The namespace modes of a pod, or of a container that joins `target`.
 pub(super) fn namespaces(pod: &Pod, target: Option<&ContainerId>) -> Namespaces {
     let spec = pod.spec();
     let node_if = |host: Option<bool>| {
@@ -82,7 +82,7 @@ pub(super) fn namespaces(pod: &Pod, target: Option<&ContainerId>) -> Namespaces 
             NamespaceMode::Pod
         }
     };
-    // A pod whose containers see each other's processes anyway has nothing to join.
+    // With a shared process namespace, there is nothing to join.
     let pid = if spec.host_pid == Some(true) {
         NamespaceMode::Node
     } else if spec.share_process_namespace == Some(true) {
@@ -104,7 +104,7 @@ pub(super) fn namespaces(pod: &Pod, target: Option<&ContainerId>) -> Namespaces 
     }
 }
 
-/// Groups of every process of the pod: that of its volumes, then the ones asked for.
+/// Supplementary groups of the pod: fsGroup, then `supplementalGroups`.
 pub(super) fn supplemental_groups(pod: &PodSecurityContext) -> Vec<i64> {
     let mut groups: Vec<i64> = pod.fs_group.into_iter().collect();
     groups.extend(pod.supplemental_groups.iter().flatten());
@@ -125,7 +125,7 @@ pub(super) fn selinux(options: &SELinuxOptions) -> Selinux {
     }
 }
 
-/// Security settings of one container.
+/// Builds the security settings of a container.
 pub(super) fn of_container(
     pod: &Pod,
     container: &Container,
@@ -189,7 +189,7 @@ pub(super) fn of_container(
     })
 }
 
-/// Privileges may be gained unless that was forbidden; a privileged container has them all anyway.
+/// Privilege escalation is allowed by default, and always for a privileged container.
 fn no_new_privs(own: &SecurityContext) -> bool {
     own.allow_privilege_escalation == Some(false)
 }
@@ -235,7 +235,7 @@ fn apparmor(profile: &AppArmorProfile) -> SecurityProfile {
     }
 }
 
-/// The profile named by an annotation, as it was done before Kubernetes 1.30.
+/// The AppArmor profile of the annotation that was used before Kubernetes 1.30.
 fn annotated_apparmor(pod: &Pod, container: &Container) -> Option<SecurityProfile> {
     let key = format!(
         "container.apparmor.security.beta.kubernetes.io/{}",

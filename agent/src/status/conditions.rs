@@ -8,7 +8,7 @@ use crate::plan::{self, restart};
 use crate::pod::is_sidecar;
 use crate::status::Inputs;
 
-/// The conditions that are the agent's own; others are somebody else's and kept.
+/// The conditions that the agent owns; all others are kept unchanged.
 const OWN: [&str; 8] = [
     "PodScheduled",
     "Ready",
@@ -20,7 +20,7 @@ const OWN: [&str; 8] = [
     "PodResizeInProgress",
 ];
 
-/// What a condition says.
+/// The value of a condition.
 struct ConditionValue {
     status: &'static str,
     reason: &'static str,
@@ -41,7 +41,7 @@ fn false_with(reason: &'static str, message: String) -> ConditionValue {
     }
 }
 
-/// All conditions of a pod whose containers and phase are in `status`.
+/// Computes the conditions of a pod from the containers and phase in `status`.
 pub(super) fn all(
     inputs: &Inputs<'_>,
     old: &PodStatus,
@@ -64,7 +64,7 @@ pub(super) fn all(
         .filter(|condition| !OWN.contains(&condition.type_.as_str()))
         .cloned()
         .collect();
-    // An eviction that the agent itself noted is not lost, even if the API server has not heard of it.
+    // Keep the agent's own eviction condition, even if the API server does not have it yet.
     if let Some(disruption) = old
         .conditions
         .iter()
@@ -127,12 +127,12 @@ fn find<'s>(status: &'s PodStatus, container: &Container) -> Option<&'s Containe
     all.into_iter().find(|status| status.name == container.name)
 }
 
-/// `[a b c]`, as Go prints a list.
+/// Formats a list like Go: `[a b c]`.
 fn go_list(names: &[&str]) -> String {
     format!("[{}]", names.join(" "))
 }
 
-/// A sentence for the containers of unknown status and for those not there yet; empty when there are none.
+/// The message about containers with unknown status and with `what` status; empty if there are none.
 fn unready_message(unknown: &[&str], others: &[&str], what: &str) -> String {
     let mut messages = Vec::new();
     if !unknown.is_empty() {
@@ -173,7 +173,7 @@ fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Cond
             ..TRUE
         };
     }
-    // Sidecars that are started again do not take back what has been.
+    // Restarted sidecars do not reset the condition.
     let app_started = inputs
         .pod
         .containers()
@@ -226,7 +226,7 @@ fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> ConditionValue {
     }
 }
 
-/// Ready: the containers are, and so is what the readiness gates ask for.
+/// Ready: all containers are ready and all readiness gates are true.
 fn ready(inputs: &Inputs<'_>, status: &PodStatus, conditions: &[PodCondition]) -> ConditionValue {
     let containers = containers_ready(inputs, status);
     if containers.status != "True" {

@@ -1,4 +1,4 @@
-//! Statuses of containers.
+//! Container statuses.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertToAPIContainerStatuses.
 
@@ -16,7 +16,7 @@ use crate::plan::restart;
 use crate::pod::{Pod, is_sidecar};
 use crate::status::Inputs;
 
-/// Has an app container been made in the pod's current sandbox, and is that still good?
+/// Whether an app container was created in the pod's current sandbox and that sandbox is still usable.
 pub(super) fn has_initialized(pod: &Pod, observed: &Observed) -> bool {
     let Some(sandbox) = observed.sandboxes.first().filter(|sandbox| sandbox.ready) else {
         return false;
@@ -101,7 +101,7 @@ fn status(
     let mut status = match attempts.next() {
         Some(seen) => {
             let mut status = seen_status(inputs, seen, old);
-            // Mounts do not change while a container is there: they are those told when it was still to be made.
+            // Mounts do not change during a container's life: keep the ones reported before its creation.
             status.volume_mounts = old.and_then(|old| old.volume_mounts.clone());
             match attempts.next() {
                 Some(before) => {
@@ -130,7 +130,7 @@ fn has_ended(old: Option<&ContainerStatus>) -> bool {
         .is_some_and(|state| state.terminated.is_some())
 }
 
-/// The runtime knows only the newest attempt, but the last status told of earlier ones.
+/// The runtime has only the newest attempt; earlier ones are in the last status.
 fn remember(status: &mut ContainerStatus, old: Option<&ContainerStatus>) {
     let Some(old) = old else { return };
     let replaced = old.container_id != status.container_id && has_ended(Some(old));
@@ -152,7 +152,7 @@ fn container_id(inputs: &Inputs<'_>, id: &ContainerId) -> String {
     format!("{}://{id}", inputs.observed.runtime_name)
 }
 
-/// The status of one attempt that the runtime knows.
+/// The status of an attempt that the runtime has.
 fn seen_status(
     inputs: &Inputs<'_>,
     seen: &ObservedContainer,
@@ -188,7 +188,7 @@ fn seen_status(
         image_id: seen.image_ref.clone(),
         container_id: Some(container_id(inputs, &seen.id)),
         state: Some(state),
-        // Until the probes are asked.
+        // Kept until `ready` sets it.
         started: old.and_then(|old| old.started),
         user: seen.user.as_ref().map(|user| ContainerUser {
             linux: Some(LinuxContainerUser {
@@ -212,7 +212,7 @@ fn blank(container: &Container, state: ContainerState) -> ContainerStatus {
     }
 }
 
-/// App containers exist, so the init containers are over: one that the runtime does not know is only forgotten.
+/// The status of an init container that the runtime no longer has although app containers exist: it completed.
 fn forgotten_init(
     inputs: &Inputs<'_>,
     container: &Container,
@@ -247,7 +247,7 @@ fn forgotten_init(
 const RESTARTING: &str = "RestartingAllContainers";
 const REMOVED: &str = "The container is removed because RestartAllContainers in place";
 
-/// A container that was removed because the whole pod is being restarted: it counts as killed for that.
+/// A container that was removed because the whole pod restarts counts as killed.
 fn removed_for_restart(status: &mut ContainerStatus, old: &ContainerStatus) {
     let old_state = old.state.clone().unwrap_or_default();
     let is_waiting = status
@@ -272,7 +272,7 @@ fn removed_for_restart(status: &mut ContainerStatus, old: &ContainerStatus) {
     status.restart_count += 1;
 }
 
-/// The status of a container that the runtime does not know: not made yet, or removed.
+/// The status of a container that the runtime does not have: not created yet, or removed.
 fn unseen_status(
     inputs: &Inputs<'_>,
     container: &Container,
@@ -286,7 +286,7 @@ fn unseen_status(
     let mut status = blank(container, waiting(reason, ""));
     let Some(old) = old else { return status };
     if has_ended(Some(old)) {
-        // It may have been removed any time since; what was known of it stays known.
+        // It may have been removed since: keep its last status.
         status = old.clone();
     }
     status.restart_count = old.restart_count;
@@ -299,7 +299,7 @@ fn unseen_status(
     status
 }
 
-/// A container that ran when it was last told of and is gone has stopped: it must not look as if it had never been.
+/// A container that was running in the last status and is gone has stopped; it must not look as if it never ran.
 fn lost_while_running(inputs: &Inputs<'_>, status: &mut ContainerStatus, old: &ContainerStatus) {
     let was_running = old
         .state
@@ -318,7 +318,7 @@ fn lost_while_running(inputs: &Inputs<'_>, status: &mut ContainerStatus, old: &C
     }
 }
 
-/// Does the runtime know an app container of the pod that was made, whatever became of it?
+/// Whether the runtime has an app container of the pod, in any state.
 fn apps_were_made(inputs: &Inputs<'_>) -> bool {
     inputs
         .pod
@@ -333,7 +333,7 @@ fn apps_were_made(inputs: &Inputs<'_>) -> bool {
         })
 }
 
-/// A container that is to be started and could not be is waiting, for the reason that was found.
+/// A container whose start failed is waiting, with the reason of the failure.
 fn waits_instead(
     inputs: &Inputs<'_>,
     container: &Container,
@@ -391,7 +391,7 @@ fn terminated(exit: ContainerStateTerminated) -> ContainerState {
     }
 }
 
-/// The end of a container that nobody saw end.
+/// The termination of a container whose exit was not observed.
 fn lost(message: &str) -> ContainerStateTerminated {
     ContainerStateTerminated {
         exit_code: 137,
@@ -414,7 +414,7 @@ fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only,
-        // Told before the container is made, when nothing is mounted recursively yet.
+        // Reported before the container is created, when no recursive mount exists yet.
         recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
         ..VolumeMountStatus::default()
     };

@@ -1,15 +1,15 @@
-//! The phase of a pod, from the statuses of its containers.
+//! Computes the phase of a pod from the statuses of its containers.
 //!
 //! | init containers | app containers | phase |
 //! |---|---|---|
-//! | one failed and is not started again | any | Failed |
+//! | one failed and is not restarted | any | Failed |
 //! | one has not finished | any | Pending |
-//! | over | one never started | Pending |
-//! | over | one runs, none unknown | Running |
-//! | over | all stopped, one will be started again | Running |
-//! | over | all stopped for good, all with 0 | Succeeded |
-//! | over | all stopped for good | Failed |
-//! | over | something unknown | Pending |
+//! | done | one never started | Pending |
+//! | done | one running, none unknown | Running |
+//! | done | all exited, one will be restarted | Running |
+//! | done | all exited with 0, none restarted | Succeeded |
+//! | done | all exited, none restarted | Failed |
+//! | done | one unknown | Pending |
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go getPhase.
 
@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 use crate::plan::restart;
 use crate::pod::{Pod, is_sidecar};
 
-/// How far one container is, as far as the phase depends on it.
+/// The state of a container, as far as the phase depends on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Unknown,
@@ -26,17 +26,17 @@ enum Progress {
     Running {
         started: bool,
     },
-    /// Ended with this exit code.
+    /// Exited with this code.
     Ended {
         code: i32,
-        /// It is about to be started again.
+        /// It will be restarted.
         waits: bool,
-        /// It was ended because the whole pod starts again.
+        /// It was stopped because the whole pod restarts.
         reset: bool,
     },
 }
 
-/// The reason of an exit that a restart of the whole pod brought about.
+/// The reason of an exit due to a restart of the whole pod.
 const RESET: &str = "RestartingAllContainers";
 
 fn progress(statuses: &[ContainerStatus], container: &Container) -> Option<Progress> {
@@ -71,8 +71,8 @@ fn progress(statuses: &[ContainerStatus], container: &Container) -> Option<Progr
     })
 }
 
-/// The phase of a pod. `statuses` are those of its init and app containers, `terminated` says that the agent has ended
-/// the pod, `has_initialized` that an app container exists in its current sandbox.
+/// Computes the phase of a pod. `statuses` are those of its init and app containers. `terminated`: the agent has terminated
+/// the pod. `has_initialized`: an app container exists in its current sandbox.
 pub fn phase(
     pod: &Pod,
     statuses: &[ContainerStatus],
@@ -91,7 +91,7 @@ pub fn phase(
                     running = true;
                     pending_init |= !started && !has_initialized;
                 }
-                // A sidecar that ended says nothing of the pod.
+                // An exited sidecar does not affect the phase.
                 Some(Progress::Ended { .. }) => {}
                 Some(Progress::Waiting) => {
                     waiting = true;
@@ -123,7 +123,7 @@ pub fn phase(
             Some(Progress::Running { .. }) => running = true,
             Some(Progress::Ended { code, waits, reset }) => {
                 stopped += 1;
-                // One that waits to be started again has not succeeded, whatever its last exit code.
+                // A container that waits for its restart has not succeeded, regardless of its last exit code.
                 succeeded += usize::from(code == 0 && !waits);
                 restartable |= reset || restart::policy_allows(pod, app, code);
             }

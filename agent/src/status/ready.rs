@@ -1,4 +1,4 @@
-//! Which containers count as started and as ready.
+//! Computes which containers are started and ready.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/prober/prober_manager.go UpdatePodStatus.
 
@@ -8,7 +8,7 @@ use crate::observed::{ContainerId, ProbeResult, ProbeResults};
 use crate::pod::is_sidecar;
 use crate::status::Inputs;
 
-/// Sets `started` and `ready`: by the probes where there are any, else by whether it runs.
+/// Sets `started` and `ready`: from the probes if there are any, or else from whether the container runs.
 pub(super) fn mark_ready(inputs: &Inputs<'_>, old: &PodStatus, status: &mut PodStatus) {
     for (statuses, known, containers, init) in [
         (
@@ -64,7 +64,7 @@ fn results(inputs: &Inputs<'_>, status: &ContainerStatus) -> ProbeResults {
         .unwrap_or_default()
 }
 
-/// Has a running container started: has its startup probe succeeded, or is none being run?
+/// Whether a running container has started: its startup probe succeeded, or none is run.
 fn is_started(
     inputs: &Inputs<'_>,
     container: &Container,
@@ -80,7 +80,7 @@ fn is_started(
     }
 }
 
-/// Is a started container ready: has its readiness probe succeeded, or is none being run?
+/// Whether a started container is ready: its readiness probe succeeded, or none is run.
 fn is_ready(
     inputs: &Inputs<'_>,
     container: &Container,
@@ -98,7 +98,7 @@ fn is_ready(
         .zip(inputs.agent_started_at)
         .is_some_and(|(since, agent)| since < agent)
     {
-        // It was there before this agent: until it is probed again the pod is as ready as it was.
+        // The container is older than this agent: keep its readiness until it is probed again.
         return old
             .conditions
             .iter()

@@ -1,4 +1,4 @@
-//! What a container left to say when it ended: its termination message file, or the end of its log.
+//! Termination messages: the content of the message file, or the end of the log.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go, getTerminationMessage.
 
@@ -10,14 +10,14 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::observed::{Exit, ObservedContainer};
 
-/// Bytes that are read of a message file.
+/// Maximum bytes read from a message file.
 const MESSAGE_BYTES: u64 = 4096;
-/// Bytes that are kept of a log.
+/// Maximum bytes taken from a log.
 const LOG_BYTES: usize = 2048;
-/// Lines that are kept of a log.
+/// Maximum lines taken from a log.
 const LOG_LINES: usize = 80;
 
-/// What the container left to say; empty for nothing. It reads files.
+/// Reads the container's termination message; empty if there is none. Blocks on file I/O.
 pub(crate) fn message(container: &Container, seen: &ObservedContainer, exit: &Exit) -> String {
     let path = container
         .termination_message_path
@@ -42,7 +42,7 @@ pub(crate) fn message(container: &Container, seen: &ObservedContainer, exit: &Ex
     }
 }
 
-/// Puts what the runtime says and what the container says together.
+/// Joins the runtime's and the container's messages.
 pub(crate) fn joined(runtime: &str, container: &str) -> String {
     match (runtime.is_empty(), container.is_empty()) {
         (_, true) => runtime.to_owned(),
@@ -51,7 +51,7 @@ pub(crate) fn joined(runtime: &str, container: &str) -> String {
     }
 }
 
-/// The last bytes of a file as text.
+/// Reads the last bytes of a file as text.
 fn read_end(path: &Path, bytes: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -61,9 +61,9 @@ fn read_end(path: &Path, bytes: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
-/// The last lines of a container log without their time stamps.
+/// Reads the last lines of a container log without their timestamps.
 fn log_end(path: &Path) -> String {
-    // Time stamps and tags are not counted, so more is read than is kept.
+    // Timestamps and tags do not count, so read more than is kept.
     let raw = read_end(path, 16 * LOG_BYTES as u64).unwrap_or_default();
     let mut text = String::new();
     for line in raw.lines() {

@@ -153,7 +153,7 @@ fn ports(check: &mut Check, field: &str, ports: &[ContainerPort]) {
     }
 }
 
-/// Two containers cannot publish the same port of the node.
+/// Two containers cannot publish the same host port.
 fn host_ports(check: &mut Check, field: &str, container: &Container, taken: &mut BTreeSet<String>) {
     for (index, port) in container.ports.iter().flatten().enumerate() {
         let Some(host) = port.host_port.filter(|host| *host != 0) else {
@@ -173,7 +173,7 @@ fn host_ports(check: &mut Check, field: &str, container: &Container, taken: &mut
 fn mounts(check: &mut Check, field: &str, container: &Container, volumes: &Volumes) {
     let mut paths = BTreeSet::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        // The API server names some of these without their index, and so does this.
+        // The API server omits the index of some of these paths; do the same.
         let (item, list) = (
             format!("{field}.volumeMounts[{index}]"),
             format!("{field}.volumeMounts"),

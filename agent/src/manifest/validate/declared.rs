@@ -1,11 +1,11 @@
-//! The volumes that a pod declares, as the rest of its manifest may refer to them.
+//! The volumes that a pod declares, for checking references to them.
 
 use std::collections::BTreeMap;
 
 /// What a container may do with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A claim: it may be a block device.
+    /// A persistent volume claim, which may be a block device.
     Claim,
     /// Anything else.
     Other,

@@ -1,4 +1,4 @@
-//! How a pod resolves names.
+//! DNS policy and configuration.
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 
@@ -60,7 +60,7 @@ pub(super) fn check(check: &mut Check, spec: &PodSpec) {
         );
     }
     for (index, search) in searches.iter().enumerate() {
-        // A dot alone, a dot at the end and underscores are fine in a search path.
+        // A search path may be a single dot, end with a dot, and contain underscores.
         if search != "." {
             let name = search.strip_suffix('.').unwrap_or(search).replace('_', "-");
             let field = format!("spec.dnsConfig.searches[{index}]");

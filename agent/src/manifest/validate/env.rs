@@ -1,4 +1,4 @@
-//! The environment of containers, and the fields of a pod that may be asked for.
+//! The environment of containers, and field references.
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 
@@ -128,7 +128,7 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Fields of a pod that can be converted at all, some of which are of no use in an environment.
+/// Fields that the API can convert; not all of them are allowed in an environment.
 const KNOWN_FIELDS: [&str; 12] = [
     "metadata.annotations",
     "metadata.labels",
@@ -144,7 +144,7 @@ const KNOWN_FIELDS: [&str; 12] = [
     "status.podIP",
 ];
 
-/// A field of the pod. `known` are those that may be asked for here.
+/// A reference to a field of the pod. `known` lists the fields allowed here.
 pub(super) fn field_ref(check: &mut Check, field: &str, path: &str, known: &[&str]) {
     if path.is_empty() {
         check.required(format!("{field}.fieldPath"), "");
@@ -179,7 +179,7 @@ pub(super) fn field_ref(check: &mut Check, field: &str, path: &str, known: &[&st
     }
 }
 
-/// One source of many variables.
+/// One `envFrom` source.
 pub(super) fn from(check: &mut Check, list: &str, index: usize, from: &EnvFromSource) {
     let field = format!("{list}[{index}]");
     if let Some(prefix) = from.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {

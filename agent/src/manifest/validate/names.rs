@@ -1,4 +1,4 @@
-//! The forms that names have. Each function gives what was expected, or nothing when the name is well formed.
+//! Formats of names. Each function returns what was expected, or nothing if the name is valid.
 //!
 //! Source: Kubernetes 1.36, apimachinery/pkg/util/validation.
 
@@ -112,7 +112,7 @@ pub(super) fn config_key(text: &str) -> Option<&'static str> {
     }
 }
 
-/// A path inside something: not absolute, no step upwards.
+/// A relative path without `..`.
 pub(super) fn inner_path(text: &str) -> Option<&'static str> {
     if text.starts_with('/') {
         Some("must be a relative path")
@@ -121,7 +121,7 @@ pub(super) fn inner_path(text: &str) -> Option<&'static str> {
     }
 }
 
-/// A path without steps upwards.
+/// A path without `..`.
 pub(super) fn no_backsteps(text: &str) -> Option<&'static str> {
     text.split('/')
         .any(|part| part == "..")

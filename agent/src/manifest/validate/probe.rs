@@ -83,14 +83,14 @@ fn one(check: &mut Check, field: &str, probe: &Probe) {
     }
 }
 
-/// A command.
+/// An exec action.
 pub(super) fn exec(check: &mut Check, field: &str, exec: &ExecAction) {
     if exec.command.as_ref().is_none_or(Vec::is_empty) {
         check.required(format!("{field}.command"), "");
     }
 }
 
-/// A request.
+/// An HTTP request.
 pub(super) fn http(check: &mut Check, field: &str, http: &HTTPGetAction) {
     if http.path.as_deref().unwrap_or_default().is_empty() {
         check.required(format!("{field}.path"), "");

@@ -11,7 +11,7 @@ use super::{Check, Rule, names};
 
 type Amounts = Option<BTreeMap<String, ApiQuantity>>;
 
-/// Resources of the pod as a whole.
+/// Pod-level resources.
 pub(super) fn of_pod(check: &mut Check, spec: &PodSpec) {
     for (name, amount) in spec.overhead.iter().flatten() {
         let field = format!("spec.overhead.limits[{name}]");
@@ -175,7 +175,7 @@ fn amount_of(check: &mut Check, field: &str, name: &str, amount: &ApiQuantity) {
     }
 }
 
-/// A resource that a variable or a file asks for.
+/// A resource field reference of a variable or file.
 pub(super) fn field_ref(check: &mut Check, field: &str, from: &ResourceFieldSelector, env: bool) {
     if !env
         && from

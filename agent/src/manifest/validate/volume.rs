@@ -1,4 +1,4 @@
-//! Volumes: their names, that each has one source, and what each kind of source asks for.
+//! Volumes: names, exactly one source each, and the rules of each kind of source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use super::declared::{Kind, Volumes};
 use super::{Check, duplicate, env, names, resources};
 
-/// All volumes of a pod; the sound ones by name.
+/// Validates all volumes of a pod; returns the valid ones by name.
 pub(super) fn all(check: &mut Check, volumes: &[Volume]) -> Volumes {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
