@@ -1,14 +1,14 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # what it sets is for the scripts, and they say where $here is
-# Sourced by the scripts beside it: a directory of their own, images, `crib registry` that serves them, `crib runtime` that
-# pulls from it; all of it is taken away at the end. CRIB may name a ready-made crib,
-# BUSYBOX another busybox than the one on the PATH.
+# Sourced by the scripts beside it. Provides a temporary directory, images, a `crib registry` that serves them, and a
+# `crib runtime` that pulls from it, and removes all of them at exit. CRIB may name a prebuilt crib, BUSYBOX a busybox other
+# than the one in PATH.
 
 readonly hosts=(registry.k8s.io k8s.gcr.io gcr.io ghcr.io quay.io)
 work=
 started=()
-# Directories outside of $work that this run made: they are empty again at its end.
+# Directories outside of $work that this run created; they are removed at exit if empty.
 borrowed=()
-# What goes before each command that the suite runs: nothing, or the way into namespaces of its own.
+# Prefix of each command of the suite: empty, or a command that enters the suite's namespaces.
 inside=()
 
 say() { printf -- '-- %s\n' "$*"; }
@@ -21,7 +21,7 @@ clean_up() {
   local status=$? pid i
   trap - EXIT
   set +e
-  # The runtime first: it was started last.
+  # Stop the runtime first, because it was started last.
   for ((i = ${#started[@]} - 1; i >= 0; i--)); do
     pid=${started[i]}
     kill "$pid" 2>/dev/null
@@ -32,7 +32,7 @@ clean_up() {
   exit "$status"
 }
 
-# until_there FILE PID LOG: waits until a program has made a file, which says that it serves.
+# until_there FILE PID LOG: waits until a program creates FILE, which means that it is ready.
 until_there() {
   local file=$1 pid=$2 log=$3
   until [[ -s $file || -S $file ]]; do
@@ -50,7 +50,7 @@ open_box() {
   mkdir "$work/logs" "$work/tmp"
 }
 
-# Gives what follows a network and mounts of its own: a suite that makes bridges or mounts does not touch the host's.
+# Runs the rest in its own network and mount namespaces, so that the suite's bridges and mounts do not affect the host.
 enter_namespaces() {
   unshare --net --mount --propagation slave sh -c \
     "mount --make-rshared / && ip link set lo up && echo >'$work/namespaces' made && exec sleep infinity" &
@@ -68,7 +68,7 @@ build_crib() {
   fi
 }
 
-# Leaves the digest of the image that critest knows by a published one in $digest.
+# Sets $digest to the digest of the image that critest refers to by a published digest.
 build_images() {
   local busybox list
   busybox=${BUSYBOX:-$(command -v busybox)} || die "there is no busybox: apt-get install busybox"
@@ -80,7 +80,7 @@ build_images() {
   digest=${list##*sha256:}
 }
 
-# start_registry ADDRESS: leaves the address in $registry.
+# start_registry ADDRESS: sets $registry to the address.
 start_registry() {
   local log=$work/logs/registry.log
   "${inside[@]}" "$crib" registry --listen "$1" --load "$work/layout" --ready-file "$work/registry.address" \
@@ -91,7 +91,7 @@ start_registry() {
   registry=${registry#http://}
 }
 
-# Leaves the socket's URL in $endpoint.
+# Sets $endpoint to the socket's URL.
 start_runtime() {
   local log=$work/logs/runtime.log host mirrors=()
   for host in "${hosts[@]}"; do

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # the rest is in helpers.bash of CRI-O's tests
-# Read by CRI-O's tests after their own helpers.bash: starts `crib runtime` where those start crio, on the socket and in the
-# directory of the test. What configures CRI-O does nothing here.
+# Sourced by CRI-O's tests after their own helpers.bash. Replaces the functions that start crio by ones that start
+# `crib runtime` on the test's socket and in its directory. Functions that configure CRI-O do nothing.
 
 setup_crio() {
   CNI_DEFAULT_NETWORK=${CNI_DEFAULT_NETWORK:-crio}
@@ -10,7 +10,7 @@ setup_crio() {
 
 start_crio_no_setup() {
   local image config=$TESTDIR/crib.yaml
-  # The one option that is passed on: where CDI's files are.
+  # The only option that is passed on: the directories of CDI specifications.
   printf 'cdi:\n  spec_dirs: [%s]\n' "$TESTDIR/cdi" >"$config"
   "$CRIB" runtime --listen "unix://$CRIO_SOCKET" --state-dir "$TESTDIR/crib" --registry-mirror "*=http://$CRIB_REGISTRY" --config "$config" \
     --cni-conf-dir "$CRIO_CNI_CONFIG" --cni-bin-dir "$CRIO_CNI_PLUGIN" &>>"$CRIO_LOG" 3>&- 4>&- &
@@ -20,7 +20,7 @@ start_crio_no_setup() {
     sleep 0.05
   done
   wait_until_reachable
-  # The tests expect these to be there already.
+  # The tests expect these images to exist.
   for image in "${IMAGES[@]}"; do
     crictl pull "$image" >/dev/null
   done
@@ -32,7 +32,7 @@ check_images() {
   REDIS_IMAGEID=$(crictl inspecti -o json "$fedora" | jq -r .status.id)
 }
 
-# A test that leaves its runtime stopped leaves its pods to this.
+# Removes the pods of a test that leaves its runtime stopped.
 cleanup_testdir() {
   local process mount
   for mount in $(awk -v at="$TESTDIR/" 'index($2, at) == 1 { print $2 }' /proc/self/mounts | sort -r); do
@@ -50,6 +50,6 @@ restart_crio() {
   start_crio
 }
 
-# The last image in the tests' own list, a program in WebAssembly, is not served.
+# The last image of the tests' list, a WebAssembly program, is not served.
 readonly fedora=quay.io/crio/fedora-crio-ci:latest
 IMAGES=(registry.k8s.io/pause:3.10.1 "$fedora")

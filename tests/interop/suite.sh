@@ -1,16 +1,16 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # box.sh and the scripts that source this set the rest
-# Sourced by the scripts that run other projects' suites: which tests of a suite apply, and the verdict.
+# Sourced by the scripts that run other projects' suites. Selects the tests of a suite and judges their results.
 #
-# A list has a line for each test: NAME, a tab, an expectation, a tab, a reason. Expectations:
+# A list has a line per test: NAME, a tab, an expectation, a tab, a reason. Expectations:
 #
 #   pass     it passes; the reason may be empty
-#   skip     it passes, or skips itself on a box that lacks what the reason names
-#   either   it passes or fails by its own timing, which the reason names
-#   differs  it runs and fails, because crib decides otherwise on purpose; passing is an error, as in any such list
-#   other    it is not run: the reason says which part of the other project it needs beside CRI
+#   skip     it passes, or skips itself on a host that lacks what the reason names
+#   either   it passes or fails depending on its own timing, which the reason explains
+#   differs  it fails because crib differs on purpose; passing is an error
+#   other    it is not run: the reason names the part of the other project that it needs besides the CRI
 #
-# NAME may end with an asterisk, for all tests of a file; an exact name goes before it. A test that no line names is an
-# error: a newer checkout's tests have to be looked at.
+# NAME may end with an asterisk, for all tests of a file; an exact name takes precedence. A test without a line is an
+# error, so that new tests of a newer checkout are noticed.
 
 declare -A expectation=() reason=()
 declare -i passed=0 failed=0 differing=0 skipped=0
@@ -29,7 +29,7 @@ read_list() {
   done <"$1"
 }
 
-# line_for NAME: leaves the list's name for a test in $listed, or fails.
+# line_for NAME: sets $listed to the list's name for a test, or fails.
 line_for() {
   listed=$1
   [[ ! -v expectation[$listed] ]] || return 0
@@ -37,7 +37,7 @@ line_for() {
   [[ -v expectation[$listed] ]]
 }
 
-# selected FILE: the tests of FILE (a name each line) that are to be run. Unknown ones are an error.
+# selected FILE: prints the tests of FILE (one name per line) to run. Unknown tests are an error.
 selected() {
   local name unknown=
   while IFS= read -r name; do
@@ -51,7 +51,7 @@ selected() {
   [[ -z $unknown ]] || die "the checkout has tests that $tests_list does not name"
 }
 
-# judge FILE: its lines are a result (pass, fail, skip), a tab, and a test's name. Fails unless all is as listed.
+# judge FILE: reads lines of a result (pass, fail, skip), a tab, and a test's name. Fails unless all are as listed.
 judge() {
   local result name listed
   while IFS=$'\t' read -r result name; do

@@ -1,4 +1,4 @@
-// Command dial calls a runtime with the authorities that grpc-go's clients of unix sockets send: `dial SOCKET`.
+// Command dial calls a runtime with the `:authority` values that grpc-go clients of unix sockets send: `dial SOCKET`.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A client has a target, and with some of them a dialer or an authority of its own.
+// A client has a target, and possibly its own dialer or authority.
 type client struct {
 	name    string
 	target  string
@@ -60,7 +60,7 @@ func main() {
 	fmt.Printf("%d passed, 0 failed\n", len(clients))
 }
 
-// Unary calls and a stream on one connection: later ones refer to the headers of earlier ones.
+// Unary calls and a stream on one connection: HPACK refers to the headers of earlier calls.
 func (c client) call() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -2,7 +2,7 @@ package main
 
 const ghcr = "ghcr.io/containerd/"
 
-// The images that containerd's CRI integration tests name, under the names they have there.
+// The images of containerd's CRI integration tests, under their names.
 func containerdImages(out *layout, base layer, own []byte) ([]image, error) {
 	groups, err := out.layer([]file{
 		{name: "etc/group", mode: 0o644, body: []byte("root:x:0:root\ndaemon:x:1:\nbin:x:2:\nwheel:x:10:root\nnogroup:x:65534:\n")},
@@ -35,7 +35,7 @@ func containerdImages(out *layout, base layer, own []byte) ([]image, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As the nginx that this stands for, it opens its log by name.
+	// Like the real nginx, it opens its log by name.
 	nginx, err := out.layer([]file{{name: "nginx-start", mode: 0o755, body: []byte(
 		"#!/bin/sh\necho 'start worker processes' >/dev/stderr || exit 1\nexec sleep 1000000\n")}})
 	if err != nil {

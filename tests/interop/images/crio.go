@@ -1,12 +1,12 @@
 package main
 
-// The images that CRI-O's tests name, under the names they have there.
+// The images of CRI-O's tests, under their names.
 func crioImages(out *layout, base layer, own []byte) ([]image, error) {
 	pause, err := out.layer([]file{{name: "pause", mode: 0o755, body: own}})
 	if err != nil {
 		return nil, err
 	}
-	// The tests' only use of redis is that it runs.
+	// The tests only run redis; they do not use it.
 	tools, err := out.layer([]file{
 		{name: "bin/bash", mode: 0o755, body: []byte("#!/bin/sh\nexec /bin/sh \"$@\"\n")},
 		{name: "etc/", mode: 0o755, uid: 5000},

@@ -1,9 +1,9 @@
-// Builds the images that the suites name (critest here, the others in their own files), as one OCI layout:
+// Builds the images of the suites (critest's here, the others in their own files) as one OCI layout:
 // `images DIRECTORY BUSYBOX PROGRAM`.
 //
-// BUSYBOX is Debian's busybox, with the libraries that it needs: the shell of busybox-static runs `ls` without looking at
-// /bin/ls, which a spec masks. PROGRAM is what ../program builds to. The last line is `digest NAME sha256:…`: the image that
-// critest knows by a published digest, which nobody can build again.
+// BUSYBOX is Debian's busybox with its libraries: the shell of busybox-static runs its own `ls` instead of /bin/ls, which
+// a spec masks. PROGRAM is the binary of ../program. The last line is `digest NAME sha256:…`: the image that critest
+// refers to by a published digest, which cannot be rebuilt.
 package main
 
 import (
@@ -41,11 +41,11 @@ type file struct {
 	uid  int
 	body []byte
 	link string
-	// Another name of this file.
+	// Hard link to this path.
 	hard string
 }
 
-// What an image runs, and as whom.
+// Command and user of an image.
 type config struct {
 	User       string              `json:"User,omitempty"`
 	Env        []string            `json:"Env,omitempty"`
@@ -56,7 +56,7 @@ type config struct {
 	Volumes    map[string]struct{} `json:"Volumes,omitempty"`
 }
 
-// An image: the names it is served under, its configuration, and its layers from the lowest up.
+// An image: its names, its configuration, and its layers from the lowest up.
 type image struct {
 	names  []string
 	config config
@@ -126,7 +126,7 @@ func build(directory, busybox, program string) error {
 	if err != nil {
 		return err
 	}
-	// A copy, not a link, so that the process has the name that is looked for.
+	// A copy, not a link, so that the process has the expected name.
 	nginx, err := out.layer([]file{{name: "usr/sbin/nginx", mode: 0o755, body: own}})
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func build(directory, busybox, program string) error {
 	for name, user := range users {
 		images = append(images, image{[]string{staging + "test-image-user-" + name + ":latest"}, config{User: user, Cmd: []string{"sh"}}, []layer{base}})
 	}
-	// Each of these has a file of its own, so that they are different images.
+	// Each has a file of its own, so that the images differ.
 	marked := [][]string{
 		{"test-image-latest:latest"}, {"test-image-tag:test"}, {"test-image-tag:all"}, {"test-image-digest:latest"},
 		{"test-image-1:latest"}, {"test-image-2:latest"}, {"test-image-3:latest"},
@@ -205,13 +205,13 @@ func build(directory, busybox, program string) error {
 	return out.finish()
 }
 
-// applets are busybox, its libraries, and a hard link for each of its names: what masks one of them must not mask all.
+// applets returns busybox, its libraries, and a hard link for each applet, so that masking one does not mask all.
 func applets(busybox string) ([]file, error) {
 	list, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its applets: %w", busybox, err)
 	}
-	// It fails for a static program, which needs nothing.
+	// ldd fails for a static program, which needs no libraries.
 	libraries, _ := exec.Command("ldd", busybox).Output()
 	files := []file{}
 	for _, word := range strings.Fields(string(libraries)) {

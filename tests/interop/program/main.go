@@ -1,4 +1,4 @@
-// The programs that the suites expect in their images and that Debian's busybox does not have: one file, many names.
+// A multi-call binary with the programs that the suites expect in their images and that Debian's busybox does not have.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// nginx shows itself as the real one does: a master process with that title, its id in a file, and one page.
+// nginx imitates the real one: a master process with that title, a pid file, and one page.
 func nginx() error {
 	const title = "nginx: master process nginx -g daemon off;"
 	if os.Args[0] != title {
@@ -80,7 +80,7 @@ func serve(name, address string) error {
 	}))
 }
 
-// pgrep prints the ids of the processes whose name has the word in it.
+// pgrep prints the pids of the processes whose name contains the word.
 func pgrep(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: pgrep WORD")
@@ -157,7 +157,7 @@ func findmnt(args []string) error {
 	return nil
 }
 
-// stress is `stress -m 1 --vm-bytes 100M --vm-hang 0 -t SECONDS`: it fills that memory, and holds it for that long.
+// stress is `stress -m 1 --vm-bytes 100M --vm-hang 0 -t SECONDS`: it allocates the memory and holds it for that time.
 func stress(args []string) error {
 	if len(args) != 8 || args[3] != "100M" || args[6] != "-t" {
 		return fmt.Errorf("usage: stress -m 1 --vm-bytes 100M --vm-hang 0 -t SECONDS")

@@ -1,5 +1,5 @@
-// Reads the JSON reports of critest: `report NAME=FILE…`. It fails on a failed spec, on a skip that has no reason
-// below, and when nothing ran.
+// Evaluates the JSON reports of critest: `report NAME=FILE…`. It fails on a failed spec, on a skip without a reason
+// below, and if no spec ran.
 package main
 
 import (
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Specs that are no part of what is judged: they are left out by name, and not counted.
+// Specs that do not apply: they are excluded by name and not counted.
 var aside = []string{"benchmark", "[k8s.io] NRI"}
 
-// Specs that this box cannot run: a part of the spec's name, whether the box really lacks it, and the reason.
+// Specs that this host cannot run: a part of the spec's name, a check that the host lacks the feature, and the reason.
 var maySkip = []struct {
 	name    string
 	lacking func() bool
@@ -88,7 +88,7 @@ func (c *count) add(run string, s spec) {
 	case s.State == "passed" && s.LeafNodeType == "It":
 		c.passed++
 	case s.State == "passed":
-		// A step of the suite itself.
+		// A step of the suite itself, such as its setup.
 	case s.State == "skipped" && among(aside, s.name()):
 	case s.State == "skipped":
 		reason := reasonFor(s.name())
