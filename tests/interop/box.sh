@@ -36,7 +36,7 @@ clean_up() {
 until_there() {
   local file=$1 pid=$2 log=$3
   until [[ -s $file || -S $file ]]; do
-    kill -0 "$pid" 2>/dev/null || die "it ended at once: $(cat "$log")"
+    kill -0 "$pid" 2>/dev/null || die "program exited during startup: $(cat "$log")"
     sleep 0.05
   done
 }
@@ -45,7 +45,7 @@ open_box() {
   trap clean_up EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
-  command -v go >/dev/null || die "go is not on the PATH: the official clients are built from their module"
+  command -v go >/dev/null || die "go not found in PATH: it builds the official clients"
   work=$(mktemp -d "${TMPDIR:-/tmp}/crib-interop.XXXXXX")
   mkdir "$work/logs" "$work/tmp"
 }
@@ -71,9 +71,9 @@ build_crib() {
 # Sets $digest to the digest of the image that critest refers to by a published digest.
 build_images() {
   local busybox list
-  busybox=${BUSYBOX:-$(command -v busybox)} || die "there is no busybox: apt-get install busybox"
+  busybox=${BUSYBOX:-$(command -v busybox)} || die "busybox not found: apt-get install busybox"
   [[ $(PATH=/nowhere "$busybox" sh -c 'ls / && echo anyhow' 2>&1) != *anyhow ]] ||
-    die "$busybox runs ls without a file of that name, as busybox-static does: apt-get install busybox, or set BUSYBOX"
+    die "$busybox runs its own ls without /bin/ls, like busybox-static: apt-get install busybox, or set BUSYBOX"
   CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$work/program" ./program
   go build -o "$work/images" ./images
   list=$("$work/images" "$work/layout" "$busybox" "$work/program")

@@ -48,19 +48,19 @@ selected() {
       printf '%s\n' "$name"
     fi
   done <"$1"
-  [[ -z $unknown ]] || die "the checkout has tests that $tests_list does not name"
+  [[ -z $unknown ]] || die "the checkout has tests that are not in $tests_list"
 }
 
 # judge FILE: reads lines of a result (pass, fail, skip), a tab, and a test's name. Fails unless all are as listed.
 judge() {
   local result name listed
   while IFS=$'\t' read -r result name; do
-    line_for "$name" || die "$name ran without being listed"
+    line_for "$name" || die "$name ran but is not listed"
     case ${expectation[$listed]}-$result in
     *-pass)
       if [[ ${expectation[$listed]} == differs ]]; then
         failed+=1
-        echo "passes, yet is listed as different: $name"
+        echo "passes although it is listed as differing: $name"
       else
         passed+=1
       fi

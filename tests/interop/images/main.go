@@ -209,7 +209,7 @@ func build(directory, busybox, program string) error {
 func applets(busybox string) ([]file, error) {
 	list, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its applets: %w", busybox, err)
+		return nil, fmt.Errorf("failed to list the applets of %s: %w", busybox, err)
 	}
 	// ldd fails for a static program, which needs no libraries.
 	libraries, _ := exec.Command("ldd", busybox).Output()

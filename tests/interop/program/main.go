@@ -35,7 +35,7 @@ func main() {
 	case "stress":
 		err = stress(os.Args[1:])
 	default:
-		err = fmt.Errorf("no program of the name %q", name)
+		err = fmt.Errorf("unknown program %q", name)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -94,7 +94,7 @@ func (c *count) add(run string, s spec) {
 		reason := reasonFor(s.name())
 		if reason == "" {
 			c.failed++
-			fmt.Printf("%s: skipped without leave: %s: %s\n", run, s.name(), s.Failure.Message)
+			fmt.Printf("%s: skipped without a listed reason: %s: %s\n", run, s.name(), s.Failure.Message)
 			return
 		}
 		c.skipped++
