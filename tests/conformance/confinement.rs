@@ -70,7 +70,7 @@ async fn read_only_root_has_no_writable_directory() {
 async fn read_only_root_of_ordinary_user_has_no_writable_directory() {
     let name = "read_only_root_of_ordinary_user_has_no_writable_directory";
     if !nix::unistd::geteuid().is_root() {
-        harness::skip!(name, "only root can be somebody else");
+        harness::skip!(name, "needs root to switch users");
     }
     let options = Runtime::with().user(NOBODY, NOBODY).isolation("rootless");
     match options.start().await {
@@ -207,7 +207,7 @@ async fn container_does_not_see_state_directory() {
     if runtime.isolation().await == "process" {
         harness::skip!(
             "container_does_not_see_state_directory",
-            "there are no namespaces"
+            "isolation process has no namespaces"
         );
     }
     let pod = runtime.pod().await;
@@ -225,7 +225,7 @@ async fn file_modes_ignore_umask_of_daemon() {
     if isolation == "process" || isolation.contains("single id") {
         harness::skip!(
             "file_modes_ignore_umask_of_daemon",
-            "there is no other user: isolation is {isolation}"
+            "there is only one user with isolation {isolation}"
         );
     }
     let pod = runtime.pod().await;
@@ -242,7 +242,7 @@ async fn file_modes_ignore_umask_of_daemon() {
 async fn keeper_program_is_read_only() {
     let runtime = Runtime::start().await.unwrap();
     let Some(daemon) = runtime.pid().filter(|_| runtime.is_ours()) else {
-        harness::skip!("keeper_program_is_read_only", "this runtime has no keepers");
+        harness::skip!("keeper_program_is_read_only", "the runtime has no keepers");
     };
     skip_if!(
         "keeper_program_is_read_only",

@@ -61,7 +61,10 @@ async fn directory_of_devices_is_mapped() {
         Means::of(&runtime).await.no_namespaces()
     );
     if !Path::new("/dev/net/tun").exists() {
-        harness::skip!("directory_of_devices_is_mapped", "there is no /dev/net/tun");
+        harness::skip!(
+            "directory_of_devices_is_mapped",
+            "/dev/net/tun does not exist"
+        );
     }
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script("c", "stat -c %t:%T /dev/other/tun");

@@ -75,7 +75,7 @@ async fn other_user_cannot_run_files_of_container() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
             "other_user_cannot_run_files_of_container",
-            "only root can be somebody else"
+            "needs root to switch users"
         );
     }
     let place = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ async fn start_rejects_state_directory_of_another_user() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
             "start_rejects_state_directory_of_another_user",
-            "only root can give files away"
+            "needs root for chown"
         );
     }
     let place = tempfile::tempdir().unwrap();

@@ -379,7 +379,7 @@ async fn fs_info_reports_separate_container_file_system() {
     if device(memory.path()) == device(place.path()) {
         harness::skip!(
             "fs_info_reports_separate_container_file_system",
-            "temporary files are in /dev/shm: there is no second file system"
+            "temporary files are in /dev/shm: no second file system"
         );
     }
     let options = Runtime::with().durable().archive(&archive);

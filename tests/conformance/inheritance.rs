@@ -26,7 +26,7 @@ async fn containers_and_execs_have_own_session_keyrings() {
         .unwrap();
     let here = String::from_utf8(here.stdout).unwrap();
     if here.trim() == "-1" {
-        harness::skip!(name, "this kernel has no keys");
+        harness::skip!(name, "the kernel has no keyrings");
     }
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();

@@ -152,7 +152,7 @@ async fn pods_have_ipv4_and_ipv6_addresses() {
     if !has_ipv6() {
         harness::skip!(
             "pods_have_ipv4_and_ipv6_addresses",
-            "the kernel has no IPv6, or it is switched off"
+            "the kernel has no IPv6, or it is disabled"
         );
     }
     let runtime = Runtime::start().await.unwrap();
@@ -180,7 +180,7 @@ async fn pod_addresses_come_from_pod_cidr() {
     if !has_ipv6() {
         harness::skip!(
             "pod_addresses_come_from_pod_cidr",
-            "the kernel has no IPv6, or it is switched off"
+            "the kernel has no IPv6, or it is disabled"
         );
     }
     for (argument, expected) in [

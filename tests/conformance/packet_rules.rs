@@ -87,7 +87,7 @@ async fn host_port_preserves_source_address_of_other_machine() {
     let Some(Hosts { other, host }) = Hosts::make(true) else {
         harness::skip!(
             "host_port_preserves_source_address_of_other_machine",
-            "only root has a host's network to connect"
+            "needs root and the host's network namespace"
         );
     };
     let runtime = Runtime::with()
@@ -129,7 +129,7 @@ async fn pod_traffic_leaves_with_host_address() {
     let Some(Hosts { other, host }) = Hosts::make(true) else {
         harness::skip!(
             "pod_traffic_leaves_with_host_address",
-            "only root has a host's network to connect"
+            "needs root and the host's network namespace"
         );
     };
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
@@ -156,7 +156,7 @@ async fn host_ports_work_without_ip_forwarding() {
     let Some(Hosts { other, host }) = Hosts::make(false) else {
         harness::skip!(
             "host_ports_work_without_ip_forwarding",
-            "only root has a host's network to connect"
+            "needs root and the host's network namespace"
         );
     };
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
@@ -184,7 +184,7 @@ async fn host_ports_work_when_filter_drops_forwarded_packets() {
     let Some(Hosts { other, host }) = Hosts::make(true) else {
         harness::skip!(
             "host_ports_work_when_filter_drops_forwarded_packets",
-            "only root has a host's network to connect"
+            "needs root and the host's network namespace"
         );
     };
     host.run("iptables", &["-P", "FORWARD", "DROP"]).unwrap();
@@ -211,7 +211,7 @@ async fn udp_flow_reaches_replacement_pod() {
     let Some(Hosts { other, host }) = Hosts::make(true) else {
         harness::skip!(
             "udp_flow_reaches_replacement_pod",
-            "only root has a host's network to connect"
+            "needs root and the host's network namespace"
         );
     };
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();

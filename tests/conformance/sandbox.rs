@@ -343,7 +343,7 @@ async fn twenty_concurrent_pods_leave_nothing_with_single_id() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
             "twenty_concurrent_pods_leave_nothing_with_single_id",
-            "only root can be somebody else"
+            "needs root to switch users"
         );
     }
     const NOBODY: u32 = 65534;

@@ -472,7 +472,7 @@ async fn disallowed_oom_score_adj_falls_back_to_score_of_runtime() {
     let Some(daemon) = runtime.pid() else {
         harness::skip!(
             "disallowed_oom_score_adj_falls_back_to_score_of_runtime",
-            "the runtime is somebody else's"
+            "the runtime is external"
         );
     };
     let own = std::fs::read_to_string(format!("/proc/{daemon}/oom_score_adj")).unwrap();

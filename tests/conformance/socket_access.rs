@@ -37,7 +37,7 @@ async fn socket_is_for_owner_only() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
             "socket_is_for_owner_only",
-            "only root can be somebody else; the socket's mode was checked"
+            "needs root to switch users; the socket's mode was checked"
         );
     }
     let (reached, said) = ps(&runtime, STRANGER, GROUP);
@@ -54,10 +54,7 @@ async fn socket_is_for_owner_only() {
 #[tokio::test]
 async fn socket_group_may_use_socket() {
     if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "socket_group_may_use_socket",
-            "only root can be somebody else"
-        );
+        harness::skip!("socket_group_may_use_socket", "needs root to switch users");
     }
     let options = Runtime::with().argument(format!("--socket-group={GROUP}"));
     let runtime = options.start().await.unwrap();

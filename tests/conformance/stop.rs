@@ -273,7 +273,7 @@ async fn stop_pod_works_with_stopped_keeper() {
     let Some(daemon) = runtime.pid().filter(|_| runtime.is_ours()) else {
         harness::skip!(
             "stop_pod_works_with_stopped_keeper",
-            "this runtime has no keepers"
+            "the runtime has no keepers"
         );
     };
     let pod = runtime.pod("p").await.unwrap();

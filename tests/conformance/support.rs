@@ -39,9 +39,9 @@ impl Means {
         (!applied).then_some(self.cgroups.as_str())
     }
 
-    /// The reason why there are no namespaces, if any.
+    /// The reason why pods have no namespaces, if any.
     pub(crate) fn no_namespaces(&self) -> Option<&str> {
-        (self.isolation == "process").then_some("isolation is `process`: there are no namespaces")
+        (self.isolation == "process").then_some("isolation process has no namespaces")
     }
 
     /// The reason why containers can only run as root, if any.
@@ -49,14 +49,14 @@ impl Means {
         self.no_namespaces().or_else(|| {
             self.isolation
                 .contains("single id")
-                .then_some("there is a single user id: this user has no subordinate ones")
+                .then_some("the user has no subordinate ids")
         })
     }
 
     /// The reason why images are unpacked without their device nodes, if any.
     pub(crate) fn no_device_nodes(&self) -> Option<&str> {
         if self.isolation != "root" {
-            return Some("only root can make device nodes");
+            return Some("needs root for mknod");
         }
         let unrestricted = "access to devices is not restricted";
         self.cgroups
@@ -66,7 +66,7 @@ impl Means {
 
     /// The reason why the test cannot mount on the host, if any.
     pub(crate) fn no_host_mounts(&self) -> Option<&'static str> {
-        (self.isolation != "root").then_some("only root can mount on the host")
+        (self.isolation != "root").then_some("needs root to mount on the host")
     }
 
     /// The reason why pods have no address, if any.

@@ -130,7 +130,7 @@ async fn trash_with_mount_keeps_mounted_files() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
             "trash_with_mount_keeps_mounted_files",
-            "only root can mount on the host"
+            "needs root to mount on the host"
         );
     }
     let mut runtime = Runtime::with().durable().start().await.unwrap();

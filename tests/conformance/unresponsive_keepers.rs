@@ -138,7 +138,7 @@ async fn sigterm_ends_ephemeral_daemon_with_stopped_keeper() {
     if !runtime.is_ours() {
         harness::skip!(
             "sigterm_ends_ephemeral_daemon_with_stopped_keeper",
-            "the runtime is not ours"
+            "the runtime is external"
         );
     }
     let pod = runtime.pod("silent").await.unwrap();

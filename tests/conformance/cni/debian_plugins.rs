@@ -45,7 +45,7 @@ async fn bridge_plugin_connects_pods_and_assigns_addresses() {
     if !installed() {
         harness::skip!(
             "bridge_plugin_connects_pods_and_assigns_addresses",
-            "there are no CNI plugins in /usr/lib/cni"
+            "no CNI plugins in /usr/lib/cni"
         );
     }
     let plugins = Plugins::make();
@@ -101,13 +101,13 @@ async fn portmap_and_bandwidth_plugins_apply_and_undo_settings() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
             "portmap_and_bandwidth_plugins_apply_and_undo_settings",
-            "only root's plugins may use iptables and ifb"
+            "needs root for iptables and ifb"
         );
     }
     if !installed() {
         harness::skip!(
             "portmap_and_bandwidth_plugins_apply_and_undo_settings",
-            "there are no CNI plugins in /usr/lib/cni"
+            "no CNI plugins in /usr/lib/cni"
         );
     }
     let plugins = Plugins::make();

@@ -76,7 +76,7 @@ async fn run_pod_fails_until_subnet_is_free() {
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(
             "run_pod_fails_until_subnet_is_free",
-            "only root has a host's network to connect"
+            "needs root and the host's network namespace"
         );
     }
     let netns = Netns::make().unwrap();
