@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, logged, skip_if, trimmed};
+use crate::support::{Means, code, skip_if, trimmed, wait_for_log_line};
 
 /// A container whose processes can be found from outside by a mark in their environment.
 fn marked(pod: &Pod, name: &str, script: &str) -> (cri::v1::ContainerConfig, String) {
@@ -37,7 +37,7 @@ async fn running(mark: &str, count: usize) -> Vec<Witness> {
 }
 
 /// The existing directories with this path, in all hierarchies.
-fn everywhere(path: &str) -> Vec<PathBuf> {
+fn in_all_hierarchies(path: &str) -> Vec<PathBuf> {
     let roots = witness::cgroup_directories().into_iter();
     roots
         .map(|root| root.join(path))
@@ -46,7 +46,7 @@ fn everywhere(path: &str) -> Vec<PathBuf> {
 }
 
 /// The remaining cgroups of pods, without the parent directory that the daemon keeps.
-fn left(runtime: &Runtime) -> Vec<String> {
+fn leftover_cgroups(runtime: &Runtime) -> Vec<String> {
     let name = runtime_fake::instance_name(&runtime.state_dir());
     let all = runtime.leaks().cgroups().into_iter();
     all.filter(|leak| !matches!(leak, Leak::Cgroup(path) if path.ends_with(&name)))
@@ -54,9 +54,9 @@ fn left(runtime: &Runtime) -> Vec<String> {
         .collect()
 }
 
-async fn none_left(runtime: &Runtime) {
+async fn wait_for_no_leftovers(runtime: &Runtime) {
     eventually(PATIENCE, "the cgroups to be gone", || async {
-        let left = left(runtime);
+        let left = leftover_cgroups(runtime);
         if left.is_empty() { Ok(()) } else { Err(left) }
     })
     .await;
@@ -88,9 +88,9 @@ async fn pod_cgroups_follow_cgroup_parent_and_end_with_pod() {
     let other = Pod::run(&runtime.client, config).await.unwrap();
     other.start(fixture::forever("c")).await.unwrap();
     runtime.client.remove_pod(&other.id).await.unwrap();
-    assert!(!everywhere(&parent[1..]).is_empty());
+    assert!(!in_all_hierarchies(&parent[1..]).is_empty());
     runtime.client.remove_pod(&pod.id).await.unwrap();
-    assert_eq!(everywhere(&name), Vec::<PathBuf>::new());
+    assert_eq!(in_all_hierarchies(&name), Vec::<PathBuf>::new());
 }
 
 #[rstest]
@@ -130,7 +130,7 @@ async fn stop_kills_remaining_processes_in_shared_pid_namespace(#[case] mode: Na
         .get_or_insert_default()
         .pid = mode.into();
     let id = pod.start(config).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     running(&mark, 6).await;
     runtime.client.stop(&id, 0).await.unwrap();
     assert_eq!(witness::marked(&mark), []);
@@ -157,7 +157,7 @@ async fn processes_left_by_killed_keeper_are_killed(#[values(true, false)] daemo
         .get_or_insert_default()
         .pid = NamespaceMode::Node.into();
     let id = pod.start(config).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     running(&mark, 4).await;
     let keeper = keeper(&runtime, &pod);
     if !daemon_lives {
@@ -172,7 +172,7 @@ async fn processes_left_by_killed_keeper_are_killed(#[values(true, false)] daemo
         if found.is_empty() { Ok(()) } else { Err(found) }
     })
     .await;
-    none_left(&runtime).await;
+    wait_for_no_leftovers(&runtime).await;
     let again = Pod {
         client: runtime.client.clone(),
         ..pod
@@ -235,7 +235,7 @@ async fn no_cgroup_leaks_after_thirty_kills() {
         for pod in runtime.client.pods(Default::default()).await.unwrap() {
             runtime.client.remove_pod(&pod.id).await.unwrap();
         }
-        none_left(&runtime).await;
+        wait_for_no_leftovers(&runtime).await;
     }
     let processes: Vec<_> = runtime.leaks().processes();
     assert_eq!(processes.len(), 1, "only the daemon: {processes:?}");

@@ -10,7 +10,7 @@ use harness::{Client, PATIENCE, Pod, Runtime, eventually, fixture, witness, witn
 use rstest::rstest;
 use tonic::{Code, Status};
 
-use crate::support::{Means, code, logged, skip_if, trimmed};
+use crate::support::{Means, code, skip_if, trimmed, wait_for_log_line};
 
 const MIB: i64 = 1 << 20;
 
@@ -63,7 +63,7 @@ fn reason(status: &ContainerStatus) -> (i32, &str) {
 }
 
 /// The limits that the kernel applies to a process.
-fn in_force(process: Witness) -> HashMap<&'static str, String> {
+fn applied_limits(process: Witness) -> HashMap<&'static str, String> {
     let cpu = process.cgroup_file("cpu", "cpu.cfs_quota_us", "cpu.max");
     HashMap::from([
         (
@@ -109,7 +109,7 @@ async fn limits_apply_to_every_process_of_container() {
     let id = pod.create(config).await.unwrap();
     // Before the start, the process does not have the mark in its environment.
     runtime.client.start(&id).await.unwrap();
-    let found = in_force(process(&mark).await);
+    let found = applied_limits(process(&mark).await);
     assert_eq!(found["quota"], "50000");
     assert_eq!(found["memory"], (64 * MIB).to_string());
     assert_eq!(found["pids"], "77");
@@ -242,7 +242,7 @@ async fn oom_killed_child_does_not_make_container_oomkilled() {
     let script = "tail /dev/zero; echo $?; while :; do sleep 1000; done";
     let config = with(pod.script("c", script), memory(15 * MIB));
     let id = pod.start(config).await.unwrap();
-    logged(&pod, &id, "137").await;
+    wait_for_log_line(&pod, &id, "137").await;
     runtime.client.stop(&id, 0).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(reason(&status), (137, "Error"));
@@ -303,7 +303,7 @@ async fn update_changes_limits_before_and_after_start() {
     };
     update(&runtime.client, &id, second).await.unwrap();
     runtime.client.start(&id).await.unwrap();
-    let found = in_force(process(&mark).await);
+    let found = applied_limits(process(&mark).await);
     assert_eq!((&*found["quota"], &*found["memory"]), ("20000", "33554432"));
     // Up and down, beyond the previous limit of memory and swap.
     for (limit, quota) in [(128 * MIB, 200_000), (16 * MIB, 10_000), (48 * MIB, -1)] {
@@ -312,7 +312,7 @@ async fn update_changes_limits_before_and_after_start() {
             ..memory(limit)
         };
         update(&runtime.client, &id, next).await.unwrap();
-        let found = in_force(process(&mark).await);
+        let found = applied_limits(process(&mark).await);
         assert_eq!(found["memory"], limit.to_string());
         assert!(
             ["max", &quota.to_string()].contains(&&*found["quota"]),
@@ -331,7 +331,7 @@ async fn update_changes_limits_before_and_after_start() {
     update(&runtime.client, &id, memory(40 * MIB))
         .await
         .unwrap();
-    let found = in_force(process(&mark).await);
+    let found = applied_limits(process(&mark).await);
     assert_eq!(found["memory"], (40 * MIB).to_string());
     runtime.client.stop(&id, 5).await.unwrap();
     let late = update(&runtime.client, &id, memory(30 * MIB)).await;
@@ -353,7 +353,7 @@ async fn update_rejects_memory_limit_below_usage() {
     };
     let (config, mark) = marked(with(pod.script("c", script), wished.clone()));
     let id = pod.start(config).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     // The rest of the update is not applied either.
     let less = LinuxContainerResources {
         cpu_shares: 100,
@@ -365,7 +365,7 @@ async fn update_rejects_memory_limit_below_usage() {
         refused.message().contains("the old limit stays"),
         "{refused}"
     );
-    let found = in_force(process(&mark).await);
+    let found = applied_limits(process(&mark).await);
     assert_eq!(found["memory"], (128 * MIB).to_string());
     assert!(["512", "59"].contains(&&*found["weight"]), "{found:?}");
     let status = runtime.client.container(&id).await.unwrap();

@@ -116,7 +116,7 @@ fn none(result: &Result<(), Status>) -> Option<String> {
 }
 
 /// Waits until a counter exceeds `from`, and returns the count.
-async fn beyond(pod: &Pod, id: &str, from: u64) -> u64 {
+async fn wait_for_counter_beyond(pod: &Pod, id: &str, from: u64) -> u64 {
     eventually(
         PATIENCE,
         &format!("container {id} counting on from {from}"),
@@ -150,7 +150,7 @@ async fn container_continues_after_checkpoint_and_restore() {
     let archive = archives.join("c.tar");
     let pod = runtime.pod("before").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
-    let before = beyond(&pod, &id, 10).await;
+    let before = wait_for_counter_beyond(&pod, &id, 10).await;
     let open = runtime.client.sh(&id, "ls /proc/1/fd").await.unwrap();
     let made = checkpoint(&runtime, &id, &archive).await;
     skip_if!(
@@ -160,7 +160,7 @@ async fn container_continues_after_checkpoint_and_restore() {
     made.unwrap();
 
     // The container keeps running.
-    beyond(&pod, &id, before + 20).await;
+    wait_for_counter_beyond(&pod, &id, before + 20).await;
     assert_eq!(fs::read_dir(&archives).unwrap().count(), 1);
     assert_eq!(
         archive.metadata().unwrap().permissions().mode() & 0o7777,
@@ -196,7 +196,7 @@ async fn container_continues_after_checkpoint_and_restore() {
     };
     assert_eq!(one.name, "c");
     let id = &one.container_id;
-    let after = beyond(&pod, id, before).await;
+    let after = wait_for_counter_beyond(&pod, id, before).await;
     let status = runtime.client.container(id).await.unwrap();
     assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
     assert_eq!(status.metadata.as_ref().unwrap().name, "c");
@@ -206,7 +206,7 @@ async fn container_continues_after_checkpoint_and_restore() {
         .find_map(|line| line.text.parse().ok())
         .unwrap();
     assert!(begun >= before && after >= begun, "{begun} after {before}");
-    beyond(&pod, id, after + 5).await;
+    wait_for_counter_beyond(&pod, id, after + 5).await;
     let seen = runtime
         .client
         .sh(id, "cat /etc/mine; ls /etc; cat /count; cat /proc/1/stat");
@@ -251,7 +251,10 @@ async fn pod_continues_after_checkpoint_and_restore() {
     let mut config = counter("two");
     config.mounts = vec![of(&old, "/data")];
     let two = pod.start(config.clone()).await.unwrap();
-    let (before, begun) = (beyond(&pod, &one, 5).await, beyond(&pod, &two, 5).await);
+    let (before, begun) = (
+        wait_for_counter_beyond(&pod, &one, 5).await,
+        wait_for_counter_beyond(&pod, &two, 5).await,
+    );
     let made = checkpoint_pod(&runtime, &pod, &archive).await;
     skip_if!("pod_continues_after_checkpoint_and_restore", none(&made));
     made.unwrap();
@@ -290,8 +293,8 @@ async fn pod_continues_after_checkpoint_and_restore() {
         one.container_id.clone()
     };
     let (one, two) = (id_of("one"), id_of("two"));
-    beyond(&pod, &one, before).await;
-    let at = beyond(&pod, &two, begun).await;
+    wait_for_counter_beyond(&pod, &one, before).await;
+    let at = wait_for_counter_beyond(&pod, &two, begun).await;
     let status = runtime.client.container(&two).await.unwrap();
     assert!(status.log_path.ends_with("again.log"), "{status:?}");
     let seen = runtime
@@ -303,7 +306,7 @@ async fn pod_continues_after_checkpoint_and_restore() {
 
     runtime.kill9().await;
     runtime.restart().await.unwrap();
-    beyond(&pod, &two, at + 5).await;
+    wait_for_counter_beyond(&pod, &two, at + 5).await;
     for id in [&one, &two] {
         runtime.client.stop(id, 10).await.unwrap();
         assert_eq!(runtime.client.container(id).await.unwrap().exit_code, 143);
@@ -353,7 +356,7 @@ async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
     security.masked_paths = vec!["/proc/kcore".to_owned(), "/proc/irq".to_owned()];
     security.readonly_paths = vec!["/proc/sys".to_owned()];
     let id = pod.start(config.clone()).await.unwrap();
-    let before = beyond(&pod, &id, 5).await;
+    let before = wait_for_counter_beyond(&pod, &id, 5).await;
     let what = "cat /proc/1/status /proc/1/cgroup /proc/1/mountinfo; ls /proc/irq";
     let shown = runtime.client.sh(&id, what).await.unwrap();
     let made = checkpoint(&runtime, &id, &archive).await;
@@ -367,7 +370,7 @@ async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
     let status = runtime.client.container(&again).await.unwrap();
     assert_eq!(status.state(), v1::ContainerState::ContainerCreated);
     runtime.client.start(&again).await.unwrap();
-    beyond(&pod, &again, before).await;
+    wait_for_counter_beyond(&pod, &again, before).await;
     let confined = |shown: &str| -> Vec<String> {
         let kept = [
             "Uid:",
@@ -412,7 +415,7 @@ async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
     );
 
     // The original container keeps running.
-    beyond(&pod, &id, before + 10).await;
+    wait_for_counter_beyond(&pod, &id, before + 10).await;
     runtime.client.stop(&again, 0).await.unwrap();
     assert_eq!(
         runtime.client.container(&again).await.unwrap().exit_code,

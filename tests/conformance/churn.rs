@@ -45,7 +45,7 @@ impl Daemon {
 }
 
 /// Runs and removes a round of pods, each with a running and an exited container.
-async fn round(runtime: &Runtime, number: usize) {
+async fn run_round(runtime: &Runtime, number: usize) {
     let workers = (0..AT_A_TIME).map(|worker| {
         let client = runtime.client.clone();
         let names = (worker..PODS).step_by(AT_A_TIME);
@@ -74,10 +74,10 @@ async fn round(runtime: &Runtime, number: usize) {
 async fn two_rounds_of_two_hundred_pods_leak_nothing() {
     let runtime = Runtime::with().start().await.unwrap();
     let fresh = Daemon::of(runtime.pid().unwrap());
-    round(&runtime, 1).await;
-    let first = settled(&runtime, &fresh).await;
-    round(&runtime, 2).await;
-    let second = settled(&runtime, &fresh).await;
+    run_round(&runtime, 1).await;
+    let first = wait_until_idle(&runtime, &fresh).await;
+    run_round(&runtime, 2).await;
+    let second = wait_until_idle(&runtime, &fresh).await;
     // An allocator does not return all memory at once. A leak of 10 KiB per pod would be 2000 KiB.
     assert!(
         second.rss < first.rss + 2000,
@@ -88,7 +88,7 @@ async fn two_rounds_of_two_hundred_pods_leak_nothing() {
 }
 
 /// Waits until no pod has left anything, and the daemon has no more descriptors and children than at its start.
-async fn settled(runtime: &Runtime, fresh: &Daemon) -> Daemon {
+async fn wait_until_idle(runtime: &Runtime, fresh: &Daemon) -> Daemon {
     nothing_runs(runtime).await;
     let pods = runtime.client.pods(Default::default()).await;
     assert_eq!(pods.unwrap(), []);

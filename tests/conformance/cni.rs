@@ -43,7 +43,7 @@ struct Plugins {
 }
 
 impl Plugins {
-    fn make() -> Self {
+    fn new() -> Self {
         let plugins = Self {
             root: tempfile::Builder::new()
                 .prefix("crib-cni")
@@ -97,7 +97,7 @@ impl Plugins {
         text.lines().map(|line| line.trim().to_owned()).collect()
     }
 
-    fn told(&self, command: &str, plugin: &str) -> Vec<Value> {
+    fn inputs(&self, command: &str, plugin: &str) -> Vec<Value> {
         let lines = self.lines(&format!("{command}.{plugin}"));
         lines
             .iter()
@@ -110,7 +110,7 @@ impl Plugins {
         fs::write(self.path(&format!("fail.{command}.{plugin}")), words).unwrap();
     }
 
-    fn mend(&self, command: &str, plugin: &str) {
+    fn succeed(&self, command: &str, plugin: &str) {
         fs::remove_file(self.path(&format!("fail.{command}.{plugin}"))).unwrap();
     }
 }
@@ -122,7 +122,7 @@ async fn pods(runtime: &Runtime) -> Vec<v1::PodSandbox> {
 
 #[tokio::test]
 async fn plugins_receive_configuration_and_runtime_arguments() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     // Ignored, because it is not the first by name.
     plugins.configure("20-other.conf", &json!({"cniVersion": "0.1.0"}));
@@ -156,12 +156,12 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
         id = pod.id,
     );
     assert_eq!(plugins.lines("variables"), [variables.clone(), variables]);
-    let one = &plugins.told("ADD", "one")[0];
+    let one = &plugins.inputs("ADD", "one")[0];
     assert_eq!(
         *one,
         json!({"cniVersion": "1.1.0", "name": "test", "type": "one", "own": 1})
     );
-    let two = &plugins.told("ADD", "two")[0];
+    let two = &plugins.inputs("ADD", "two")[0];
     assert_eq!(
         two["runtimeConfig"],
         json!({
@@ -195,9 +195,9 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
         }
     });
     checked.await;
-    let valid = &plugins.told("GC", "one")[1]["cni.dev/valid-attachments"];
+    let valid = &plugins.inputs("GC", "one")[1]["cni.dev/valid-attachments"];
     assert_eq!(*valid, json!([{"containerID": pod.id, "ifname": "eth0"}]));
-    assert!(plugins.told("CHECK", "two")[0]["prevResult"]["ips"].is_array());
+    assert!(plugins.inputs("CHECK", "two")[0]["prevResult"]["ips"].is_array());
 
     // DEL runs once, with the configuration that ADD used.
     file_tree::remove(&plugins.conf_dir()).unwrap();
@@ -205,7 +205,7 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
     runtime.client.stop_pod(&pod.id).await.unwrap();
     runtime.client.stop_pod(&pod.id).await.unwrap();
     assert_eq!(plugins.lines("calls"), ["DEL two there", "DEL one there"]);
-    let two = &plugins.told("DEL", "two")[0];
+    let two = &plugins.inputs("DEL", "two")[0];
     assert_eq!(two["prevResult"]["ips"][0]["address"], "10.9.8.7/24");
     assert!(two["runtimeConfig"]["portMappings"].is_array());
     runtime.client.remove_pod(&pod.id).await.unwrap();
@@ -214,7 +214,7 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
 
 #[tokio::test]
 async fn run_pod_undoes_add_when_plugin_fails() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(
@@ -252,13 +252,13 @@ async fn run_pod_undoes_add_when_plugin_fails() {
     let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
     assert!(error.message().ends_with("it does not say why"), "{error}");
     // The same call succeeds when the plugin works again.
-    plugins.mend("ADD", "two");
+    plugins.succeed("ADD", "two");
     runtime.client.run_pod(config).await.unwrap();
 }
 
 #[tokio::test]
 async fn pod_is_kept_not_ready_while_del_fails() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(
@@ -283,8 +283,8 @@ async fn pod_is_kept_not_ready_while_del_fails() {
     let error = runtime.client.remove_pod(&left[0].id).await.unwrap_err();
     assert!(error.message().contains("busy"), "{error}");
     assert_eq!(pods(&runtime).await, left);
-    plugins.mend("DEL", "one");
-    plugins.mend("ADD", "two");
+    plugins.succeed("DEL", "one");
+    plugins.succeed("ADD", "two");
     runtime.client.remove_pod(&left[0].id).await.unwrap();
     assert_eq!(pods(&runtime).await, []);
     runtime.client.run_pod(config).await.unwrap();
@@ -293,7 +293,7 @@ async fn pod_is_kept_not_ready_while_del_fails() {
 /// A lost namespace or result does not prevent StopPodSandbox.
 #[tokio::test]
 async fn stop_runs_del_without_namespace_or_cached_result() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(
@@ -333,7 +333,7 @@ async fn stop_runs_del_without_namespace_or_cached_result() {
 
 #[tokio::test]
 async fn network_is_not_ready_without_usable_configuration() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(
         "network_is_not_ready_without_usable_configuration",
@@ -376,7 +376,7 @@ async fn network_is_not_ready_without_usable_configuration() {
     let condition = network().await;
     assert!(!condition.status);
     assert!(condition.message.contains("not yet"), "{condition:?}");
-    plugins.mend("STATUS", "two");
+    plugins.succeed("STATUS", "two");
     // The plugin is not installed.
     let missing = json!({"cniVersion": "1.0.0", "name": "x", "type": "nowhere"});
     plugins.configure("00-first.conf", &missing);
@@ -394,7 +394,7 @@ async fn network_is_not_ready_without_usable_configuration() {
 /// An invalid rate is rejected before any plugin runs.
 #[tokio::test]
 async fn run_pod_rejects_invalid_bandwidth() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(
@@ -415,7 +415,7 @@ async fn run_pod_rejects_invalid_bandwidth() {
 /// The daemon is killed while a plugin runs; the restarted daemon undoes the ADD.
 #[tokio::test]
 async fn restart_undoes_interrupted_add() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(

@@ -129,7 +129,7 @@ const SPEC: &str = r#"{
 }"#;
 
 /// A runtime with its own directory of CDI specifications.
-async fn with_specs() -> (Runtime, tempfile::TempDir) {
+async fn runtime_with_cdi_specs() -> (Runtime, tempfile::TempDir) {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path().display().to_string();
     fs::create_dir(place.path().join("lib")).unwrap();
@@ -149,7 +149,7 @@ async fn with_specs() -> (Runtime, tempfile::TempDir) {
 #[case::by_annotation(false)]
 #[tokio::test]
 async fn cdi_device_is_injected_by_name(#[case] field: bool) {
-    let (runtime, _place) = with_specs().await;
+    let (runtime, _place) = runtime_with_cdi_specs().await;
     skip_if!(
         "cdi_device_is_injected_by_name",
         Means::of(&runtime).await.no_users()
@@ -190,7 +190,7 @@ containerEdits: ~
 /// Other CDI implementations parse YAML 1.1: `0640` is octal, and so is the name `010`.
 #[tokio::test]
 async fn cdi_spec_in_yaml_is_read_as_version_1_1() {
-    let (runtime, place) = with_specs().await;
+    let (runtime, place) = runtime_with_cdi_specs().await;
     skip_if!(
         "cdi_spec_in_yaml_is_read_as_version_1_1",
         Means::of(&runtime).await.no_host_mounts()
@@ -214,7 +214,7 @@ async fn cdi_spec_in_yaml_is_read_as_version_1_1() {
 #[case::hooks("vendor.example/widget=hooked", "needs the hook createRuntime")]
 #[tokio::test]
 async fn create_rejects_unusable_cdi_device(#[case] name: &str, #[case] reason: &str) {
-    let (runtime, place) = with_specs().await;
+    let (runtime, place) = runtime_with_cdi_specs().await;
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
     config.cdi_devices = vec![CdiDevice {

@@ -6,7 +6,7 @@ use cri::v1::{ContainerEventResponse, ContainerEventType, ContainerState, PodSan
 use harness::{PATIENCE, Pod, Runtime};
 use tonic::Streaming;
 
-use crate::support::polite;
+use crate::support::graceful_container;
 
 async fn next(stream: &mut Streaming<ContainerEventResponse>) -> ContainerEventResponse {
     let event = tokio::time::timeout(PATIENCE, stream.message()).await;
@@ -17,7 +17,7 @@ async fn next(stream: &mut Streaming<ContainerEventResponse>) -> ContainerEventR
 }
 
 /// The events about the sandboxes and containers in `ids`, up to the one that deletes `ids[0]`.
-async fn life(
+async fn events_until_deleted(
     stream: &mut Streaming<ContainerEventResponse>,
     ids: &[&str],
 ) -> Vec<ContainerEventResponse> {
@@ -47,15 +47,15 @@ async fn events_report_every_change_in_order_to_each_subscriber() {
     let mut first = client.events().await.unwrap();
     let mut second = client.events().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    let id = polite(&pod, "c").await;
+    let id = graceful_container(&pod, "c").await;
     client.stop(&id, 30).await.unwrap();
     client.remove(&id).await.unwrap();
     client.stop_pod(&pod.id).await.unwrap();
     client.remove_pod(&pod.id).await.unwrap();
 
     let ids = [pod.id.as_str(), id.as_str()];
-    let heard = life(&mut first, &ids).await;
-    assert_eq!(life(&mut second, &ids).await, heard);
+    let heard = events_until_deleted(&mut first, &ids).await;
+    assert_eq!(events_until_deleted(&mut second, &ids).await, heard);
     let told: Vec<(&str, ContainerEventType)> = heard
         .iter()
         .map(|event| (event.container_id.as_str(), event.container_event_type()))

@@ -20,7 +20,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// The error of another user who runs the program at `path`; `None` if it ran.
-fn run_by_stranger(path: &Path) -> Option<ErrorKind> {
+fn run_as_other_user(path: &Path) -> Option<ErrorKind> {
     let mut command = Command::new(path);
     command.arg("-c").arg("true").uid(STRANGER).gid(STRANGER);
     command
@@ -111,7 +111,7 @@ async fn other_user_cannot_run_files_of_container() {
     ];
     for path in planted {
         assert_eq!(mode(&path), 0o4755, "{}", path.display());
-        let refused = run_by_stranger(&path);
+        let refused = run_as_other_user(&path);
         assert_eq!(refused, Some(ErrorKind::PermissionDenied), "{path:?}");
     }
 }

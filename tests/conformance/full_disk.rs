@@ -3,7 +3,7 @@
 use harness::{Runtime, fixture};
 use tonic::{Code, Status};
 
-use crate::support::{Means, polite, skip_if};
+use crate::support::{Means, graceful_container, skip_if};
 
 fn assert_says_full<T: std::fmt::Debug>(answer: Result<T, Status>) {
     let error = answer.unwrap_err();
@@ -54,7 +54,7 @@ async fn calls_report_full_disk_and_succeed_once_space_is_free() {
             .is_empty()
     );
     runtime.leave_free(room).unwrap();
-    let id = polite(&pod, "c").await;
+    let id = graceful_container(&pod, "c").await;
 
     runtime.leave_free(full).unwrap();
     runtime.client.exec(&id, ["true"], 10).await.unwrap();

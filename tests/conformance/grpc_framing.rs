@@ -42,7 +42,7 @@ async fn broken_request_fails_alone(#[case] block: &[u8], #[case] message: &[u8]
     sent.unwrap();
     let sent = client.frame(DATA, END_STREAM, 1, message).await;
     sent.unwrap();
-    let outcome = client.answer(1).await;
+    let outcome = client.wait_for_outcome(1).await;
     let failed = matches!(outcome, Outcome::Failed | Outcome::StreamError(_));
     assert!(failed, "{outcome:?}");
     assert_eq!(client.call(3, &request(&[])).await, Outcome::Answered);
@@ -67,7 +67,9 @@ async fn broken_connection_does_not_affect_others() {
     for length in [0, 1, 9, 12] {
         let mut client = Http2::connect(&runtime).await;
         let whole = version(&[]);
-        client.begin(HEADERS, END_HEADERS, 1, &whole, length).await;
+        client
+            .send_partial_frame(HEADERS, END_HEADERS, 1, &whole, length)
+            .await;
     }
     let mut client = Http2::connect(&runtime).await;
     assert_eq!(client.call(1, &request(&[])).await, Outcome::Answered);

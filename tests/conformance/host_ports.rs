@@ -10,7 +10,7 @@ use harness::{PATIENCE, Pod, Runtime};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, logged, skip_if};
+use crate::support::{Means, skip_if, wait_for_log_line};
 
 /// Echoes every line with a prefix.
 const TCP: &str = r#"exec perl -MIO::Socket::INET -e '
@@ -50,7 +50,7 @@ fn with_ports(runtime: &Runtime, name: &str, ports: Vec<v1::PortMapping>) -> v1:
 
 async fn serve(pod: &Pod, script: &str) {
     let id = pod.start(pod.script("server", script)).await.unwrap();
-    logged(pod, &id, "ready").await;
+    wait_for_log_line(pod, &id, "ready").await;
 }
 
 fn address(ip: &str, port: u16) -> SocketAddr {
@@ -58,7 +58,7 @@ fn address(ip: &str, port: u16) -> SocketAddr {
 }
 
 /// Sends `text`, closes the writing side, and reads the whole answer.
-fn ask(to: SocketAddr, text: &str) -> std::io::Result<String> {
+fn send_request_blocking(to: SocketAddr, text: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(text.as_bytes())?;
@@ -68,9 +68,9 @@ fn ask(to: SocketAddr, text: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-async fn ask_away(to: SocketAddr, text: &str) -> std::io::Result<String> {
+async fn send_request(to: SocketAddr, text: &str) -> std::io::Result<String> {
     let text = text.to_owned();
-    tokio::task::spawn_blocking(move || ask(to, &text))
+    tokio::task::spawn_blocking(move || send_request_blocking(to, &text))
         .await
         .unwrap()
 }
@@ -100,19 +100,23 @@ async fn tcp_host_port_forwards_to_pod() {
         &["127.0.0.1", "127.1.2.3"]
     };
     for host in hosts {
-        let answer = ask_away(address(host, port), "hello\n").await.unwrap();
+        let answer = send_request(address(host, port), "hello\n").await.unwrap();
         assert_eq!(answer, "tcp: hello\n", "{host}");
     }
     // One megabyte, then many concurrent clients.
     let long = "x".repeat(1 << 20) + "\n";
-    let answer = ask_away(address("127.0.0.1", port), &long).await.unwrap();
+    let answer = send_request(address("127.0.0.1", port), &long)
+        .await
+        .unwrap();
     assert_eq!(answer.len(), long.len() + "tcp: ".len());
     // The server handles one client at a time; the others wait.
     let mut asked = tokio::task::JoinSet::new();
     for number in 0..20 {
         asked.spawn(async move {
             let text = format!("number {number}\n");
-            let answer = ask_away(address("127.0.0.1", port), &text).await.unwrap();
+            let answer = send_request(address("127.0.0.1", port), &text)
+                .await
+                .unwrap();
             assert_eq!(answer, format!("tcp: {text}"));
         });
     }
@@ -168,7 +172,7 @@ async fn host_port_resets_connection_when_pod_does_not_listen() {
     let _pod = Pod::run(&runtime.client, with_ports(&runtime, "nobody", ports))
         .await
         .unwrap();
-    let error = ask_away(address("127.0.0.1", port), "hello\n")
+    let error = send_request(address("127.0.0.1", port), "hello\n")
         .await
         .unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
@@ -229,9 +233,9 @@ async fn host_port_listens_on_given_address_only() {
         .await
         .unwrap();
     serve(&pod, TCP).await;
-    let answer = ask_away(address("127.0.0.3", port), "hello\n").await;
+    let answer = send_request(address("127.0.0.3", port), "hello\n").await;
     assert_eq!(answer.unwrap(), "tcp: hello\n");
-    let refused = ask_away(address("127.0.0.1", port), "hello\n").await;
+    let refused = send_request(address("127.0.0.1", port), "hello\n").await;
     assert_eq!(
         refused.unwrap_err().kind(),
         std::io::ErrorKind::ConnectionRefused
@@ -251,10 +255,10 @@ async fn host_ports_survive_daemon_restart() {
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     serve(&pod, TCP).await;
     runtime.kill9().await;
-    let answer = ask_away(address("127.0.0.1", port), "alone\n").await;
+    let answer = send_request(address("127.0.0.1", port), "alone\n").await;
     assert_eq!(answer.unwrap(), "tcp: alone\n");
     runtime.restart().await.unwrap();
-    let answer = ask_away(address("127.0.0.1", port), "again\n").await;
+    let answer = send_request(address("127.0.0.1", port), "again\n").await;
     assert_eq!(answer.unwrap(), "tcp: again\n");
     // The restarted daemon knows which pod has the port.
     let second = with_ports(&runtime, "second", ports);
@@ -374,7 +378,7 @@ async fn host_port_forwards_without_namespaces() {
     // Another process may have port 8080 of other addresses.
     let script = TCP.replace("LocalPort", &format!("LocalAddr => \"{own}\", LocalPort"));
     serve(&pod, &script).await;
-    let answer = ask_away(address("127.0.0.1", port), "hello\n").await;
+    let answer = send_request(address("127.0.0.1", port), "hello\n").await;
     assert_eq!(answer.unwrap(), "tcp: hello\n");
 }
 

@@ -48,7 +48,7 @@ impl Http2 {
     }
 
     /// Sends an incomplete frame.
-    pub(crate) async fn begin(
+    pub(crate) async fn send_partial_frame(
         &mut self,
         kind: u8,
         flags: u8,
@@ -79,11 +79,11 @@ impl Http2 {
 
     pub(crate) async fn finish(&mut self, stream: u32) -> Outcome {
         let _ = self.frame(DATA, END_STREAM, stream, &[0; 5]).await;
-        self.answer(stream).await
+        self.wait_for_outcome(stream).await
     }
 
     /// Waits for the outcome of a request.
-    pub(crate) async fn answer(&mut self, stream: u32) -> Outcome {
+    pub(crate) async fn wait_for_outcome(&mut self, stream: u32) -> Outcome {
         tokio::time::timeout(Duration::from_secs(60), self.outcome(stream))
             .await
             .expect("the server neither answers nor closes the connection")

@@ -9,13 +9,13 @@ use prost::Message as _;
 use prost_reflect::{DynamicMessage, MethodDescriptor, ReflectMessage as _, Value};
 use tonic::Code;
 
-use crate::malformed::{call, good, methods};
+use crate::malformed::{call, methods, valid_request};
 use crate::support::code;
 
 /// The length of the prefix that crictl prints.
 const SHOWN: usize = 13;
 
-fn takes(method: &MethodDescriptor, field: &str) -> bool {
+fn has_field(method: &MethodDescriptor, field: &str) -> bool {
     method.input().get_field_by_name(field).is_some()
 }
 
@@ -46,11 +46,11 @@ async fn every_call_accepts_id_prefix() {
     let id = pod.start(fixture::forever("c")).await.unwrap();
     let mut tried = 0;
     for method in methods() {
-        let takes_id = takes(&method, "pod_sandbox_id") || takes(&method, "container_id");
+        let takes_id = has_field(&method, "pod_sandbox_id") || has_field(&method, "container_id");
         if !takes_id || ENDING.contains(&method.name()) {
             continue;
         }
-        let request = good(&runtime, &pod, &id, &method);
+        let request = valid_request(&runtime, &pod, &id, &method);
         let answer = async |request| {
             let answer = call(&runtime, &method, request).await;
             answer.map_err(|status| status.code()).map(drop)

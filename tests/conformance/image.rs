@@ -14,12 +14,12 @@ use rstest::rstest;
 use tempfile::TempDir;
 use tonic::Code;
 
-use crate::support::{Means, code, logged, skip_if};
+use crate::support::{Means, code, skip_if, wait_for_log_line};
 
 const SMALL: &str = "example.com/small:1";
 
 /// A runtime that can pull [`SMALL`] from an archive.
-async fn with_small(
+async fn runtime_with_small_image(
     change: impl FnOnce(ImageBuilder) -> ImageBuilder,
 ) -> (Runtime, tempfile::TempDir) {
     let place = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ async fn with_small(
 
 #[tokio::test]
 async fn image_id_is_the_same_in_all_calls() {
-    let (runtime, _place) = with_small(|image| image).await;
+    let (runtime, _place) = runtime_with_small_image(|image| image).await;
     let client = &runtime.client;
     assert_eq!(client.image(SMALL).await.unwrap(), None);
     let id = client.pull(SMALL).await.unwrap();
@@ -81,7 +81,7 @@ async fn image_id_is_the_same_in_all_calls() {
 
 #[tokio::test]
 async fn remove_image_removes_all_names() {
-    let (runtime, _place) = with_small(|image| image).await;
+    let (runtime, _place) = runtime_with_small_image(|image| image).await;
     let client = &runtime.client;
     let id = client.pull(SMALL).await.unwrap();
     let before = client.image(SMALL).await.unwrap().unwrap();
@@ -121,7 +121,7 @@ async fn remove_image_removes_all_names() {
 
 #[tokio::test]
 async fn concurrent_pulls_return_one_image() {
-    let (runtime, _place) = with_small(|image| image).await;
+    let (runtime, _place) = runtime_with_small_image(|image| image).await;
     let mut pulls = tokio::task::JoinSet::new();
     for _ in 0..10 {
         let client = runtime.client.clone();
@@ -133,7 +133,7 @@ async fn concurrent_pulls_return_one_image() {
 
 #[tokio::test]
 async fn container_defaults_come_from_image_config() {
-    let (runtime, _place) = with_small(|image| {
+    let (runtime, _place) = runtime_with_small_image(|image| {
         image
             .entrypoint(["/bin/sh", "-c"])
             .cmd(["echo $GREETING from $PWD"])
@@ -174,7 +174,8 @@ async fn container_defaults_come_from_image_config() {
 
 #[tokio::test]
 async fn user_and_stop_signal_come_from_image_config() {
-    let (runtime, _place) = with_small(|image| image.stop_signal("SIGUSR1").user("0:0")).await;
+    let (runtime, _place) =
+        runtime_with_small_image(|image| image.stop_signal("SIGUSR1").user("0:0")).await;
     let id = runtime.client.pull(SMALL).await.unwrap();
     let image = runtime.client.image(&id).await.unwrap().unwrap();
     assert_eq!(image.uid.map(|uid| uid.value), Some(0));
@@ -189,7 +190,7 @@ async fn user_and_stop_signal_come_from_image_config() {
     );
     config.image.as_mut().unwrap().image = id;
     let container = pod.start(config).await.unwrap();
-    logged(&pod, &container, "ready").await;
+    wait_for_log_line(&pod, &container, "ready").await;
     runtime.client.stop(&container, 3600).await.unwrap();
     assert_eq!(
         runtime
@@ -215,7 +216,7 @@ async fn status_reports_effective_stop_signal(
     #[case] wished: Signal,
     #[case] told: Signal,
 ) {
-    let (runtime, _place) = with_small(|image| image.stop_signal(of_image)).await;
+    let (runtime, _place) = runtime_with_small_image(|image| image.stop_signal(of_image)).await;
     skip_if!(
         "status_reports_effective_stop_signal",
         Means::of(&runtime).await.no_namespaces()
@@ -232,7 +233,7 @@ async fn status_reports_effective_stop_signal(
 
 #[tokio::test]
 async fn start_fails_without_command() {
-    let (runtime, _place) = with_small(|image| image).await;
+    let (runtime, _place) = runtime_with_small_image(|image| image).await;
     runtime.client.pull(SMALL).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::container::<String>("c", []);
@@ -246,7 +247,7 @@ async fn start_fails_without_command() {
 
 #[tokio::test]
 async fn container_keeps_running_after_image_removal() {
-    let (runtime, _place) = with_small(|image| image).await;
+    let (runtime, _place) = runtime_with_small_image(|image| image).await;
     skip_if!(
         "container_keeps_running_after_image_removal",
         Means::of(&runtime).await.no_namespaces()
@@ -311,7 +312,7 @@ async fn file_systems(runtime: &Runtime) -> ImageFsInfoResponse {
 }
 
 /// Used bytes and inodes of an existing file system.
-fn used(usage: &FilesystemUsage) -> (u64, u64) {
+fn checked_usage(usage: &FilesystemUsage) -> (u64, u64) {
     assert!(usage.timestamp > 0);
     let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
     assert!(std::path::Path::new(mountpoint).is_dir(), "{mountpoint}");
@@ -320,7 +321,7 @@ fn used(usage: &FilesystemUsage) -> (u64, u64) {
 }
 
 /// An exited container of [`SMALL`], and the least number of bytes that it has written.
-async fn written(pod: &Pod) -> (String, u64) {
+async fn exited_writer(pod: &Pod) -> (String, u64) {
     let mut config = fixture::script("c", "for i in 1 2 3 4; do cat /bin/cat; done > /written");
     config.image.as_mut().unwrap().image = SMALL.to_owned();
     let id = pod.start(config).await.unwrap();
@@ -341,7 +342,7 @@ async fn layer(runtime: &Runtime, id: &str) -> u64 {
 /// A kubelet assumes that a reported container file system differs from the one of images.
 #[tokio::test]
 async fn fs_info_reports_single_file_system() {
-    let (runtime, _place) = with_small(|image| image).await;
+    let (runtime, _place) = runtime_with_small_image(|image| image).await;
     runtime.client.pull(SMALL).await.unwrap();
     let only = async || {
         let info = file_systems(&runtime).await;
@@ -349,7 +350,7 @@ async fn fs_info_reports_single_file_system() {
         let [images] = &info.image_filesystems[..] else {
             panic!("{info:?}")
         };
-        used(images)
+        checked_usage(images)
     };
     let images = only().await;
     assert!(images.0 > 0 && images.1 > 0, "{images:?}");
@@ -359,7 +360,7 @@ async fn fs_info_reports_single_file_system() {
     );
     // Writes of a container do not count for images.
     let pod = runtime.pod("p").await.unwrap();
-    let (id, least) = written(&pod).await;
+    let (id, least) = exited_writer(&pod).await;
     assert_eq!(only().await.0, images.0);
     assert!(layer(&runtime, &id).await >= least);
 }
@@ -398,7 +399,7 @@ async fn fs_info_reports_separate_container_file_system() {
             panic!("{info:?}")
         };
         assert_ne!(images.fs_id, containers.fs_id);
-        (used(images), used(containers))
+        (checked_usage(images), checked_usage(containers))
     };
     let (images, containers) = both().await;
     assert!(images.0 > 0 && images.1 > 0, "{images:?}");
@@ -408,7 +409,7 @@ async fn fs_info_reports_separate_container_file_system() {
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
-    let (id, least) = written(&pod).await;
+    let (id, least) = exited_writer(&pod).await;
     let (still, containers) = both().await;
     assert_eq!(still.0, images.0);
     assert!(containers.0 >= least && containers.1 >= 1, "{containers:?}");

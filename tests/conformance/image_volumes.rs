@@ -63,7 +63,7 @@ impl Bench {
         config
     }
 
-    async fn refused(&self, config: ContainerConfig, reason: &str) {
+    async fn assert_rejected(&self, config: ContainerConfig, reason: &str) {
         let error = self.pod.create(config).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument, "{error}");
         assert!(error.message().contains(reason), "{error}");
@@ -120,7 +120,9 @@ async fn image_volume_shows_content_and_is_read_only_and_executable() {
 #[tokio::test]
 async fn writable_image_volume_is_refused() {
     let bench = Bench::new().await;
-    bench.refused(bench.container("", false), "readonly").await;
+    bench
+        .assert_rejected(bench.container("", false), "readonly")
+        .await;
 }
 
 #[tokio::test]
@@ -147,6 +149,6 @@ async fn sub_path_of_image_volume_is_mounted_alone() {
 async fn missing_sub_path_of_image_volume_is_refused() {
     let bench = Bench::new().await;
     bench
-        .refused(bench.container("not-existing", true), "not-existing")
+        .assert_rejected(bench.container("not-existing", true), "not-existing")
         .await;
 }

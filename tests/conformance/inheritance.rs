@@ -91,7 +91,7 @@ async fn standard_streams_can_be_reopened_by_container_user(
     skip_if!(name, Means::of(&runtime).await.no_users());
     let mut config = runtime.sandbox("p");
     if own_users {
-        config = crate::userns::with_own_users(&runtime, config).await;
+        config = crate::userns::with_user_namespace(&runtime, config).await;
     }
     let pod = harness::Pod::run(&runtime.client, config).await.unwrap();
     let script = "echo err > /dev/stderr && echo out > /dev/stdout && echo own > /proc/self/fd/1";

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use tonic::{Code, Status};
 
-use crate::recovery::{again, keepers, nothing_runs};
+use crate::recovery::{keepers, nothing_runs, pod_on};
 
 /// The number of instants tried per call, and the time limit of a call.
 const INSTANTS: u32 = 6;
@@ -62,9 +62,9 @@ impl Call {
         }
     }
 
-    async fn make(self, runtime: &Runtime, arguments: &Arguments) -> Result<(), Status> {
+    async fn send(self, runtime: &Runtime, arguments: &Arguments) -> Result<(), Status> {
         let client = runtime.client.clone();
-        let pod = arguments.pod.as_ref().map(|pod| again(pod, runtime));
+        let pod = arguments.pod.as_ref().map(|pod| pod_on(pod, runtime));
         let call = async {
             match (self, pod) {
                 (Self::RunPod, _) | (_, None) => {
@@ -81,7 +81,7 @@ impl Call {
     }
 
     /// Whether the answer to the repeated call is correct, if the pod has survived.
-    async fn is_right(
+    async fn is_correct(
         self,
         again: Result<(), Status>,
         runtime: &Runtime,
@@ -120,7 +120,7 @@ async fn repeated_call_succeeds_after_kill_at_any_instant(
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let arguments = call.prepare(&runtime).await;
     let began = Instant::now();
-    call.make(&runtime, &arguments).await.unwrap();
+    call.send(&runtime, &arguments).await.unwrap();
     let whole = began.elapsed();
     remove_all(&runtime).await;
     for instant in 0..INSTANTS {
@@ -139,29 +139,29 @@ async fn repeated_call_succeeds_after_kill_at_any_instant(
                 }
             }
         };
-        let (first, ()) = tokio::join!(call.make(&runtime, &arguments), killing);
+        let (first, ()) = tokio::join!(call.send(&runtime, &arguments), killing);
         let what = format!("{call:?} at {instant}/{INSTANTS} of {whole:?}, first {first:?}");
         match killed {
             Killed::Daemon => {
                 runtime.kill9().await;
                 runtime.restart().await.unwrap();
-                let second = call.make(&runtime, &arguments).await;
+                let second = call.send(&runtime, &arguments).await;
                 let said = format!("{second:?}");
                 assert!(
-                    call.is_right(second, &runtime, &arguments).await,
+                    call.is_correct(second, &runtime, &arguments).await,
                     "{what}, then {said}"
                 );
             }
             Killed::Keeper => {
                 // The pod is either gone or NOTREADY, and can be removed as usual.
-                no_pod_is_ready(&runtime, &what).await;
+                wait_for_no_ready_pod(&runtime, &what).await;
                 let again = match call {
                     Call::StopPod | Call::RemovePod => true,
                     Call::RunPod => first.is_err(),
                     Call::Create | Call::Start => false,
                 };
                 if again {
-                    call.make(&runtime, &arguments).await.unwrap();
+                    call.send(&runtime, &arguments).await.unwrap();
                 }
             }
         }
@@ -170,7 +170,7 @@ async fn repeated_call_succeeds_after_kill_at_any_instant(
 }
 
 /// Pods without a keeper are not ready.
-async fn no_pod_is_ready(runtime: &Runtime, what: &str) {
+async fn wait_for_no_ready_pod(runtime: &Runtime, what: &str) {
     eventually(PATIENCE, what, || async {
         let pods = runtime.client.pods(Default::default()).await.unwrap();
         let keepers = keepers(runtime).len();

@@ -6,8 +6,8 @@ use nix::unistd::Pid;
 use rstest::rstest;
 
 use crate::{
-    recovery::{again, keepers},
-    support::{Means, logged, skip_if},
+    recovery::{keepers, pod_on},
+    support::{Means, skip_if, wait_for_log_line},
 };
 
 /// The kernel clears the parent-death signal of a process that changes its user, as many entry points do.
@@ -27,7 +27,7 @@ async fn container_that_changed_user_ends_with_killed_keeper(#[case] away: bool)
         "exec setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo ready; sleep 1000; true' {mark}"
     );
     let id = pod.start(pod.script("c", &script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     let ours = keepers(&runtime);
     let [(_, keeper)] = ours.as_slice() else {
         panic!("one pod, one keeper: {ours:?}")
@@ -44,7 +44,7 @@ async fn container_that_changed_user_ends_with_killed_keeper(#[case] away: bool)
         if left.is_empty() { Ok(()) } else { Err(left) }
     })
     .await;
-    let status = again(&pod, &runtime).ended(&id).await.unwrap();
+    let status = pod_on(&pod, &runtime).ended(&id).await.unwrap();
     assert_eq!(status.reason, "Unknown");
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }

@@ -106,7 +106,7 @@ pub(crate) async fn call(
 }
 
 /// The reason why an answer does not help a client, if any.
-fn unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
+fn why_unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
     let error = answer.as_ref().err()?;
     let ours = [
         Code::Unknown,
@@ -121,7 +121,7 @@ fn unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
 }
 
 /// The paths of all leaf fields of a message.
-fn leaves(
+fn leaf_fields(
     message: &MessageDescriptor,
     above: &[FieldDescriptor],
     into: &mut Vec<Vec<FieldDescriptor>>,
@@ -129,7 +129,7 @@ fn leaves(
     for field in message.fields() {
         let path = [above, std::slice::from_ref(&field)].concat();
         match field.kind() {
-            Kind::Message(inner) if !field.is_map() => leaves(&inner, &path, into),
+            Kind::Message(inner) if !field.is_map() => leaf_fields(&inner, &path, into),
             _ => into.push(path),
         }
     }
@@ -144,7 +144,7 @@ enum Bad {
 }
 
 impl Bad {
-    fn one(self, kind: &Kind) -> Option<Value> {
+    fn value(self, kind: &Kind) -> Option<Value> {
         let text = match self {
             Self::Text(text) => text.to_owned(),
             Self::Long => "x".repeat(1 << 20),
@@ -175,13 +175,13 @@ impl Bad {
             };
             let (key, value) = (entry.map_entry_key_field(), entry.map_entry_value_field());
             let (Some(Value::String(key)), Some(value)) =
-                (self.one(&key.kind()), self.one(&value.kind()))
+                (self.value(&key.kind()), self.value(&value.kind()))
             else {
                 return None;
             };
             return Some(Value::Map([(MapKey::String(key), value)].into()));
         }
-        let one = self.one(&field.kind())?;
+        let one = self.value(&field.kind())?;
         Some(if field.is_list() {
             Value::List(vec![one])
         } else {
@@ -191,7 +191,7 @@ impl Bad {
 }
 
 /// Sets the field at a path, and creates missing messages on the way.
-fn spoil(message: &mut DynamicMessage, path: &[FieldDescriptor], value: Value) {
+fn set_field(message: &mut DynamicMessage, path: &[FieldDescriptor], value: Value) {
     let [field, rest @ ..] = path else { return };
     if rest.is_empty() {
         message.set_field(field, value);
@@ -210,12 +210,12 @@ fn spoil(message: &mut DynamicMessage, path: &[FieldDescriptor], value: Value) {
         one => Some(one),
     };
     if let Some(Value::Message(inner)) = inner {
-        spoil(inner, rest, value);
+        set_field(inner, rest, value);
     }
 }
 
 /// A valid request for a call; empty for calls that need no fields.
-pub(crate) fn good(
+pub(crate) fn valid_request(
     runtime: &Runtime,
     pod: &Pod,
     container: &str,
@@ -255,7 +255,7 @@ pub(crate) fn good(
 }
 
 /// Removes the object that a request with a bad field created.
-async fn put_away(runtime: &Runtime, method: &MethodDescriptor, answer: &[u8]) {
+async fn remove_created(runtime: &Runtime, method: &MethodDescriptor, answer: &[u8]) {
     let made = DynamicMessage::decode(method.output(), answer).unwrap();
     let id = |name| {
         made.get_field_by_name(name)
@@ -289,7 +289,7 @@ async fn every_call_answers_empty_and_undecodable_requests() {
     assert_eq!(methods.len(), 43);
     for method in methods {
         let answer = call(&runtime, &method, Vec::new()).await;
-        assert_eq!(unhelpful(&answer), None, "{}", method.name());
+        assert_eq!(why_unhelpful(&answer), None, "{}", method.name());
         // Bytes that cannot be decoded.
         let answer = call(&runtime, &method, vec![0xff; 64]).await;
         assert!(answer.is_err(), "{}", method.name());
@@ -312,19 +312,19 @@ async fn every_call_answers_bad_value_in_each_field(#[case] bad: Bad) {
     let (mut tried, mut unhelpful_ones) = (0, Vec::new());
     for method in methods() {
         let mut paths = Vec::new();
-        leaves(&method.input(), &[], &mut paths);
+        leaf_fields(&method.input(), &[], &mut paths);
         for path in paths {
             let Some(value) = path.last().and_then(|field| bad.of(field)) else {
                 continue;
             };
-            let mut request = good(&runtime, &pod, &container, &method);
-            spoil(&mut request, &path, value);
+            let mut request = valid_request(&runtime, &pod, &container, &method);
+            set_field(&mut request, &path, value);
             let names: Vec<_> = path.iter().map(|field| field.name().to_owned()).collect();
             let what = format!("{} with {bad:?} as {}", method.name(), names.join("."));
             let answer = call(&runtime, &method, request.encode_to_vec()).await;
-            unhelpful_ones.extend(unhelpful(&answer).map(|why| format!("{what}: {why}")));
+            unhelpful_ones.extend(why_unhelpful(&answer).map(|why| format!("{what}: {why}")));
             if let Ok(answer) = answer {
-                put_away(&runtime, &method, &answer).await;
+                remove_created(&runtime, &method, &answer).await;
             }
             tried += 1;
             // The call may have stopped or removed the container.

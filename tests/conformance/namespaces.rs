@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::support::{Means, code, skip_if, trimmed};
 
 /// Starts a container, and finds its first process from outside.
-async fn witnessed(pod: &Pod, mut config: ContainerConfig) -> Witness {
+async fn start_with_witness(pod: &Pod, mut config: ContainerConfig) -> Witness {
     let mark = fixture::unique("mark");
     config.envs.push(KeyValue {
         key: "CRIB_TEST_MARK".to_owned(),
@@ -32,7 +32,7 @@ async fn witnessed(pod: &Pod, mut config: ContainerConfig) -> Witness {
     .await
 }
 
-fn differing(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<String> {
+fn differing_namespaces(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<String> {
     ["ipc", "mnt", "net", "pid", "uts"]
         .into_iter()
         .filter(|name| {
@@ -55,16 +55,20 @@ async fn containers_share_ipc_net_and_uts_namespaces_of_pod() {
     );
     let pod = runtime.pod("p").await.unwrap();
     let other_pod = runtime.pod("q").await.unwrap();
-    let first = witnessed(&pod, fixture::forever("a")).await.namespaces();
-    let second = witnessed(&pod, fixture::forever("b")).await.namespaces();
-    let third = witnessed(&other_pod, fixture::forever("a"))
+    let first = start_with_witness(&pod, fixture::forever("a"))
+        .await
+        .namespaces();
+    let second = start_with_witness(&pod, fixture::forever("b"))
+        .await
+        .namespaces();
+    let third = start_with_witness(&other_pod, fixture::forever("a"))
         .await
         .namespaces();
     let host = witness::own().namespaces();
     let all = ["ipc", "mnt", "net", "pid", "uts"];
-    assert_eq!(differing(&first, &host), all);
-    assert_eq!(differing(&first, &third), all);
-    assert_eq!(differing(&first, &second), ["mnt", "pid"]);
+    assert_eq!(differing_namespaces(&first, &host), all);
+    assert_eq!(differing_namespaces(&first, &third), all);
+    assert_eq!(differing_namespaces(&first, &second), ["mnt", "pid"]);
 }
 
 /// The container has a cgroup namespace, so it does not see the host's cgroups above its own.
@@ -104,9 +108,9 @@ async fn pod_uses_host_namespaces_when_requested() {
     let seen = runtime.client.sh(&id, &script).await.unwrap();
     assert_eq!(seen, std::fs::read_to_string("/proc/self/comm").unwrap());
     container.metadata.as_mut().unwrap().name = "d".to_owned();
-    let inside = witnessed(&pod, container).await;
+    let inside = start_with_witness(&pod, container).await;
     assert_eq!(
-        differing(&inside.namespaces(), &witness::own().namespaces()),
+        differing_namespaces(&inside.namespaces(), &witness::own().namespaces()),
         ["mnt"]
     );
     let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
@@ -152,7 +156,7 @@ async fn pid_namespace_is_private_or_shared_as_requested() {
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
 }
 
-fn targeting(mut config: ContainerConfig, target: &str) -> ContainerConfig {
+fn with_target_container(mut config: ContainerConfig, target: &str) -> ContainerConfig {
     let options = fixture::security(&mut config)
         .namespace_options
         .get_or_insert_default();
@@ -172,18 +176,18 @@ async fn target_mode_joins_pid_namespace_of_container() {
     let pod = runtime.pod("p").await.unwrap();
     let target = pod.start(fixture::forever("app")).await.unwrap();
     let script = "tr '\\0' ' ' < /proc/1/cmdline";
-    let debug = targeting(pod.script("debug", script), &target[..13]);
+    let debug = with_target_container(pod.script("debug", script), &target[..13]);
     let seen = pod.output(debug).await.unwrap();
     assert!(seen.contains("sleep 1000"), "{seen}");
     // It can signal the target's first process, and ends with the PID namespace.
-    let debug = targeting(
+    let debug = with_target_container(
         pod.script("killer", "kill -TERM 1; exec sleep 1000"),
         &target,
     );
     let killer = pod.start(debug).await.unwrap();
     assert_eq!(pod.ended(&target).await.unwrap().exit_code, 143);
     assert_eq!(pod.ended(&killer).await.unwrap().exit_code, 137);
-    let late = targeting(fixture::forever("late"), &target);
+    let late = with_target_container(fixture::forever("late"), &target);
     assert_eq!(code(pod.create(late).await), Code::FailedPrecondition);
 }
 
@@ -200,7 +204,7 @@ async fn create_rejects_invalid_pid_target() {
         (&elsewhere, Code::InvalidArgument),
         (&created, Code::FailedPrecondition),
     ] {
-        let config = targeting(fixture::forever("debug"), target);
+        let config = with_target_container(fixture::forever("debug"), target);
         assert_eq!(code(pod.create(config).await), expected, "{target:?}");
     }
 }

@@ -6,7 +6,7 @@ use cri::v1;
 use harness::{Netns, Pod, Runtime, fixture};
 use tonic::Code;
 
-use crate::support::{Means, logged, skip_if};
+use crate::support::{Means, skip_if, wait_for_log_line};
 
 /// Sends its host name to every client.
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
@@ -16,7 +16,7 @@ const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
 
 async fn serve(pod: &Pod) -> String {
     let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    logged(pod, &id, "ready").await;
+    wait_for_log_line(pod, &id, "ready").await;
     id
 }
 
@@ -27,7 +27,7 @@ async fn address(pod: &Pod) -> String {
     ip
 }
 
-async fn ask(pod: &Pod, address: &str) -> String {
+async fn send_request(pod: &Pod, address: &str) -> String {
     let script = format!("exec timeout 20 bash -c 'exec 3<>/dev/tcp/{address}/8080 && cat <&3'");
     pod.output(pod.script(&fixture::unique("client"), &script))
         .await
@@ -46,10 +46,10 @@ async fn pods_reach_each_other_by_address() {
     serve(&server).await;
     let (server_ip, client_ip) = (address(&server).await, address(&client).await);
     assert_ne!(server_ip, client_ip);
-    assert_eq!(ask(&client, &server_ip).await, "this is server\n");
+    assert_eq!(send_request(&client, &server_ip).await, "this is server\n");
     // The pod also reaches itself by its own address, and by loopback from another container.
-    assert_eq!(ask(&server, &server_ip).await, "this is server\n");
-    assert_eq!(ask(&server, "127.0.0.1").await, "this is server\n");
+    assert_eq!(send_request(&server, &server_ip).await, "this is server\n");
+    assert_eq!(send_request(&server, "127.0.0.1").await, "this is server\n");
 }
 
 #[tokio::test]
@@ -85,11 +85,11 @@ async fn two_runtimes_use_separate_networks() {
     serve(&other).await;
     let (ip, other_ip) = (address(&pod).await, address(&other).await);
     // Each runtime has its own subnet or network namespace: either way each pod reaches itself at its address.
-    assert_eq!(ask(&pod, &ip).await, "this is one\n");
-    assert_eq!(ask(&other, &other_ip).await, "this is two\n");
+    assert_eq!(send_request(&pod, &ip).await, "this is one\n");
+    assert_eq!(send_request(&other, &other_ip).await, "this is two\n");
     drop(second);
     let client = first.pod("client").await.unwrap();
-    assert_eq!(ask(&client, &ip).await, "this is one\n");
+    assert_eq!(send_request(&client, &ip).await, "this is one\n");
 }
 
 /// Removed pods release their addresses; the address of a running pod is not reassigned.
@@ -110,7 +110,7 @@ async fn running_pod_keeps_address_while_others_come_and_go() {
     let late = runtime.pod("late").await.unwrap();
     assert_ne!(address(&late).await, kept);
     serve(&keep).await;
-    assert_eq!(ask(&late, &kept).await, "this is keep\n");
+    assert_eq!(send_request(&late, &kept).await, "this is keep\n");
 }
 
 /// Sends its host name to every client, over IPv4 and IPv6.
@@ -133,7 +133,7 @@ fn has_ipv6() -> bool {
 }
 
 /// A runtime whose bridge is not in the host's own network namespace, so that every subnet is free.
-async fn apart(argument: Option<&str>) -> (Option<Netns>, Runtime) {
+async fn runtime_in_netns(argument: Option<&str>) -> (Option<Netns>, Runtime) {
     let netns = nix::unistd::geteuid()
         .is_root()
         .then(|| Netns::make().unwrap());
@@ -165,13 +165,13 @@ async fn pods_have_ipv4_and_ipv6_addresses() {
         runtime.pod("client").await.unwrap(),
     );
     let id = server.start(server.script("server", BOTH)).await.unwrap();
-    logged(&server, &id, "ready").await;
+    wait_for_log_line(&server, &id, "ready").await;
     let all = addresses(&server).await;
     assert_eq!(all.len(), 2, "{all:?}");
     // A kubelet takes the first address as the primary one: it must be the IPv4 address.
     assert!(all[0].contains('.') && all[1].starts_with("fd"), "{all:?}");
     for address in &all {
-        assert_eq!(ask(&client, address).await, "this is server\n");
+        assert_eq!(send_request(&client, address).await, "this is server\n");
     }
 }
 
@@ -191,7 +191,7 @@ async fn pod_addresses_come_from_pod_cidr() {
         ),
         ("--pod-cidr=fd77::/64", &["fd77::2"]),
     ] {
-        let (_netns, mut runtime) = apart(Some(argument)).await;
+        let (_netns, mut runtime) = runtime_in_netns(Some(argument)).await;
         skip_if!(
             "pod_addresses_come_from_pod_cidr",
             Means::of(&runtime).await.no_network()
@@ -199,7 +199,7 @@ async fn pod_addresses_come_from_pod_cidr() {
         let server = runtime.pod("server").await.unwrap();
         assert_eq!(addresses(&server).await, expected);
         let id = server.start(server.script("server", BOTH)).await.unwrap();
-        logged(&server, &id, "ready").await;
+        wait_for_log_line(&server, &id, "ready").await;
         // The restarted daemon does not assign the same address again.
         runtime.kill9().await;
         runtime.restart().await.unwrap();
@@ -208,7 +208,7 @@ async fn pod_addresses_come_from_pod_cidr() {
         assert_ne!(second, expected);
         assert_eq!(second.len(), expected.len());
         for address in expected {
-            assert_eq!(ask(&client, address).await, "this is server\n");
+            assert_eq!(send_request(&client, address).await, "this is server\n");
         }
     }
 }
@@ -216,7 +216,7 @@ async fn pod_addresses_come_from_pod_cidr() {
 /// A kubelet calls UpdateRuntimeConfig when its node gets a pod CIDR.
 #[tokio::test]
 async fn update_runtime_config_changes_subnet_only_without_pods() {
-    let (_netns, runtime) = apart(None).await;
+    let (_netns, runtime) = runtime_in_netns(None).await;
     skip_if!(
         "update_runtime_config_changes_subnet_only_without_pods",
         Means::of(&runtime).await.no_network()

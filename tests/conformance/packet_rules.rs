@@ -3,7 +3,7 @@
 use cri::v1;
 use harness::{Netns, PATIENCE, Pod, Runtime, eventually};
 
-use crate::support::logged;
+use crate::support::wait_for_log_line;
 
 /// Sends each client its own address, over IPv4 and IPv6.
 const SERVER: &str = r#"exec perl -MIO::Socket::IP -e '
@@ -42,7 +42,7 @@ impl Hosts {
 }
 
 /// The client address that the server at `address` sees for a connection from `netns`.
-async fn ask(netns: &Netns, address: &str, port: u16) -> std::io::Result<String> {
+async fn send_request(netns: &Netns, address: &str, port: u16) -> std::io::Result<String> {
     let script = format!("exec 3<>/dev/tcp/{address}/{port} && cat <&3");
     let mut command = netns.command("timeout");
     command.args(["20", "bash", "-c", &script]);
@@ -65,7 +65,7 @@ async fn server(runtime: &Runtime, port: u16) -> Pod {
     }];
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     pod
 }
 
@@ -97,7 +97,7 @@ async fn host_port_preserves_source_address_of_other_machine() {
         .await
         .unwrap();
     let pod = server(&runtime, 12000).await;
-    let asked = async |from: &Netns, to| ask(from, to, 12000).await.unwrap();
+    let asked = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
     assert_eq!(asked(&other, "2001:db8::1").await, "2001:db8::2");
     // From the host itself the forwarder serves the port, on every address.
@@ -119,7 +119,7 @@ async fn host_port_preserves_source_address_of_other_machine() {
     assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
     // The table is removed with the bridge.
     runtime.client.remove_pod(&pod.id).await.unwrap();
-    assert!(ask(&other, "192.0.2.1", 12000).await.is_err());
+    assert!(send_request(&other, "192.0.2.1", 12000).await.is_err());
     runtime.stop().await.unwrap();
     assert_eq!(tables(&host), Vec::<String>::new());
 }
@@ -162,7 +162,7 @@ async fn host_ports_work_without_ip_forwarding() {
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
     let pod = server(&runtime, 12000).await;
     let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
-    let asked = async |from: &Netns, to| ask(from, to, 12000).await.unwrap();
+    let asked = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, own.network.unwrap().ip);
     assert_eq!(tables(&host), Vec::<String>::new());
     // If forwarding is enabled later, the next pod installs the rules.
@@ -191,10 +191,10 @@ async fn host_ports_work_when_filter_drops_forwarded_packets() {
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
     let pod = server(&runtime, 12000).await;
     let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
-    let said = ask(&other, "192.0.2.1", 12000).await.unwrap();
+    let said = send_request(&other, "192.0.2.1", 12000).await.unwrap();
     assert_eq!(said, own.network.unwrap().ip);
     // The filter does not affect IPv6.
-    let said = ask(&other, "2001:db8::1", 12000).await.unwrap();
+    let said = send_request(&other, "2001:db8::1", 12000).await.unwrap();
     assert_eq!(said, "2001:db8::2");
 }
 
@@ -225,7 +225,7 @@ async fn udp_flow_reaches_replacement_pod() {
         }];
         let pod = Pod::run(&runtime.client, config).await.unwrap();
         let id = pod.start(pod.script("server", ECHO)).await.unwrap();
-        logged(&pod, &id, "ready").await;
+        wait_for_log_line(&pod, &id, "ready").await;
         let said = other
             .run("perl", &["-MIO::Socket::INET", "-e", CLIENT])
             .unwrap();

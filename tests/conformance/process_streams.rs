@@ -11,7 +11,7 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest as _, http::HeaderValue},
 };
 
-use crate::support::{logged, skip_if};
+use crate::support::{skip_if, wait_for_log_line};
 
 /// The channels of `v5.channel.k8s.io` (Kubernetes 1.36, client-go remotecommand).
 const STDIN: u8 = 0;
@@ -189,7 +189,7 @@ async fn attach_shows_new_output_to_all_clients() {
         ..pod.script("c", "echo before; while read line; do echo got $line; done")
     };
     let id = pod.start(config).await.unwrap();
-    logged(&pod, &id, "before").await;
+    wait_for_log_line(&pod, &id, "before").await;
     let mut first = attach(&pod, &id, false, true).await;
     first.send(STDIN, b"one\n").await;
     first.until("got one\n").await;
@@ -243,7 +243,7 @@ async fn attach_to_terminal_works_after_daemon_restart() {
     session.until("got one\r\n").await;
     runtime.kill9().await;
     runtime.restart().await.unwrap();
-    let pod = crate::recovery::again(&pod, &runtime);
+    let pod = crate::recovery::pod_on(&pod, &runtime);
     let mut session = attach(&pod, &id, true, true).await;
     session.send(STDIN, b"two\n").await;
     session.until("got two\r\n").await;

@@ -43,7 +43,7 @@ impl Drop for OnHost {
     }
 }
 
-fn propagating(host_path: &Path, propagation: MountPropagation) -> Mount {
+fn mount_with_propagation(host_path: &Path, propagation: MountPropagation) -> Mount {
     let mut mount = of(host_path, "/mnt");
     mount.set_propagation(propagation);
     mount
@@ -71,7 +71,7 @@ async fn later_mounts_propagate_as_requested(
         fs::create_dir(volume.0.join(name)).unwrap();
     }
     let mut config = fixture::forever("c");
-    config.mounts = vec![propagating(&volume.0, propagation)];
+    config.mounts = vec![mount_with_propagation(&volume.0, propagation)];
     fixture::security(&mut config).privileged = true;
     let id = pod.start(config.clone()).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
@@ -107,7 +107,7 @@ async fn create_rejects_propagation_of_private_mount(#[case] propagation: MountP
     let pod = runtime.pod("p").await.unwrap();
     let volume = OnHost::sharing(runtime.root().join("volume"), MsFlags::MS_PRIVATE);
     let mut config = fixture::forever("c");
-    config.mounts = vec![propagating(&volume.0, propagation)];
+    config.mounts = vec![mount_with_propagation(&volume.0, propagation)];
     let error = pod.create(config).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().contains("--make-shared"), "{error}");
@@ -121,7 +121,7 @@ async fn bidirectional_propagation_requires_root() {
     }
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
-    config.mounts = vec![propagating(
+    config.mounts = vec![mount_with_propagation(
         Path::new("/usr"),
         MountPropagation::PropagationBidirectional,
     )];

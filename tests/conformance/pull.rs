@@ -60,7 +60,7 @@ impl Bench {
     async fn assert_nothing_left(&self) {
         let store = self.runtime.state_dir().join("images");
         eventually(PATIENCE, "the store to be as it was", || async {
-            let left = kept(&store);
+            let left = store_counts(&store);
             if left == [0, 0, 1, 1] {
                 Ok(())
             } else {
@@ -72,7 +72,7 @@ impl Bench {
 }
 
 /// The numbers of temporary entries, layers, documents and records in a store.
-fn kept(store: &Path) -> [usize; 4] {
+fn store_counts(store: &Path) -> [usize; 4] {
     ["tmp", "layers", "blobs/sha256", "images"]
         .map(|name| std::fs::read_dir(store.join(name)).unwrap().count())
 }
@@ -87,10 +87,11 @@ fn blobs_sent(registry: &Registry) -> usize {
 
 /// An image named `name`, of `example.com` by default, with a layer that all such images share and one of its own.
 fn image(name: &str, seed: u8) -> ImageBuilder {
-    let base = Layer::new()
-        .directory("etc", 0o755)
-        .file("etc/base", 0o644, noise(0, 300_000));
-    let own = Layer::new().file("etc/own", 0o644, noise(seed, 200_000));
+    let base =
+        Layer::new()
+            .directory("etc", 0o755)
+            .file("etc/base", 0o644, random_bytes(0, 300_000));
+    let own = Layer::new().file("etc/own", 0o644, random_bytes(seed, 200_000));
     let name = if name.contains(".io/") {
         name.to_owned()
     } else {
@@ -100,7 +101,7 @@ fn image(name: &str, seed: u8) -> ImageBuilder {
 }
 
 /// Incompressible bytes.
-fn noise(seed: u8, length: usize) -> Vec<u8> {
+fn random_bytes(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u64::from(seed) + 0x9e37_79b9;
     let next = || {
         state ^= state << 13;

@@ -12,7 +12,7 @@ use harness::witness::{self, Witness};
 use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
 use serde_json::Value;
 
-use crate::recovery::{again, nothing_runs};
+use crate::recovery::{nothing_runs, pod_on};
 
 /// The damage to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,7 +207,7 @@ async fn containers_with_damaged_records_are_kept_until_removal() {
     }
     runtime.restart().await.unwrap();
 
-    let pod = again(&pod, &runtime);
+    let pod = pod_on(&pod, &runtime);
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
     assert_eq!(
         runtime.client.container(&healthy).await.unwrap().state(),

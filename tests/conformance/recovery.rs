@@ -12,10 +12,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonic::Code;
 
-use crate::support::{code, logged};
+use crate::support::{code, wait_for_log_line};
 
 /// The pod with the client of the restarted runtime.
-pub(crate) fn again(pod: &Pod, runtime: &Runtime) -> Pod {
+pub(crate) fn pod_on(pod: &Pod, runtime: &Runtime) -> Pod {
     Pod {
         client: runtime.client.clone(),
         ..pod.clone()
@@ -65,7 +65,7 @@ pub(crate) async fn nothing_runs(runtime: &Runtime) {
 }
 
 /// The parts of a status that never change.
-fn lasting(status: &ContainerStatus) -> ContainerStatus {
+fn constant_fields(status: &ContainerStatus) -> ContainerStatus {
     ContainerStatus {
         state: 0,
         finished_at: 0,
@@ -135,7 +135,7 @@ async fn containers_survive_kill_of_daemon() {
 
     runtime.restart().await.unwrap();
     let client = &runtime.client;
-    let pod = again(&pod, &runtime);
+    let pod = pod_on(&pod, &runtime);
     assert_eq!(
         client.pod(&pod.id).await.unwrap().status.unwrap(),
         pod_before
@@ -148,7 +148,7 @@ async fn containers_survive_kill_of_daemon() {
     let mut states = Vec::new();
     for (id, before) in ids.into_iter().zip(&before) {
         let after = client.container(id).await.unwrap();
-        assert_eq!(lasting(&after), lasting(before));
+        assert_eq!(constant_fields(&after), constant_fields(before));
         states.push((after.state(), after.exit_code));
     }
     use ContainerState::{
@@ -164,7 +164,7 @@ async fn containers_survive_kill_of_daemon() {
             (Running, 0)
         ]
     );
-    let lines = logged(&pod, &writes, "1000").await;
+    let lines = wait_for_log_line(&pod, &writes, "1000").await;
     assert_eq!(
         lines,
         (1..=1000)
@@ -176,7 +176,7 @@ async fn containers_survive_kill_of_daemon() {
     assert_eq!(client.sh(&runs, "echo fine").await.unwrap(), "fine\n");
     client.start(&created).await.unwrap();
     assert_eq!(pod.ended(&created).await.unwrap().exit_code, 0);
-    logged(&pod, &created, "late").await;
+    wait_for_log_line(&pod, &created, "late").await;
     client.reopen_log(&runs).await.unwrap();
     client.stop(&runs, 3600).await.unwrap();
     assert_eq!(client.container(&runs).await.unwrap().exit_code, 143);
@@ -231,7 +231,7 @@ async fn new_pod_reaches_pod_from_before_restart() {
         $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die "listen: $!";
         $| = 1; print "ready\n"; while ($client = $server->accept) { print $client "old\n"; close $client }'"#;
     let id = old.start(old.script("server", server)).await.unwrap();
-    logged(&old, &id, "ready").await;
+    wait_for_log_line(&old, &id, "ready").await;
     runtime.kill9().await;
     runtime.restart().await.unwrap();
     let ip = runtime

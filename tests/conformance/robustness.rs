@@ -11,12 +11,12 @@ use nix::{
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, logged, skip_if};
+use crate::support::{Means, code, skip_if, wait_for_log_line};
 
 /// Longer than any operation here takes unless it hangs.
 const LIMIT: Duration = Duration::from_secs(40);
 
-async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+async fn within_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(LIMIT, work).await;
     done.unwrap_or_else(|_| panic!("{what} did not come to an end"))
 }
@@ -46,9 +46,9 @@ async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
         flood.log_path.clear();
     }
     let id = pod.start(flood).await.unwrap();
-    let other = in_time("a second container", pod.start(fixture::forever("other"))).await;
+    let other = within_timeout("a second container", pod.start(fixture::forever("other"))).await;
     let other = other.unwrap();
-    in_time("an exec", runtime.client.sh(&other, "echo"))
+    within_timeout("an exec", runtime.client.sh(&other, "echo"))
         .await
         .unwrap();
     if !log {
@@ -61,7 +61,7 @@ async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
         let kilobytes: u64 = rss.trim_end_matches(" kB").parse().unwrap();
         assert!(kilobytes < 64 << 10, "the keeper holds {rss}");
     }
-    in_time("the stop", runtime.client.stop(&id, 0))
+    within_timeout("the stop", runtime.client.stop(&id, 0))
         .await
         .unwrap();
     assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
@@ -76,7 +76,7 @@ async fn exec_returns_while_orphan_writes() {
     let exec = runtime
         .client
         .exec(&id, ["sh", "-c", "echo first; yes & exit 3"], 0);
-    let answer = in_time("the exec", exec).await.unwrap();
+    let answer = within_timeout("the exec", exec).await.unwrap();
     assert_eq!(answer.exit_code, 3);
     assert!(answer.stdout.starts_with(b"first\n"));
 }
@@ -89,7 +89,7 @@ async fn runtime_stops_during_exec_and_stop() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     let (mut calls, of) = (runtime.client.runtime.clone(), id.clone());
     let exec = tokio::spawn(async move {
         calls
@@ -104,14 +104,14 @@ async fn runtime_stops_during_exec_and_stop() {
             })
             .await
     });
-    logged(&pod, &id, "in").await;
+    wait_for_log_line(&pod, &id, "in").await;
     let (client, of) = (runtime.client.clone(), id.clone());
     let stop = tokio::spawn(async move { client.stop(&of, 3600).await });
-    logged(&pod, &id, "asked").await;
-    let ended = in_time("the runtime", runtime.stop()).await;
+    wait_for_log_line(&pod, &id, "asked").await;
+    let ended = within_timeout("the runtime", runtime.stop()).await;
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
-    in_time("the exec", exec).await.unwrap().unwrap_err();
-    in_time("the stop", stop).await.unwrap().unwrap_err();
+    within_timeout("the exec", exec).await.unwrap().unwrap_err();
+    within_timeout("the stop", stop).await.unwrap().unwrap_err();
 }
 
 /// RemovePodSandbox neither waits for the keeper for ever nor leaves the pod.
@@ -124,7 +124,7 @@ async fn remove_pod_works_with_stopped_keeper() {
         panic!("one pod, one keeper")
     };
     kill(keeper, Signal::SIGSTOP).unwrap();
-    in_time("the removal", runtime.client.remove_pod(&pod.id))
+    within_timeout("the removal", runtime.client.remove_pod(&pod.id))
         .await
         .unwrap();
     assert_eq!(code(runtime.client.container(&id).await), Code::NotFound);
@@ -192,7 +192,7 @@ async fn start_fails_when_log_cannot_be_opened() {
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.create(fixture::forever("c")).await.unwrap();
     file_tree::remove(&pod.log_directory()).unwrap();
-    let started = in_time("the start", runtime.client.start(&id)).await;
+    let started = within_timeout("the start", runtime.client.start(&id)).await;
     let error = started.unwrap_err();
     assert!(error.message().contains("open the log file"), "{error:?}");
     let status = runtime.client.container(&id).await.unwrap();

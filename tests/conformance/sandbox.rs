@@ -9,7 +9,7 @@ use harness::{Pod, Runtime, fixture};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{code, polite};
+use crate::support::{code, graceful_container};
 
 fn with_id(id: &str) -> PodSandboxFilter {
     PodSandboxFilter {
@@ -384,7 +384,7 @@ async fn twenty_pods(runtime: Runtime) {
                 .await
                 .unwrap();
             assert_eq!(out, format!("pod-{number}\n"));
-            let id = polite(&pod, "d").await;
+            let id = graceful_container(&pod, "d").await;
             client.stop(&id, 30).await.unwrap();
             assert_eq!(client.container(&id).await.unwrap().exit_code, 143);
             client.stop_pod(&pod.id).await.unwrap();

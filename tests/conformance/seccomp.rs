@@ -30,7 +30,7 @@ fn with(mut config: ContainerConfig, kind: ProfileType, reference: &str) -> Cont
 }
 
 /// A container that prints its seccomp mode.
-fn look(pod: &Pod) -> ContainerConfig {
+fn print_seccomp_mode(pod: &Pod) -> ContainerConfig {
     pod.script("look", "grep Seccomp: /proc/self/status")
 }
 
@@ -55,7 +55,7 @@ async fn profile_type_sets_seccomp_mode(
     let file = write(place.path(), NO_CHMOD);
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    let mut config = look(&pod);
+    let mut config = print_seccomp_mode(&pod);
     fixture::security(&mut config).no_new_privs = no_new_privs;
     if let Some(kind) = kind {
         let reference = if kind == ProfileType::Localhost {
@@ -86,7 +86,7 @@ async fn deprecated_profile_names_are_accepted(#[case] path: &str, #[case] mode:
     };
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    let config = with_path(look(&pod), &path);
+    let config = with_path(print_seccomp_mode(&pod), &path);
     assert_eq!(
         pod.output(config).await.unwrap(),
         format!("Seccomp:\t{mode}\n")
@@ -104,7 +104,11 @@ async fn privileged_container_is_not_filtered() {
     let linux = sandbox.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default().privileged = true;
     let pod = Pod::run(&runtime.client, sandbox).await.unwrap();
-    let mut config = with(look(&pod), ProfileType::Localhost, "/no/such/file");
+    let mut config = with(
+        print_seccomp_mode(&pod),
+        ProfileType::Localhost,
+        "/no/such/file",
+    );
     fixture::security(&mut config).privileged = true;
     assert_eq!(pod.output(config).await.unwrap(), "Seccomp:\t0\n");
 }
@@ -194,7 +198,7 @@ async fn default_profile_allows_calls_of_added_capabilities() {
 async fn profile_applies_without_namespaces() {
     let runtime = Runtime::with().isolation("process").start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    let config = with(look(&pod), ProfileType::RuntimeDefault, "");
+    let config = with(print_seccomp_mode(&pod), ProfileType::RuntimeDefault, "");
     assert_eq!(pod.output(config).await.unwrap(), "Seccomp:\t2\n");
 }
 

@@ -22,7 +22,7 @@ fn value(value: i64) -> Option<Int64Value> {
 }
 
 /// Starts a container, and finds its first process from outside.
-async fn witnessed(pod: &Pod, mut config: ContainerConfig) -> (String, Witness) {
+async fn start_with_witness(pod: &Pod, mut config: ContainerConfig) -> (String, Witness) {
     // In an argument, because the environment of another user's process is not readable.
     let mark = format!("CRIB_TEST_MARK={}", fixture::unique("mark"));
     config.args.push(mark.clone());
@@ -76,7 +76,7 @@ async fn capabilities_are_added_and_dropped(
         pid: runtime.pid().unwrap(),
     };
     let expected = expected & daemon.capabilities("CapPrm").unwrap();
-    let (_, process) = witnessed(&pod, with_capabilities(add, drop)).await;
+    let (_, process) = start_with_witness(&pod, with_capabilities(add, drop)).await;
     for set in ["CapEff", "CapPrm", "CapBnd"] {
         assert_eq!(process.capabilities(set).unwrap(), expected, "{set}");
     }
@@ -101,7 +101,7 @@ async fn non_root_user_keeps_ambient_capabilities_only(#[values(false, true)] fi
     }
     let capabilities = security.capabilities.get_or_insert_default();
     capabilities.add_ambient_capabilities = vec!["NET_ADMIN".to_owned()];
-    let (_, process) = witnessed(&pod, config).await;
+    let (_, process) = start_with_witness(&pod, config).await;
     for set in ["CapEff", "CapPrm", "CapAmb", "CapInh"] {
         assert_eq!(process.capabilities(set).unwrap(), NET_ADMIN, "{set}");
     }
@@ -141,7 +141,7 @@ async fn privileged_container_has_all_capabilities_of_daemon() {
     };
     let mut config = fixture::forever("c");
     fixture::security(&mut config).privileged = true;
-    let (_, process) = witnessed(&pod, config).await;
+    let (_, process) = start_with_witness(&pod, config).await;
     assert_eq!(
         process.capabilities("CapEff"),
         daemon.capabilities("CapPrm")
@@ -238,7 +238,7 @@ async fn process_runs_as_requested_user_and_groups(#[case] wish: Wish, #[case] e
     security.run_as_group = wish.group.and_then(value);
     security.supplemental_groups = wish.more.to_vec();
     security.supplemental_groups_policy = wish.policy.into();
-    let (id, process) = witnessed(&pod, config).await;
+    let (id, process) = start_with_witness(&pod, config).await;
 
     let numbers = |text: &str| {
         text.split_whitespace()
@@ -461,7 +461,7 @@ async fn oom_score_adj_is_applied() {
         oom_score_adj: 700,
         ..Default::default()
     });
-    let (_, process) = witnessed(&pod, config).await;
+    let (_, process) = start_with_witness(&pod, config).await;
     assert_eq!(process.text("oom_score_adj"), "700\n");
 }
 
@@ -482,7 +482,7 @@ async fn disallowed_oom_score_adj_falls_back_to_score_of_runtime() {
         oom_score_adj: -997,
         ..Default::default()
     });
-    let (_, process) = witnessed(&pod, config).await;
+    let (_, process) = start_with_witness(&pod, config).await;
     let given = process.text("oom_score_adj");
     assert!(
         given == "-997\n" || given == own,

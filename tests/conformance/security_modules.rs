@@ -46,7 +46,7 @@ async fn on(kernel: &TempDir) -> Runtime {
 }
 
 /// Takes what was written to the exec attribute.
-fn told(kernel: &TempDir) -> String {
+fn take_exec_attribute(kernel: &TempDir) -> String {
     let path = kernel.path().join(EXEC);
     let told = fs::read_to_string(&path).unwrap();
     fs::write(path, "").unwrap();
@@ -62,7 +62,7 @@ fn named(mut config: ContainerConfig, name: &str) -> ContainerConfig {
 }
 
 #[allow(deprecated)]
-fn named_as_before(mut config: ContainerConfig, name: &str) -> ContainerConfig {
+fn with_deprecated_apparmor_profile(mut config: ContainerConfig, name: &str) -> ContainerConfig {
     fixture::security(&mut config).apparmor_profile = format!("localhost/{name}");
     config
 }
@@ -87,8 +87,8 @@ fn labelled(name: &str, wished: &str) -> PodSandboxConfig {
 #[rstest]
 #[case::runtime_default(|config| config, "exec crib-default")]
 #[case::named(|config| named(config, "web"), "exec web")]
-#[case::deprecated_field(|config| named_as_before(config, "web"), "exec web")]
-#[case::newer_field_wins(|config| named(named_as_before(config, "gone"), "web"), "exec web")]
+#[case::deprecated_field(|config| with_deprecated_apparmor_profile(config, "web"), "exec web")]
+#[case::newer_field_wins(|config| named(with_deprecated_apparmor_profile(config, "gone"), "web"), "exec web")]
 #[case::privileged(|mut config| { fixture::security(&mut config).privileged = true; config }, "")]
 #[tokio::test]
 async fn apparmor_profile_is_set_for_first_process_and_execs(
@@ -99,11 +99,11 @@ async fn apparmor_profile_is_set_for_first_process_and_execs(
     let runtime = on(&kernel).await;
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(change(fixture::forever("c"))).await.unwrap();
-    assert_eq!(told(&kernel), wanted);
+    assert_eq!(take_exec_attribute(&kernel), wanted);
     // An exec gets the profile of its container, even if it has been unloaded since.
     put(kernel.path(), "sys/kernel/security/apparmor/profiles", "");
     runtime.client.sh(&id, "true").await.unwrap();
-    assert_eq!(told(&kernel), wanted);
+    assert_eq!(take_exec_attribute(&kernel), wanted);
 }
 
 #[tokio::test]
@@ -113,8 +113,11 @@ async fn create_rejects_unloaded_apparmor_profile() {
     let pod = runtime.pod("p").await.unwrap();
     for config in [
         named(fixture::forever("a"), "we"),
-        named_as_before(fixture::forever("b"), "we"),
-        named(named_as_before(fixture::forever("c"), "web"), "we"),
+        with_deprecated_apparmor_profile(fixture::forever("b"), "we"),
+        named(
+            with_deprecated_apparmor_profile(fixture::forever("c"), "web"),
+            "we",
+        ),
     ] {
         let error = pod.create(config).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
@@ -150,7 +153,7 @@ async fn named_apparmor_profile_is_refused_without_apparmor() {
     let runtime = on(&kernel).await;
     let pod = runtime.pod("p").await.unwrap();
     for config in [
-        named_as_before(fixture::forever("a"), "profile"),
+        with_deprecated_apparmor_profile(fixture::forever("a"), "profile"),
         named(fixture::forever("b"), "profile"),
     ] {
         assert_eq!(code(pod.create(config).await), Code::InvalidArgument);

@@ -6,7 +6,7 @@ use harness::witness::{self, Witness};
 use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
 use rstest::rstest;
 
-use crate::support::{Means, logged, skip_if};
+use crate::support::{Means, skip_if, wait_for_log_line};
 use crate::userns;
 
 /// A pod with a shared PID namespace, and optionally a user namespace.
@@ -14,12 +14,12 @@ async fn shared(runtime: &Runtime, own_users: bool) -> Pod {
     let mut config: PodSandboxConfig = runtime.sandbox("p");
     fixture::pod_namespaces(&mut config).pid = NamespaceMode::Pod.into();
     if own_users {
-        config = userns::with_own_users(runtime, config).await;
+        config = userns::with_user_namespace(runtime, config).await;
     }
     Pod::run(&runtime.client, config).await.unwrap()
 }
 
-fn in_shared(mut config: ContainerConfig, capabilities: &[&str]) -> ContainerConfig {
+fn with_shared_pids(mut config: ContainerConfig, capabilities: &[&str]) -> ContainerConfig {
     let security = fixture::security(&mut config);
     let options = security.namespace_options.get_or_insert_default();
     options.pid = NamespaceMode::Pod.into();
@@ -61,7 +61,7 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
     }
     let pod = shared(&runtime, own_users).await;
     let mark = fixture::unique("mark");
-    let mut config = in_shared(fixture::forever("c"), &[]);
+    let mut config = with_shared_pids(fixture::forever("c"), &[]);
     config.args.push(mark.clone());
     pod.start(config).await.unwrap();
     let first = first_process_beside(&mark).await;
@@ -116,7 +116,7 @@ async fn tracer_finds_nothing_of_host_in_pod_process(#[values(false, true)] own_
         nsenter --target 1 --mount /bin/true 2>/dev/null && echo entered its mounts
         (: >> /proc/1/exe) 2>/dev/null && echo its program can be written to
         echo done";
-    let config = in_shared(
+    let config = with_shared_pids(
         pod.script("c", script),
         &["SYS_PTRACE", "SYS_ADMIN", "SYS_CHROOT"],
     );
@@ -158,19 +158,19 @@ async fn tracer_sees_no_unconfined_process(
     }
     let pod = shared(&runtime, own_users).await;
     let state = runtime.state_dir().display().to_string();
-    let looks = in_shared(pod.script("watcher", &watcher(&state)), &["SYS_PTRACE"]);
+    let looks = with_shared_pids(pod.script("watcher", &watcher(&state)), &["SYS_PTRACE"]);
     let looks = pod.start(looks).await.unwrap();
-    logged(&pod, &looks, "ready").await;
+    wait_for_log_line(&pod, &looks, "ready").await;
     let with_filter = |mut config: ContainerConfig| {
         let filter = filtered.then(SecurityProfile::default);
         fixture::security(&mut config).seccomp = filter;
         config
     };
-    let target = with_filter(in_shared(fixture::forever("target"), &[]));
+    let target = with_filter(with_shared_pids(fixture::forever("target"), &[]));
     let target = pod.start(target).await.unwrap();
     for round in 0..10 {
         let name = format!("c{round}");
-        let config = with_filter(in_shared(fixture::script(&name, "true"), &[]));
+        let config = with_filter(with_shared_pids(fixture::script(&name, "true"), &[]));
         pod.start(config).await.unwrap();
         assert_eq!(runtime.client.sh(&target, "echo in").await.unwrap(), "in\n");
     }
@@ -179,6 +179,6 @@ async fn tracer_sees_no_unconfined_process(
         .sh(&target, "touch /dev/shm/enough")
         .await
         .unwrap();
-    let lines = logged(&pod, &looks, "over").await;
+    let lines = wait_for_log_line(&pod, &looks, "over").await;
     assert_eq!(lines, ["ready", "over"]);
 }

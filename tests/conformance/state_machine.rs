@@ -95,7 +95,7 @@ struct Model {
 }
 
 /// The id that the client sends.
-fn sent(which: Which, made: &[String]) -> String {
+fn id_for(which: Which, made: &[String]) -> String {
     let at = |number: usize| made.get(number.checked_rem(made.len())?);
     match which {
         Which::Whole(number) => at(number).cloned(),
@@ -106,7 +106,7 @@ fn sent(which: Which, made: &[String]) -> String {
     .unwrap_or_else(|| "0".repeat(64))
 }
 
-fn means(sent: &str, id: &str) -> bool {
+fn matches_id(sent: &str, id: &str) -> bool {
     !sent.is_empty() && id.starts_with(sent)
 }
 
@@ -125,11 +125,11 @@ impl Model {
     fn container(&mut self, sent: &str) -> Option<&mut ModelContainer> {
         self.containers
             .iter_mut()
-            .find(|container| means(sent, &container.id))
+            .find(|container| matches_id(sent, &container.id))
     }
 
     /// OK for a container in one of these states, FAILED_PRECONDITION in another, NOT_FOUND without one.
-    fn only(&mut self, sent: &str, states: &[ContainerState]) -> Code {
+    fn code_in_states(&mut self, sent: &str, states: &[ContainerState]) -> Code {
         match self.container(sent) {
             None => Code::NotFound,
             Some(container) if states.contains(&container.state) => Code::Ok,
@@ -138,12 +138,12 @@ impl Model {
     }
 
     /// True if a pod has containers.
-    fn is_used(&self, pod: &str) -> bool {
+    fn has_containers(&self, pod: &str) -> bool {
         self.containers.iter().any(|container| container.pod == pod)
     }
 
     /// Makes a call, and returns the legal codes and the actual one.
-    async fn make(&mut self, call: Call, runtime: &Runtime) -> (Vec<Code>, Code) {
+    async fn send(&mut self, call: Call, runtime: &Runtime) -> (Vec<Code>, Code) {
         use ContainerState::{
             ContainerCreated as Created, ContainerExited as Exited, ContainerRunning as Running,
         };
@@ -156,7 +156,7 @@ impl Model {
                 let first = self.pods.iter().find(|pod| pod.name == name);
                 // A repeated call returns the existing pod if nothing has used it yet.
                 let legal = match first {
-                    Some(first) if !first.ready || self.is_used(&first.pod.id) => {
+                    Some(first) if !first.ready || self.has_containers(&first.pod.id) => {
                         Code::AlreadyExists
                     }
                     _ => Code::Ok,
@@ -177,32 +177,36 @@ impl Model {
                 (vec![legal], told)
             }
             Call::StopPod(which) => {
-                let id = sent(which, &self.pod_ids);
+                let id = id_for(which, &self.pod_ids);
                 let told = code(&client.stop_pod(&id).await);
-                for pod in self.pods.iter_mut().filter(|pod| means(&id, &pod.pod.id)) {
+                for pod in self
+                    .pods
+                    .iter_mut()
+                    .filter(|pod| matches_id(&id, &pod.pod.id))
+                {
                     pod.ready = false;
                 }
                 for container in self
                     .containers
                     .iter_mut()
-                    .filter(|one| means(&id, &one.pod))
+                    .filter(|one| matches_id(&id, &one.pod))
                 {
                     container.state = Exited;
                 }
                 (vec![Code::Ok], told)
             }
             Call::RemovePod(which) => {
-                let id = sent(which, &self.pod_ids);
+                let id = id_for(which, &self.pod_ids);
                 let told = code(&client.remove_pod(&id).await);
-                self.pods.retain(|pod| !means(&id, &pod.pod.id));
+                self.pods.retain(|pod| !matches_id(&id, &pod.pod.id));
                 self.containers
-                    .retain(|container| !means(&id, &container.pod));
+                    .retain(|container| !matches_id(&id, &container.pod));
                 (vec![Code::Ok], told)
             }
             Call::PodStatus(which) => {
-                let id = sent(which, &self.pod_ids);
+                let id = id_for(which, &self.pod_ids);
                 let answer = client.pod_is_ready(&id).await;
-                let Some(pod) = self.pods.iter().find(|pod| means(&id, &pod.pod.id)) else {
+                let Some(pod) = self.pods.iter().find(|pod| matches_id(&id, &pod.pod.id)) else {
                     return (vec![Code::NotFound], code(&answer));
                 };
                 assert_eq!(answer.as_ref().ok(), Some(&pod.ready), "{answer:?}");
@@ -216,8 +220,8 @@ impl Model {
                 (vec![Code::Ok], Code::Ok)
             }
             Call::Create(which, name) => {
-                let id = sent(which, &self.pod_ids);
-                let pod = self.pods.iter().find(|pod| means(&id, &pod.pod.id));
+                let id = id_for(which, &self.pod_ids);
+                let pod = self.pods.iter().find(|pod| matches_id(&id, &pod.pod.id));
                 let whole = pod.map_or(String::new(), |pod| pod.pod.id.clone());
                 let first = self
                     .containers
@@ -253,8 +257,8 @@ impl Model {
                 (legal, told)
             }
             Call::Start(which) => {
-                let id = sent(which, &self.container_ids);
-                let legal = self.only(&id, &[Created]);
+                let id = id_for(which, &self.container_ids);
+                let legal = self.code_in_states(&id, &[Created]);
                 let told = code(&client.start(&id).await);
                 if let Some(container) = self.container(&id).filter(|_| told == Code::Ok) {
                     container.state = Running;
@@ -262,7 +266,7 @@ impl Model {
                 (vec![legal], told)
             }
             Call::Stop(which) => {
-                let id = sent(which, &self.container_ids);
+                let id = id_for(which, &self.container_ids);
                 let told = code(&client.stop(&id, 0).await);
                 if let Some(container) = self.container(&id) {
                     container.state = Exited;
@@ -270,19 +274,19 @@ impl Model {
                 (vec![Code::Ok], told)
             }
             Call::Remove(which) => {
-                let id = sent(which, &self.container_ids);
+                let id = id_for(which, &self.container_ids);
                 let told = code(&client.remove(&id).await);
                 self.containers
-                    .retain(|container| !means(&id, &container.id));
+                    .retain(|container| !matches_id(&id, &container.id));
                 (vec![Code::Ok], told)
             }
             Call::Exec(which) => {
-                let id = sent(which, &self.container_ids);
+                let id = id_for(which, &self.container_ids);
                 let told = code(&client.exec(&id, ["true"], 30).await);
-                (vec![self.only(&id, &[Running])], told)
+                (vec![self.code_in_states(&id, &[Running])], told)
             }
             Call::Status(which) => {
-                let id = sent(which, &self.container_ids);
+                let id = id_for(which, &self.container_ids);
                 let answer = client.container(&id).await;
                 if let (Ok(status), Some(container)) = (&answer, self.container(&id)) {
                     assert_eq!(
@@ -291,12 +295,12 @@ impl Model {
                     );
                 }
                 (
-                    vec![self.only(&id, &[Created, Running, Exited])],
+                    vec![self.code_in_states(&id, &[Created, Running, Exited])],
                     code(&answer),
                 )
             }
             Call::Update(which) => {
-                let id = sent(which, &self.container_ids);
+                let id = id_for(which, &self.container_ids);
                 let request = UpdateContainerResourcesRequest {
                     container_id: id.clone(),
                     linux: Some(LinuxContainerResources {
@@ -315,12 +319,12 @@ impl Model {
                 if let Some(container) = self.container(&id).filter(|_| told == Code::Ok) {
                     container.changed = true;
                 }
-                (vec![self.only(&id, &[Created, Running])], told)
+                (vec![self.code_in_states(&id, &[Created, Running])], told)
             }
             Call::Reopen(which) => {
-                let id = sent(which, &self.container_ids);
+                let id = id_for(which, &self.container_ids);
                 let told = code(&client.reopen_log(&id).await);
-                (vec![self.only(&id, &[Running])], told)
+                (vec![self.code_in_states(&id, &[Running])], told)
             }
             Call::ListContainers => {
                 let answer = client.containers(Default::default()).await.unwrap();
@@ -364,14 +368,14 @@ fn calls_in_any_order_match_model() {
             let runtime = Runtime::with().start().await.unwrap();
             let mut model = Model::default();
             for (number, call) in calls.into_iter().enumerate() {
-                let (legal, told) = model.make(call, &runtime).await;
+                let (legal, told) = model.send(call, &runtime).await;
                 prop_assert!(
                     legal.contains(&told),
                     "call {number}, {call:?}: {told:?}, not {legal:?}"
                 );
             }
             for call in [Call::ListPods, Call::ListContainers] {
-                model.make(call, &runtime).await;
+                model.send(call, &runtime).await;
             }
             Ok(())
         })

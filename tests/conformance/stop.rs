@@ -7,7 +7,7 @@ use harness::{Runtime, fixture, witness};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, logged, skip_if};
+use crate::support::{Means, code, skip_if, wait_for_log_line};
 
 /// A grace period longer than any test, so that its expiry cannot end a container.
 const LONG: i64 = 3600;
@@ -54,7 +54,7 @@ async fn stop_sends_sigterm() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     runtime.client.stop(&id, LONG).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerExited);
@@ -69,7 +69,7 @@ async fn stop_kills_after_grace_period() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     runtime.client.stop(&id, 1).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!((status.exit_code, status.reason.as_str()), (137, "Error"));
@@ -85,11 +85,11 @@ async fn concurrent_stops_keep_their_own_grace_periods() {
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let long = pod.start(pod.script("long", script)).await.unwrap();
     let short = pod.start(pod.script("short", script)).await.unwrap();
-    logged(&pod, &long, "ready").await;
-    logged(&pod, &short, "ready").await;
+    wait_for_log_line(&pod, &long, "ready").await;
+    wait_for_log_line(&pod, &short, "ready").await;
     let (client, id) = (runtime.client.clone(), long.clone());
     let waits = tokio::spawn(async move { client.stop(&id, LONG).await });
-    logged(&pod, &long, "no").await;
+    wait_for_log_line(&pod, &long, "no").await;
     runtime.client.stop(&short, 1).await.unwrap();
     assert_eq!(
         runtime.client.container(&short).await.unwrap().exit_code,
@@ -130,7 +130,7 @@ async fn stop_sends_configured_stop_signal() {
     let mut config = pod.script("c", script);
     config.stop_signal = Signal::Sigusr1.into();
     let id = pod.start(config).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     assert_eq!(
         runtime.client.container(&id).await.unwrap().stop_signal(),
         Signal::Sigusr1
@@ -147,10 +147,10 @@ async fn shorter_of_two_stops_wins() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     let (client, long) = (runtime.client.clone(), id.clone());
     let long = tokio::spawn(async move { client.stop(&long, LONG).await });
-    logged(&pod, &id, "no").await;
+    wait_for_log_line(&pod, &id, "no").await;
     runtime.client.stop(&id, 0).await.unwrap();
     long.await.unwrap().unwrap();
     assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
@@ -164,18 +164,18 @@ async fn cancelled_stop_does_not_kill() {
     let script = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
         while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     let request = StopContainerRequest {
         container_id: id.clone(),
         timeout: 1,
     };
     let mut calls = runtime.client.runtime.clone();
     let stop = tokio::spawn(async move { calls.stop_container(request).await });
-    logged(&pod, &id, "asked").await;
+    wait_for_log_line(&pod, &id, "asked").await;
     stop.abort();
     assert!(stop.await.unwrap_err().is_cancelled());
     // The container still runs well after the grace period.
-    logged(&pod, &id, "6").await;
+    wait_for_log_line(&pod, &id, "6").await;
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerRunning);
 }
@@ -238,7 +238,7 @@ async fn stop_kills_all_processes_of_container() {
         "export CRIB_TEST_MARK={mark}; (setsid sleep 1000 &); setsid sh -c 'sleep 1000 & sleep 1000' & echo ready; sleep 1000"
     );
     let id = pod.start(pod.script("c", &script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     let mark = format!("CRIB_TEST_MARK={mark}");
     harness::eventually(harness::PATIENCE, "the children to run", || async {
         let found = witness::marked(&mark);
@@ -256,10 +256,10 @@ async fn stop_pod_does_not_wait_for_grace_period_of_container() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     let (client, long) = (runtime.client.clone(), id.clone());
     let long = tokio::spawn(async move { client.stop(&long, LONG).await });
-    logged(&pod, &id, "no").await;
+    wait_for_log_line(&pod, &id, "no").await;
     let stopped =
         tokio::time::timeout(Duration::from_secs(30), runtime.client.stop_pod(&pod.id)).await;
     stopped.unwrap().unwrap();

@@ -9,7 +9,7 @@ use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::{Code, Status};
 
-use crate::support::{code, logged};
+use crate::support::{code, wait_for_log_line};
 
 const OUTPUTS: Streams = Streams {
     stdin: false,
@@ -69,7 +69,7 @@ async fn ports_url(pod: &Pod, ports: &[i32]) -> Result<String, Status> {
 }
 
 /// Reads a stream until it contains `word`.
-async fn until_said(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -> String {
+async fn read_until(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -> String {
     let mut said = String::new();
     let inlet = inlet.as_mut().unwrap();
     while !said.contains(word) {
@@ -93,7 +93,7 @@ async fn idle_connections_make_room_for_new_clients() {
     let server = url.strip_prefix("http://").unwrap();
     let server = server.split_once('/').unwrap().0.to_owned();
     let mut early = command(&url, ALL, Transport::Spdy).await.unwrap();
-    until_said(&mut early.stdout, "started").await;
+    read_until(&mut early.stdout, "started").await;
 
     let mut idle = Vec::new();
     for number in 0..400 {
@@ -117,7 +117,7 @@ async fn idle_connections_make_room_for_new_clients() {
         .send("again\n".into())
         .await
         .unwrap();
-    until_said(&mut early.stdout, "again").await;
+    read_until(&mut early.stdout, "again").await;
 }
 
 #[rstest]
@@ -168,9 +168,9 @@ async fn exec_on_terminal_follows_resize(#[case] over: Transport) {
     let script =
         "trap 'stty size' WINCH; echo ready; while :; do read line && break; done; tty; exit 5";
     let mut shell = exec(&pod, &id, script, TERMINAL, over).await;
-    until_said(&mut shell.stdout, "ready").await;
+    read_until(&mut shell.stdout, "ready").await;
     shell.resize(77, 33).await.unwrap();
-    until_said(&mut shell.stdout, "33 77").await;
+    read_until(&mut shell.stdout, "33 77").await;
     shell.write(b"\n").await.unwrap();
     let rest = text(&mut shell.stdout).await;
     assert!(rest.contains("/dev/pts/"), "{rest:?}");
@@ -190,7 +190,7 @@ async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
     );
     config.stdin = true;
     let id = pod.start(config).await.unwrap();
-    logged(&pod, &id, "early").await;
+    wait_for_log_line(&pod, &id, "early").await;
     let join = async || {
         let url = attach_url(&pod, &id, ALL).await.unwrap();
         command(&url, ALL, over).await.unwrap()
@@ -198,12 +198,12 @@ async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
     let (mut one, mut other) = (join().await, join().await);
     // A client is attached once its own input comes back.
     one.write(b"first\n").await.unwrap();
-    until_said(&mut one.stdout, "got first\n").await;
+    read_until(&mut one.stdout, "got first\n").await;
     other.write(b"second\n").await.unwrap();
-    let said = until_said(&mut other.stdout, "got second\n").await;
+    let said = read_until(&mut other.stdout, "got second\n").await;
     assert!(!said.contains("early"), "{said}");
-    until_said(&mut one.stdout, "got second\n").await;
-    logged(&pod, &id, "got second").await;
+    read_until(&mut one.stdout, "got second\n").await;
+    wait_for_log_line(&pod, &id, "got second").await;
     // Both sessions end with the container.
     runtime.client.stop(&id, 0).await.unwrap();
     for client in [one, other] {
@@ -363,7 +363,7 @@ async fn exec_output_blocks_while_client_does_not_read() {
     let script = "head -c 200000000 /dev/zero; echo done >&2";
     let mut flood = exec(&pod, &id, script, OUTPUTS, Transport::Spdy).await;
     let done = tokio::time::timeout(std::time::Duration::from_secs(3), async {
-        until_said(&mut flood.stderr, "done").await
+        read_until(&mut flood.stderr, "done").await
     });
     assert!(done.await.is_err(), "200 MB went somewhere");
     let more = memory().saturating_sub(before);

@@ -87,15 +87,15 @@ pub(crate) use skip_if;
 
 /// Starts a container that exits 143 on SIGTERM, and waits until its shell has a handler: before that, the first process of
 /// a PID namespace ignores the signal.
-pub(crate) async fn polite(pod: &Pod, name: &str) -> String {
+pub(crate) async fn graceful_container(pod: &Pod, name: &str) -> String {
     let script = "trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script(name, script)).await.unwrap();
-    logged(pod, &id, "ready").await;
+    wait_for_log_line(pod, &id, "ready").await;
     id
 }
 
 /// Waits until a container has logged a line, and returns all lines logged so far.
-pub(crate) async fn logged(pod: &Pod, id: &str, line: &str) -> Vec<String> {
+pub(crate) async fn wait_for_log_line(pod: &Pod, id: &str, line: &str) -> Vec<String> {
     eventually(
         PATIENCE,
         &format!("the line {line:?} of container {id}"),

@@ -12,7 +12,7 @@ use crate::support::{LONG, Means, nothing_in_trash, of, skip_if};
 const IMAGE: &str = "example.com/nest:1";
 
 /// A script that nests directories, 1024 at a time, to a path longer than PATH_MAX.
-fn nest(times: usize) -> String {
+fn nesting_script(times: usize) -> String {
     format!(
         "p=d/; for i in 1 2 3 4 5 6 7 8 9 10; do p=$p$p; done; n=0
          while [ $n -lt {times} ]; do mkdir -p $p && cd -P $p || exit 9; n=$((n+1)); done 2>/dev/null; echo made"
@@ -50,7 +50,7 @@ async fn assert_alive(runtime: &Runtime) {
 }
 
 /// Runs the container to its end, with a long time limit.
-async fn made(pod: &Pod, config: ContainerConfig) -> String {
+async fn run_to_end(pod: &Pod, config: ContainerConfig) -> String {
     let id = pod.start(config).await.unwrap();
     eventually(LONG, "the tree to be made", || async {
         let status = pod.client.container(&id).await.unwrap();
@@ -79,7 +79,7 @@ async fn removal_survives_deep_writable_layer() {
     );
     let pod = runtime.pod("p").await.unwrap();
     let pid = runtime.pid();
-    let id = made(&pod, of_image("deep", &nest(30))).await;
+    let id = run_to_end(&pod, of_image("deep", &nesting_script(30))).await;
     // Measuring the layer must not crash the daemon either.
     let request = ContainerStatsRequest {
         container_id: id.clone(),
@@ -105,7 +105,11 @@ async fn removal_continues_after_daemon_is_killed() {
     );
     let pod = runtime.pod("p").await.unwrap();
     let files = "i=0; mkdir many; while [ $i -lt 3000 ]; do : > many/$i; i=$((i+1)); done; ";
-    let id = made(&pod, of_image("c", &format!("{files}{}", nest(2)))).await;
+    let id = run_to_end(
+        &pod,
+        of_image("c", &format!("{files}{}", nesting_script(2))),
+    )
+    .await;
     runtime.client.remove(&id).await.unwrap();
     // Removed objects stay removed, even if the daemon is killed.
     runtime.kill9().await;
@@ -170,9 +174,9 @@ async fn deep_volume_does_not_disturb_removal() {
     let volume = runtime.root().join("volume");
     fs::create_dir(&volume).unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    let mut config = pod.script("c", &format!("cd /mnt; {}", nest(2)));
+    let mut config = pod.script("c", &format!("cd /mnt; {}", nesting_script(2)));
     config.mounts.push(of(&volume, "/mnt"));
-    made(&pod, config).await;
+    run_to_end(&pod, config).await;
     runtime.client.remove_pod(&pod.id).await.unwrap();
     assert!(volume.join("d/d/d").is_dir());
     assert_alive(&runtime).await;

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonic::{Code, Request};
 
-use crate::recovery::{again, keepers};
+use crate::recovery::{keepers, pod_on};
 
 /// The longest shutdown of a daemon that keeps its pods, with a margin for a busy host.
 const LONGEST_END: Duration = Duration::from_secs(10 + 5);
@@ -109,7 +109,7 @@ async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
     // The keeper continues, and all calls work again.
     drop(stopped);
     runtime.restart().await.unwrap();
-    let pod = again(&pod, &runtime);
+    let pod = pod_on(&pod, &runtime);
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
     let late = pod.output(pod.script("late", "echo late")).await.unwrap();
     assert_eq!(late, "late\n");

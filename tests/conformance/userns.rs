@@ -30,7 +30,7 @@ async fn ids(runtime: &Runtime) -> (u32, u32, u32) {
     }
 }
 
-fn own(mode: NamespaceMode, maps: &[(u32, u32, u32)]) -> UserNamespace {
+fn user_namespace(mode: NamespaceMode, maps: &[(u32, u32, u32)]) -> UserNamespace {
     let maps: Vec<IdMapping> = maps.iter().copied().map(mapping).collect();
     UserNamespace {
         mode: mode.into(),
@@ -45,20 +45,23 @@ fn with(mut config: PodSandboxConfig, users: UserNamespace) -> PodSandboxConfig 
 }
 
 /// `config` with a user namespace for the pod.
-pub(crate) async fn with_own_users(
+pub(crate) async fn with_user_namespace(
     runtime: &Runtime,
     config: PodSandboxConfig,
 ) -> PodSandboxConfig {
-    with(config, own(NamespaceMode::Pod, &[ids(runtime).await]))
+    with(
+        config,
+        user_namespace(NamespaceMode::Pod, &[ids(runtime).await]),
+    )
 }
 
 async fn pod(runtime: &Runtime) -> Pod {
-    let config = with_own_users(runtime, runtime.sandbox("p")).await;
+    let config = with_user_namespace(runtime, runtime.sandbox("p")).await;
     Pod::run(&runtime.client, config).await.unwrap()
 }
 
 /// The words of a text.
-fn words(text: &str) -> Vec<&str> {
+fn split_words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
 
@@ -75,10 +78,10 @@ async fn pod_user_namespace_maps_requested_ids() {
     let look = "cat /proc/self/uid_map /proc/self/gid_map; cat /proc/self/setgroups; id -u; id -g";
     let out = pod.output(pod.script("a", look)).await.unwrap();
     let expected = format!("{expected} {expected} allow 0 0");
-    assert_eq!(words(&out).join(" "), expected);
+    assert_eq!(split_words(&out).join(" "), expected);
     let id = pod.start(fixture::forever("b")).await.unwrap();
     let out = runtime.client.sh(&id, look).await.unwrap();
-    assert_eq!(words(&out).join(" "), expected, "an exec");
+    assert_eq!(split_words(&out).join(" "), expected, "an exec");
     let first = "for n in user net ipc uts; do readlink /proc/self/ns/$n; done";
     let here = runtime.client.sh(&id, first).await.unwrap();
     let there = pod.output(pod.script("c", first)).await.unwrap();
@@ -92,7 +95,7 @@ async fn pod_user_namespace_maps_requested_ids() {
     let options = status.linux.unwrap().namespaces.unwrap().options.unwrap();
     assert_eq!(
         options.userns_options,
-        Some(own(NamespaceMode::Pod, &[ids(&runtime).await]))
+        Some(user_namespace(NamespaceMode::Pod, &[ids(&runtime).await]))
     );
 }
 
@@ -106,7 +109,7 @@ async fn root_in_user_namespace_has_power_over_pod_only() {
     );
     let mut config = with(
         runtime.sandbox("p"),
-        own(NamespaceMode::Pod, &[ids(&runtime).await]),
+        user_namespace(NamespaceMode::Pod, &[ids(&runtime).await]),
     );
     let linux = config.linux.as_mut().unwrap();
     linux
@@ -165,7 +168,7 @@ async fn image_files_keep_owners_in_user_namespace() {
     config.image.as_mut().unwrap().image = name.to_owned();
     let out = pod.output(config).await.unwrap();
     assert_eq!(
-        words(&out).join(" "),
+        split_words(&out).join(" "),
         "0 0 0 0 1001 1002 7 8 0 0 0 0 7 8",
         "{out}"
     );
@@ -176,7 +179,7 @@ async fn image_files_keep_owners_in_user_namespace() {
     config.image.as_mut().unwrap().image = name.to_owned();
     fixture::security(&mut config).run_as_username = "alice".to_owned();
     let out = pod.output(config).await.unwrap();
-    assert_eq!(words(&out).join(" "), "x1001 1002");
+    assert_eq!(split_words(&out).join(" "), "x1001 1002");
 }
 
 #[rstest]
@@ -212,7 +215,7 @@ fn volume(path: &std::path::Path, maps: &[(u32, u32, u32)]) -> Mount {
     }
 }
 
-fn at_volume(mut config: ContainerConfig, mount: Mount) -> ContainerConfig {
+fn with_mount(mut config: ContainerConfig, mount: Mount) -> ContainerConfig {
     config.mounts.push(mount);
     config
 }
@@ -230,7 +233,7 @@ async fn volume_mappings_translate_file_owners() {
     );
     if runtime.isolation().await.unwrap() != "root" {
         let pod = runtime.pod("p").await.unwrap();
-        let config = at_volume(
+        let config = with_mount(
             fixture::forever("c"),
             volume(&volume_at, &[(0, 2000, 1000)]),
         );
@@ -243,7 +246,7 @@ async fn volume_mappings_translate_file_owners() {
     let script = "stat -c '%u %g' /volume/old; (echo x > /volume/new) 2>/dev/null; true";
     let run = async |pod: &Pod, maps: &[(u32, u32, u32)]| {
         let config = pod.script(&fixture::unique("c"), script);
-        let config = at_volume(config, volume(&volume_at, maps));
+        let config = with_mount(config, volume(&volume_at, maps));
         pod.output(config).await.unwrap()
     };
     assert_eq!(run(&pod, &[]).await, "65534 65534\n");
@@ -271,7 +274,7 @@ async fn run_pod_rejects_invalid_user_namespace(
     #[case] maps: &[(u32, u32, u32)],
 ) {
     let runtime = Runtime::start().await.unwrap();
-    let config = with(runtime.sandbox("p"), own(mode, maps));
+    let config = with(runtime.sandbox("p"), user_namespace(mode, maps));
     let result = runtime.client.run_pod(config).await;
     assert_eq!(code(result), Code::InvalidArgument);
 }
@@ -283,7 +286,7 @@ async fn rootless_runtime_rejects_ids_outside_its_range() {
     if !runtime.isolation().await.unwrap().contains("rootless") {
         return;
     }
-    let users = own(NamespaceMode::Pod, &[(0, 1000, 100_000_000)]);
+    let users = user_namespace(NamespaceMode::Pod, &[(0, 1000, 100_000_000)]);
     let error = runtime
         .client
         .run_pod(with(runtime.sandbox("p"), users))
@@ -300,7 +303,7 @@ async fn node_mode_uses_user_namespace_of_runtime() {
         "node_mode_uses_user_namespace_of_runtime",
         Means::of(&runtime).await.no_namespaces()
     );
-    let users = own(NamespaceMode::Node, &[]);
+    let users = user_namespace(NamespaceMode::Node, &[]);
     let config = with(runtime.sandbox("p"), users.clone());
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let mut config = pod.script("c", "readlink /proc/self/ns/user");
@@ -316,7 +319,7 @@ async fn node_mode_uses_user_namespace_of_runtime() {
     // A container cannot have another user namespace than its pod.
     let mut config = fixture::forever("d");
     let options = fixture::security(&mut config).namespace_options.as_mut();
-    options.unwrap().userns_options = Some(own(NamespaceMode::Pod, &[(0, 1000, 10)]));
+    options.unwrap().userns_options = Some(user_namespace(NamespaceMode::Pod, &[(0, 1000, 10)]));
     assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
 }
 
@@ -334,7 +337,7 @@ async fn user_namespace_works_with_shared_pids_and_host_network(
         "user_namespace_works_with_shared_pids_and_host_network",
         Means::of(&runtime).await.no_users()
     );
-    let users = own(NamespaceMode::Pod, &[ids(&runtime).await]);
+    let users = user_namespace(NamespaceMode::Pod, &[ids(&runtime).await]);
     let mut config = with(runtime.sandbox("p"), users);
     if network == NamespaceMode::Node {
         config.hostname.clear();
@@ -372,7 +375,7 @@ async fn container_in_user_namespace_runs_as_mapped_user() {
     security.supplemental_groups = vec![5];
     security.seccomp = Some(cri::v1::SecurityProfile::default());
     let out = pod.output(config).await.unwrap();
-    assert_eq!(words(&out).join(" "), "1001 1002 5 Seccomp: 2");
+    assert_eq!(split_words(&out).join(" "), "1001 1002 5 Seccomp: 2");
     // An unmapped user id.
     let mut config = fixture::forever("d");
     fixture::security(&mut config).run_as_user = Some(Int64Value { value: 900_000 });
@@ -399,7 +402,10 @@ async fn user_namespace_mapping_survives_daemon_restart() {
     let exec = runtime.client.sh(&id, look).await.unwrap();
     let (inside, outside, count) = ids(&runtime).await;
     let expected = format!("{inside} {outside} {count}");
-    assert!(words(&exec).join(" ").starts_with(&expected), "{exec}");
+    assert!(
+        split_words(&exec).join(" ").starts_with(&expected),
+        "{exec}"
+    );
     let next = pod.output(pod.script("d", look)).await.unwrap();
     assert_eq!(next, exec);
 }

@@ -8,7 +8,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rstest::rstest;
 
-use super::{beyond, checkpoint, counter, names, none, not_root, restore_pod, with_image};
+use super::{
+    checkpoint, counter, names, none, not_root, restore_pod, wait_for_counter_beyond, with_image,
+};
 use crate::recovery::keepers;
 use crate::support::{directory, skip_if};
 
@@ -28,7 +30,7 @@ async fn daemon_killed_during_checkpoint_leaves_container_running(#[case] until:
     let archive = archives.join("c.tar");
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
-    beyond(&pod, &id, 3).await;
+    wait_for_counter_beyond(&pod, &id, 3).await;
     let first = checkpoint(&runtime, &id, &archive).await;
     skip_if!(
         "daemon_killed_during_checkpoint_leaves_container_running",
@@ -72,8 +74,8 @@ async fn daemon_killed_during_checkpoint_leaves_container_running(#[case] until:
     runtime.restart().await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
-    let now = beyond(&pod, &id, 3).await;
-    beyond(&pod, &id, now + 5).await;
+    let now = wait_for_counter_beyond(&pod, &id, 3).await;
+    wait_for_counter_beyond(&pod, &id, now + 5).await;
     fs::remove_file(&archive).ok();
     checkpoint(&runtime, &id, &archive).await.unwrap();
     runtime.client.stop(&id, 10).await.unwrap();
@@ -92,7 +94,7 @@ async fn restored_container_ends_with_killed_keeper() {
     let archive = runtime.root().join("c.tar");
     let pod = runtime.pod("before").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
-    beyond(&pod, &id, 3).await;
+    wait_for_counter_beyond(&pod, &id, 3).await;
     let made = checkpoint(&runtime, &id, &archive).await;
     skip_if!("restored_container_ends_with_killed_keeper", none(&made));
     made.unwrap();

@@ -11,8 +11,8 @@ use rstest::rstest;
 use tonic::Code;
 
 use super::{
-    beyond, checkpoint, checkpoint_pod, counter, none, not_root, restore_pod, with_image,
-    with_image_and,
+    checkpoint, checkpoint_pod, counter, none, not_root, restore_pod, wait_for_counter_beyond,
+    with_image, with_image_and,
 };
 use crate::support::{code, directory, skip_if};
 
@@ -30,7 +30,7 @@ async fn restore_rejects_incomplete_archive() {
     );
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
-    beyond(&pod, &id, 3).await;
+    wait_for_counter_beyond(&pod, &id, 3).await;
     let made = checkpoint(&runtime, &id, &whole).await;
     skip_if!("restore_rejects_incomplete_archive", none(&made));
     made.unwrap();
@@ -151,8 +151,8 @@ async fn failing_criu_fails_checkpoint_and_container_continues(
     let mut client = runtime.client.runtime.clone();
     let answer = client.checkpoint_container(request).await;
     assert_eq!(code(answer), expected);
-    let now = beyond(&pod, &id, 0).await;
-    beyond(&pod, &id, now + 5).await;
+    let now = wait_for_counter_beyond(&pod, &id, 0).await;
+    wait_for_counter_beyond(&pod, &id, now + 5).await;
     assert_eq!(fs::read_dir(&archives).unwrap().count(), 0);
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }

@@ -3,7 +3,7 @@
 use harness::Netns;
 
 use super::*;
-use crate::support::logged;
+use crate::support::wait_for_log_line;
 
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die "listen: $!";
@@ -33,7 +33,7 @@ fn leases(plugins: &Plugins) -> Vec<String> {
         .collect()
 }
 
-async fn ask(pod: &Pod, address: &str, port: u16) -> String {
+async fn send_request(pod: &Pod, address: &str, port: u16) -> String {
     let script = format!("exec timeout 20 bash -c 'exec 3<>/dev/tcp/{address}/{port} && cat <&3'");
     let name = harness::fixture::unique("client");
     pod.output(pod.script(&name, &script)).await.unwrap()
@@ -48,7 +48,7 @@ async fn bridge_plugin_connects_pods_and_assigns_addresses() {
             "no CNI plugins in /usr/lib/cni"
         );
     }
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     let list = json!({"cniVersion": "1.0.0", "name": "test", "plugins": [bridge(&plugins)]});
     plugins.configure("10-test.conflist", &list);
     let netns = nix::unistd::geteuid()
@@ -82,8 +82,8 @@ async fn bridge_plugin_connects_pods_and_assigns_addresses() {
         "{network:?}"
     );
     let id = server.start(server.script("server", SERVER)).await.unwrap();
-    logged(&server, &id, "ready").await;
-    let said = ask(&client, &network.ip, 8080).await;
+    wait_for_log_line(&server, &id, "ready").await;
+    let said = send_request(&client, &network.ip, 8080).await;
     assert!(said.starts_with("from 10.99.0."), "{said}");
     assert_eq!(leases(&plugins).len(), 4);
     // The restart runs CHECK.
@@ -110,7 +110,7 @@ async fn portmap_and_bandwidth_plugins_apply_and_undo_settings() {
             "no CNI plugins in /usr/lib/cni"
         );
     }
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     let list = json!({"cniVersion": "1.0.0", "name": "test", "plugins": [
         bridge(&plugins),
         {"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.arp_notify": "1"}},
@@ -135,7 +135,7 @@ async fn portmap_and_bandwidth_plugins_apply_and_undo_settings() {
         .into();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    logged(&pod, &id, "ready").await;
+    wait_for_log_line(&pod, &id, "ready").await;
     let script = "exec timeout 20 bash -c 'exec 3<>/dev/tcp/192.0.2.1/12000 && cat <&3'";
     let said = other.run("bash", &["-c", script]).unwrap();
     assert_eq!(said, "from 192.0.2.2\n");

@@ -23,7 +23,7 @@ fi
 
 #[tokio::test]
 async fn sigterm_ends_daemon_while_plugin_hangs() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     let path = plugins.path("hanging");
     fs::write(&path, HANGING).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();

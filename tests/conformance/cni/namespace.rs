@@ -86,7 +86,7 @@ async fn called(plugins: &Plugins, call: &str) {
 /// If a keeper is killed while a plugin runs, its PID may be reused before the plugin opens the namespace.
 #[tokio::test]
 async fn plugins_get_pod_namespace_after_keeper_is_killed() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(
@@ -120,7 +120,7 @@ async fn plugins_get_pod_namespace_after_keeper_is_killed() {
 /// The restarted daemon did not run ADD itself.
 #[tokio::test]
 async fn check_and_del_get_pod_namespace_after_restart() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     let mut runtime = plugins.options().durable().start().await.unwrap();
     skip_if!(
@@ -147,7 +147,7 @@ async fn check_and_del_get_pod_namespace_after_restart() {
 
 #[tokio::test]
 async fn run_pod_fails_when_claimed_interface_is_missing() {
-    let plugins = Plugins::make();
+    let plugins = Plugins::new();
     plugins.configure_both();
     let runtime = plugins.options().start().await.unwrap();
     skip_if!(

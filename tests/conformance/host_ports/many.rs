@@ -7,7 +7,7 @@ use cri::v1;
 use harness::{PATIENCE, Pod, Runtime};
 use rstest::rstest;
 
-use super::{TCP, UDP, ask_away, mapping, serve, with_ports};
+use super::{TCP, UDP, mapping, send_request, serve, with_ports};
 use crate::support::{Means, skip_if};
 
 /// Below the kernel's ephemeral ports, so that only a test with the same address could take one.
@@ -32,11 +32,11 @@ async fn every_host_port_forwards_to_pod(#[case] host: &str, #[case] count: u16)
     let pod = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
     serve(&pod, TCP).await;
     let udp = pod.start(pod.script("udp", UDP)).await.unwrap();
-    crate::support::logged(&pod, &udp, "ready").await;
+    crate::support::wait_for_log_line(&pod, &udp, "ready").await;
 
     let address = |port: u16| SocketAddr::new(host.parse().unwrap(), port);
     for port in FIRST..FIRST + count {
-        let answer = ask_away(address(port), &format!("{port}\n")).await;
+        let answer = send_request(address(port), &format!("{port}\n")).await;
         assert_eq!(answer.unwrap(), format!("tcp: {port}\n"));
     }
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -115,7 +115,7 @@ async fn run_pod_fails_until_subnet_is_free() {
 
 #[tokio::test]
 async fn run_pod_names_full_subnet() {
-    let (_netns, runtime) = apart(Some("--pod-cidr=10.77.0.0/29")).await;
+    let (_netns, runtime) = runtime_in_netns(Some("--pod-cidr=10.77.0.0/29")).await;
     skip_if!(
         "run_pod_names_full_subnet",
         Means::of(&runtime).await.no_network()
@@ -135,7 +135,7 @@ async fn run_pod_names_full_subnet() {
 /// More pods than a /24 subnet has addresses.
 #[tokio::test]
 async fn three_hundred_pods_have_addresses_and_reach_each_other() {
-    let (_netns, runtime) = apart(None).await;
+    let (_netns, runtime) = runtime_in_netns(None).await;
     skip_if!(
         "three_hundred_pods_have_addresses_and_reach_each_other",
         Means::of(&runtime).await.no_network()
@@ -166,10 +166,10 @@ async fn three_hundred_pods_have_addresses_and_reach_each_other() {
     let families = addresses(&first).await.len();
     assert_eq!(all.len(), 300 * families);
     for address in addresses(&first).await.iter().filter(|a| a.contains('.')) {
-        assert_eq!(ask(&last, address).await, "this is first\n");
+        assert_eq!(send_request(&last, address).await, "this is first\n");
     }
     for address in addresses(&last).await.iter().filter(|a| a.contains('.')) {
-        assert_eq!(ask(&first, address).await, "this is last\n");
-        assert_eq!(ask(&pods[150], address).await, "this is last\n");
+        assert_eq!(send_request(&first, address).await, "this is last\n");
+        assert_eq!(send_request(&pods[150], address).await, "this is last\n");
     }
 }

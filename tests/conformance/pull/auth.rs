@@ -38,7 +38,7 @@ pub(super) fn password() -> AuthConfig {
     }
 }
 
-pub(super) fn packed() -> AuthConfig {
+pub(super) fn encoded_password() -> AuthConfig {
     AuthConfig {
         auth: BASE64_STANDARD.encode("me:se:cret"),
         ..AuthConfig::default()
@@ -59,7 +59,7 @@ pub(super) fn registry_token() -> AuthConfig {
     }
 }
 
-fn wrong(mut auth: AuthConfig) -> AuthConfig {
+fn with_wrong_secrets(mut auth: AuthConfig) -> AuthConfig {
     for field in [
         &mut auth.password,
         &mut auth.identity_token,
@@ -74,17 +74,17 @@ fn wrong(mut auth: AuthConfig) -> AuthConfig {
 
 #[rstest]
 #[case::basic(basic(), Some(password()), None)]
-#[case::basic_packed(basic(), Some(packed()), None)]
+#[case::basic_packed(basic(), Some(encoded_password()), None)]
 #[case::basic_nobody(basic(), None, Some("no credentials were given"))]
 #[case::basic_wrong(
     basic(),
-    Some(wrong(password())),
+    Some(with_wrong_secrets(password())),
     Some("the name and password given were not accepted")
 )]
 #[case::basic_identity(basic(), Some(identity()), Some("wants a name and a password"))]
 #[case::anonymous(Auth::Bearer(Bearer::default()), None, None)]
 #[case::password(bearer(), Some(password()), None)]
-#[case::packed(bearer(), Some(packed()), None)]
+#[case::encoded_password(bearer(), Some(encoded_password()), None)]
 #[case::identity(bearer(), Some(identity()), None)]
 #[case::registry(bearer(), Some(registry_token()), None)]
 #[case::nobody(
@@ -92,19 +92,19 @@ fn wrong(mut auth: AuthConfig) -> AuthConfig {
     None,
     Some("no credentials were given, and its token server wants some")
 )]
-#[case::wrong(
+#[case::with_wrong_secrets(
     bearer(),
-    Some(wrong(password())),
+    Some(with_wrong_secrets(password())),
     Some("did not accept the name and password")
 )]
 #[case::wrong_identity(
     bearer(),
-    Some(wrong(identity())),
+    Some(with_wrong_secrets(identity())),
     Some("did not accept the identity token")
 )]
 #[case::wrong_registry(
     bearer(),
-    Some(wrong(registry_token())),
+    Some(with_wrong_secrets(registry_token())),
     Some("the registry token given was not accepted")
 )]
 #[tokio::test]
@@ -144,12 +144,15 @@ async fn credentials_of_pull_take_precedence_over_configuration() {
         registry.host()
     );
     let bench = Bench::with(registry, Runtime::with().config(&config)).await;
-    let error = bench.pull(Some(wrong(password()))).await.unwrap_err();
+    let error = bench
+        .pull(Some(with_wrong_secrets(password())))
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), Code::Unauthenticated);
     // Credentials for another registry are ignored.
     let other = AuthConfig {
         server_address: "https://elsewhere.example.com".to_owned(),
-        ..wrong(password())
+        ..with_wrong_secrets(password())
     };
     bench.pull(Some(other)).await.unwrap();
 }

@@ -6,13 +6,13 @@ use harness::registry::{Auth, Bearer, Fault, Registry};
 use rstest::rstest;
 use tonic::Code;
 
-use super::auth::{basic, bearer, identity, packed, password, registry_token};
+use super::auth::{basic, bearer, encoded_password, identity, password, registry_token};
 use super::{Bench, blobs_sent, pull};
 
 /// Some registries answer `/v2/` anonymously, and challenge only requests for manifests and blobs.
 #[rstest]
 #[case::basic(basic(), Some(password()))]
-#[case::basic_packed(basic(), Some(packed()))]
+#[case::basic_packed(basic(), Some(encoded_password()))]
 #[case::anonymous(Auth::Bearer(Bearer::default()), None)]
 #[case::password(bearer(), Some(password()))]
 #[case::identity(bearer(), Some(identity()))]

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use crate::support::skip_if;
 
-use super::{image, kept, noise, pull};
+use super::{image, pull, random_bytes, store_counts};
 
 const DISK: u64 = 8 << 20;
 /// The increase of free space between pulls.
@@ -30,7 +30,7 @@ fn assert_says_full(error: &Status, runtime: &Runtime) {
 /// Pulls with more and more free space until it suffices, and returns the number of failed pulls.
 async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
     let store = runtime.disk().unwrap().join("images");
-    let before = kept(&store);
+    let before = store_counts(&store);
     let mut refused = 0;
     for free in (0..DISK).step_by(usize::try_from(STEP).unwrap()) {
         runtime.leave_free(free).unwrap();
@@ -43,7 +43,7 @@ async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
             Err(error) => assert_says_full(&error, runtime),
         }
         refused += 1;
-        assert_eq!(kept(&store), before, "with {free} bytes free");
+        assert_eq!(store_counts(&store), before, "with {free} bytes free");
         assert_eq!(runtime.client.image(name).await.unwrap(), None);
     }
     refused
@@ -75,7 +75,7 @@ async fn archive_pull_reports_full_disk_and_leaves_nothing() {
     );
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("it.tar.gz");
-    let layer = Layer::new().file("etc/own", 0o644, noise(3, 400_000));
+    let layer = Layer::new().file("etc/own", 0o644, random_bytes(3, 400_000));
     let image = ImageBuilder::new("example.com/it:1").layer(layer);
     image.write_oci(&place.path().join("it")).unwrap();
     // A compressed archive is spooled before it is read.

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use serde_json::Value;
 
-use super::{Bench, image, kept};
+use super::{Bench, image, store_counts};
 
 /// The step at which the runtime is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Parts {
     }
 
     /// The answer that the registry delays, and from which byte on.
-    fn held(&self, step: Step) -> Option<Fault> {
+    fn stall_at(&self, step: Step) -> Option<Fault> {
         Some(match step {
             Step::Manifest => Fault::stall(0).on("/manifests/"),
             Step::Configuration => Fault::stall(10).on(&self.configuration),
@@ -74,7 +74,7 @@ impl Parts {
     }
 
     /// Waits until the pull has reached a step at which the registry delays it.
-    async fn arrived(&self, step: Step, bench: &Bench) {
+    async fn wait_for_step(&self, step: Step, bench: &Bench) {
         let store = bench.runtime.state_dir().join("images");
         let asked = |part: &str| {
             bench
@@ -118,7 +118,7 @@ impl Parts {
 }
 
 /// Kills the process as soon as `directory` has so many entries.
-fn kill_at(pid: i32, directory: &Path, names: usize) -> impl FnOnce() + Send + 'static {
+fn kill_after_entries(pid: i32, directory: &Path, names: usize) -> impl FnOnce() + Send + 'static {
     let mut inotify = Inotify::init().unwrap();
     let mask = WatchMask::MOVED_TO;
     inotify.watches().add(directory, mask).unwrap();
@@ -134,7 +134,7 @@ fn kill_at(pid: i32, directory: &Path, names: usize) -> impl FnOnce() + Send + '
 
 /// The contents of the store: entries by directory, and the bytes and inodes that ImageFsInfo reports.
 async fn stored(runtime: &Runtime) -> ([usize; 4], u64, u64) {
-    let there = kept(&runtime.state_dir().join("images"));
+    let there = store_counts(&runtime.state_dir().join("images"));
     let mut images = runtime.client.images.clone();
     let answer = images
         .image_fs_info(ImageFsInfoRequest {})
@@ -177,17 +177,17 @@ async fn killed_pull_leaves_whole_image_or_nothing(#[case] step: Step) {
     let pull = async move { client.pull(&name).await };
     if let Step::Named(directory, names) = step {
         let directory = bench.runtime.state_dir().join("images").join(directory);
-        let killing = kill_at(bench.runtime.pid().unwrap(), &directory, names);
+        let killing = kill_after_entries(bench.runtime.pid().unwrap(), &directory, names);
         let killing = tokio::task::spawn_blocking(killing);
         // The last step may come after the answer.
         let _ = pull.await;
         killing.await.unwrap();
     } else {
         bench.registry.forget();
-        bench.registry.fail(parts.held(step).unwrap());
+        bench.registry.fail(parts.stall_at(step).unwrap());
         tokio::select! {
             pulled = pull => panic!("{pulled:?}"),
-            () = parts.arrived(step, &bench) => {}
+            () = parts.wait_for_step(step, &bench) => {}
         }
     }
     bench.runtime.kill9().await;

@@ -157,7 +157,7 @@ fn put(
     seed: u8,
 ) -> (Vec<u8>, String) {
     let tar = Layer::new()
-        .file("file", 0o644, super::noise(seed, 50_000))
+        .file("file", 0o644, super::random_bytes(seed, 50_000))
         .tar()
         .unwrap();
     let diff_id = registry.add_blob(&tar).unwrap();

@@ -8,13 +8,13 @@ use harness::{Runtime, fixture};
 use rstest::rstest;
 
 use super::Damage;
-use crate::recovery::again;
-use crate::support::{Means, logged, skip_if};
+use crate::recovery::pod_on;
+use crate::support::{Means, skip_if, wait_for_log_line};
 
 const NAME: &str = "example.com/recorded:1";
 
 /// The only file with this ending in `directory` or its only subdirectory.
-fn only(directory: PathBuf, ending: &str) -> PathBuf {
+fn only_file(directory: PathBuf, ending: &str) -> PathBuf {
     let entries = fs::read_dir(directory).unwrap();
     let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     let found: Vec<PathBuf> = paths
@@ -77,9 +77,9 @@ async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     };
     let runs = of_image("runs", "echo ready; while :; do sleep 1000; done");
     let runs = pod.start(runs).await.unwrap();
-    logged(&pod, &runs, "ready").await;
+    wait_for_log_line(&pod, &runs, "ready").await;
     runtime.kill9().await;
-    let record = only(runtime.state_dir().join("images").join(place), ending);
+    let record = only_file(runtime.state_dir().join("images").join(place), ending);
     damage.make(&record);
     let damaged = fs::read(&record).unwrap();
 
@@ -94,7 +94,7 @@ async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     assert_ne!(fs::read(&record).unwrap(), damaged);
     let motd = runtime.client.sh(&runs, "cat /etc/motd").await.unwrap();
     assert_eq!(motd, "from the image\n");
-    let pod = again(&pod, &runtime);
+    let pod = pod_on(&pod, &runtime);
     let output = pod.output(of_image("new", "cat /etc/motd")).await.unwrap();
     assert_eq!(output, "from the image\n");
     // The repaired image can be removed.

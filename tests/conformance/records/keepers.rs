@@ -11,10 +11,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{marked, process, reason, sandbox_dir};
-use crate::recovery::{again, keepers, nothing_runs};
+use crate::recovery::{keepers, nothing_runs, pod_on};
 
 /// `crib runtime` on the state of a stopped `runtime`, started by a shell after the commands in `shell`.
-fn runtime_after(runtime: &Runtime, shell: &str) -> Command {
+fn runtime_command_after(runtime: &Runtime, shell: &str) -> Command {
     let mut command = Command::new("sh");
     command
         .args(["-c", &format!("{shell}; exec \"$0\" \"$@\"")])
@@ -45,7 +45,7 @@ async fn start_fails_with_too_few_descriptors_and_keeps_pods() {
     let before: Vec<_> = pods.iter().map(|(.., mark)| process(mark)).collect();
     runtime.kill9().await;
     for limit in [24, 32, 64, 200] {
-        let mut command = runtime_after(&runtime, &format!("ulimit -n {limit}"));
+        let mut command = runtime_command_after(&runtime, &format!("ulimit -n {limit}"));
         let refused = command.output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(3), "{limit}: {said}");
@@ -67,7 +67,7 @@ async fn start_fails_with_too_few_descriptors_and_keeps_pods() {
 async fn nofile_soft_limit_is_raised_for_daemon_only() {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     runtime.stop().await.unwrap();
-    let mut command = runtime_after(&runtime, "ulimit -Sn 128");
+    let mut command = runtime_command_after(&runtime, "ulimit -Sn 128");
     let mut daemon = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
     let mut line = String::new();
     let mut said = BufReader::new(daemon.take_stdout().unwrap());
@@ -91,7 +91,7 @@ async fn nofile_soft_limit_is_raised_for_daemon_only() {
     daemon.wait(PATIENCE).await.unwrap();
 }
 
-async fn becomes(runtime: &Runtime, pod: &str, state: PodSandboxState) {
+async fn wait_for_state(runtime: &Runtime, pod: &str, state: PodSandboxState) {
     eventually(PATIENCE, "the pod's state", async || {
         let status = runtime.client.pod(pod).await.unwrap().status.unwrap();
         if status.state() == state {
@@ -104,7 +104,7 @@ async fn becomes(runtime: &Runtime, pod: &str, state: PodSandboxState) {
 }
 
 /// A pod is NOTREADY while its keeper is unreachable, and READY again afterwards.
-async fn unreachable_until(
+async fn check_unreachable_keeper(
     cut: impl FnOnce(&Runtime, &Pod),
     mend: impl FnOnce(&Runtime, &Pod),
     expected: &str,
@@ -118,7 +118,7 @@ async fn unreachable_until(
     runtime.kill9().await;
     cut(&runtime, &pod);
     runtime.restart().await.unwrap();
-    becomes(&runtime, &pod.id, PodSandboxState::SandboxNotready).await;
+    wait_for_state(&runtime, &pod.id, PodSandboxState::SandboxNotready).await;
     let why = reason(&runtime, &pod.id).await.unwrap();
     assert!(
         why.starts_with("its keeper cannot be asked") && why.contains(expected),
@@ -135,7 +135,7 @@ async fn unreachable_until(
     runtime.client.stop(&container, 0).await.unwrap_err();
 
     mend(&runtime, &pod);
-    becomes(&runtime, &pod.id, PodSandboxState::SandboxReady).await;
+    wait_for_state(&runtime, &pod.id, PodSandboxState::SandboxReady).await;
     assert_eq!(reason(&runtime, &pod.id).await, None);
     let status = runtime.client.container(&container).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerRunning);
@@ -144,7 +144,7 @@ async fn unreachable_until(
         runtime.client.sh(&container, "echo fine").await.unwrap(),
         "fine\n"
     );
-    let pod = again(&pod, &runtime);
+    let pod = pod_on(&pod, &runtime);
     let late = pod.output(pod.script("late", "echo late")).await.unwrap();
     assert_eq!(late, "late\n");
     for pod in [&pod, &other] {
@@ -162,7 +162,7 @@ fn signal_keeper(runtime: &Runtime, pod: &Pod, signal: Signal) {
 
 #[tokio::test]
 async fn stopped_keeper_is_retried_and_pod_kept() {
-    unreachable_until(
+    check_unreachable_keeper(
         |runtime, pod| signal_keeper(runtime, pod, Signal::SIGSTOP),
         |runtime, pod| signal_keeper(runtime, pod, Signal::SIGCONT),
         "answer",
@@ -176,7 +176,7 @@ async fn keeper_without_socket_is_retried_and_pod_kept() {
         let directory = sandbox_dir(runtime, &pod.id);
         (directory.join("keeper.sock"), directory.join("elsewhere"))
     };
-    unreachable_until(
+    check_unreachable_keeper(
         |runtime, pod| {
             let (socket, elsewhere) = away(runtime, pod);
             fs::rename(socket, elsewhere).unwrap();
