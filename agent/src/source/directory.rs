@@ -248,7 +248,7 @@ mod tests {
     async fn next(source: &mut DirectorySource) -> Vec<String> {
         let pods = tokio::time::timeout(Duration::from_secs(60), source.next())
             .await
-            .expect("no news")
+            .expect("no update of the source")
             .unwrap();
         pods.iter().map(|pod| pod.name().to_owned()).collect()
     }
