@@ -7,6 +7,7 @@ mod cleanup;
 mod clients;
 mod containers;
 mod create;
+mod criu;
 mod devices;
 mod error;
 mod execs;

@@ -1,70 +1,20 @@
-//! criu, which freezes processes, writes them to files and makes them again (<https://criu.org>): where it is, whether it
-//! works here, and how it is asked.
+//! criu, which freezes processes, writes them to files and makes them again (<https://criu.org>): how it is asked, and what
+//! it says when it fails.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod mounts;
 mod rpc;
 
-use std::{
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
+use std::path::Path;
 
 pub use rpc::{Dump, DumpError, dump};
-
-/// How long criu may take to look at the kernel.
-const CHECK: Duration = Duration::from_secs(20);
-/// Where criu is looked for besides the daemon's `PATH`.
-const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
-
-/// A criu that works here, or why there is none.
-pub async fn working() -> Result<PathBuf, String> {
-    let Some(program) = find() else {
-        return Err("criu is not installed: on Debian, apt-get install criu".to_owned());
-    };
-    match check(&program).await {
-        Ok(()) => Ok(program),
-        Err(reason) => Err(format!(
-            "{} does not work on this kernel (criu check): {reason}",
-            program.display()
-        )),
-    }
-}
-
-fn find() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(SYSTEM.map(PathBuf::from))
-        .map(|directory| directory.join("criu"))
-        .find(|program| program.is_absolute() && program.is_file())
-}
-
-/// Asks criu whether this kernel will do. The error is its own.
-async fn check(program: &Path) -> Result<(), String> {
-    let running = tokio::process::Command::new(program)
-        .arg("check")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = match tokio::time::timeout(CHECK, running).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(error.to_string()),
-        Err(_) => return Err(format!("no answer within {} s", CHECK.as_secs())),
-    };
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(complaint(&said).unwrap_or_else(|| output.status.to_string()))
-}
 
 /// Errors that criu goes on after, and those that say only that it gave up.
 const NO_REASON: [&str; 3] = ["rlimit: Can't setup", "Dumping FAILED", "Restoring FAILED"];
 
 /// The first error in what criu wrote: the later ones are of those that had to give up because of it.
-fn complaint(log: &str) -> Option<String> {
+pub fn complaint(log: &str) -> Option<String> {
     // `(00.012345) Error (criu/mount.c:123): mnt: Can't …`: whose source line it is helps those who ask criu's people.
     let errors = log.lines().filter_map(|line| {
         let (_, rest) = line.split_once("Error ")?;

@@ -15,7 +15,6 @@ use std::{
 use image::Rootfs;
 use keeper::{
     criu::{self, Dump, DumpError, mounts},
-    plan::Rung,
     protocol::{Call, Outcome},
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -145,22 +144,6 @@ impl Runtime {
             Ok(())
         };
         write(&output, Arc::default(), archive).await
-    }
-
-    /// A criu that can be used here.
-    pub(super) async fn criu(&self) -> Result<PathBuf, Error> {
-        let isolation = self.config.isolation;
-        let reason = if isolation.rung() == Rung::Root {
-            match criu::working().await {
-                Ok(program) => return Ok(program),
-                Err(reason) => reason,
-            }
-        } else {
-            format!("isolation is `{isolation}`, and criu needs root")
-        };
-        Err(Error::Unable(format!(
-            "checkpoints cannot be had: {reason}"
-        )))
     }
 
     /// Has criu write a container to files. It runs on, whatever comes of it.
