@@ -72,8 +72,8 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
     ),
     (
         "keeper",
-        &["cri", "hyper", "reqwest", "tonic"],
-        "a keeper speaks to its daemon only",
+        &["cri", "hyper", "reqwest", "tokio", "tonic"],
+        "a keeper speaks to its daemon only, and has one thread",
     ),
     (
         "agent",

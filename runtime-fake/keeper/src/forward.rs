@@ -6,12 +6,17 @@
 //! rules take what comes from other machines past this process.
 
 mod datagrams;
+mod reactor;
 mod streams;
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsRawFd as _, OwnedFd},
 };
+
+use datagrams::DatagramPort;
+use reactor::{Port, Reactor};
+use streams::StreamPort;
 
 use crate::{
     failure::{Doing as _, Failure, FailureKind, Step},
@@ -55,33 +60,29 @@ fn run(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
     sys::close_others(&mut keep);
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
     sys::reset_signals();
-    let tokio = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()?;
-    tokio.block_on(async {
-        let mut tasks = tokio::task::JoinSet::new();
-        for (socket, forward) in sockets.into_iter().zip(plan.sockets.iter().copied()) {
-            let targets = targets(&plan.addresses, forward.ipv6);
-            match forward.transport {
-                Transport::Tcp | Transport::Sctp => {
-                    let listener = std::net::TcpListener::from(socket);
-                    listener.set_nonblocking(true)?;
-                    let listener = tokio::net::TcpListener::from_std(listener)?;
-                    tasks.spawn(streams::forward(listener, forward, targets));
-                }
-                Transport::Udp => {
-                    let socket = std::net::UdpSocket::from(socket);
-                    socket.set_nonblocking(true)?;
-                    let socket = tokio::net::UdpSocket::from_std(socket)?;
-                    tasks.spawn(datagrams::forward(socket, forward.port, targets));
-                }
+    serve(plan, sockets)
+}
+
+/// Returns on an error only.
+fn serve(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
+    let reactor = Reactor::new()?;
+    let count = sockets.len();
+    let mut ports: Vec<Box<dyn Port>> = Vec::new();
+    for ((socket, forward), index) in sockets.into_iter().zip(&plan.sockets).zip(0..) {
+        let tokens = (index..).step_by(count);
+        let targets = targets(&plan.addresses, forward.ipv6);
+        ports.push(match forward.transport {
+            Transport::Tcp | Transport::Sctp => {
+                let port = StreamPort::new(socket, *forward, targets, tokens, &reactor)?;
+                Box::new(port)
             }
-        }
-        // None of them ends by itself.
-        while tasks.join_next().await.is_some() {}
-        Ok(())
-    })
+            Transport::Udp => {
+                let target = SocketAddr::new(targets[0], forward.port);
+                Box::new(DatagramPort::new(socket, target, tokens, &reactor)?)
+            }
+        });
+    }
+    reactor.run(&mut ports)
 }
 
 /// The pod's addresses in the order in which they are tried: those of the client's family first.
@@ -96,7 +97,46 @@ fn targets(addresses: &[IpAddr], ipv6: bool) -> Vec<IpAddr> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::{
+        io::{ErrorKind, Read as _, Write as _},
+        net::{Shutdown, TcpListener, TcpStream, UdpSocket},
+        thread,
+    };
+
+    use rustix::process::{Resource, getrlimit, setrlimit};
+
     use super::*;
+    use crate::plan::Forward;
+
+    /// Forwards a new port of the loopback to `port`; returns the address of the former.
+    fn forwarded(transport: Transport, port: u16) -> SocketAddr {
+        let (address, socket): (_, OwnedFd) = match transport {
+            Transport::Udp => {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                (socket.local_addr().unwrap(), socket.into())
+            }
+            Transport::Tcp | Transport::Sctp => {
+                let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+                (socket.local_addr().unwrap(), socket.into())
+            }
+        };
+        let plan = ForwardPlan {
+            sockets: vec![Forward {
+                transport,
+                ipv6: false,
+                port,
+            }],
+            // Nothing listens on the first one.
+            addresses: match transport {
+                Transport::Udp => vec![[127, 0, 0, 1].into()],
+                Transport::Tcp | Transport::Sctp => {
+                    vec![[127, 9, 9, 9].into(), [127, 0, 0, 1].into()]
+                }
+            },
+        };
+        thread::spawn(move || serve(&plan, vec![socket]));
+        address
+    }
 
     #[test]
     fn a_clients_own_family_is_tried_first() {
@@ -104,5 +144,100 @@ mod tests {
         assert_eq!(targets(&addresses, false), addresses);
         assert_eq!(targets(&addresses, true), [addresses[1], addresses[0]]);
         assert_eq!(targets(&addresses[..1], true), addresses[..1]);
+    }
+
+    #[test]
+    fn thousand_connections_are_served_at_once_with_half_close() {
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let pod = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = forwarded(Transport::Tcp, pod.local_addr().unwrap().port());
+        let pairs: Vec<(TcpStream, TcpStream)> = (0..1000)
+            .map(|_| {
+                (
+                    TcpStream::connect(address).unwrap(),
+                    pod.accept().unwrap().0,
+                )
+            })
+            .collect();
+        for (client, pod) in &pairs {
+            let (mut client, mut pod, mut text) = (client, pod, String::new());
+            client.write_all(b"question").unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            pod.read_to_string(&mut text).unwrap();
+            pod.write_all(b", answer").unwrap();
+            pod.shutdown(Shutdown::Write).unwrap();
+            client.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "question, answer");
+        }
+    }
+
+    #[test]
+    fn bytes_wait_for_slow_receiver_in_both_directions() {
+        let pod = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = forwarded(Transport::Tcp, pod.local_addr().unwrap().port());
+        let client = TcpStream::connect(address).unwrap();
+        let (pod, _) = pod.accept().unwrap();
+        let sent: Vec<u8> = (0..20_000_000u32).map(|number| number as u8).collect();
+        // Nothing is read before both directions block.
+        let filled = [(&client, &pod), (&pod, &client)].map(|(mut to, from)| {
+            to.set_nonblocking(true).unwrap();
+            let mut length = 0;
+            while let Ok(more) = to.write(&sent[length..]) {
+                length += more;
+            }
+            to.set_nonblocking(false).unwrap();
+            (to, from, &sent[length..])
+        });
+        thread::scope(|scope| {
+            for (mut to, mut from, rest) in filled {
+                scope.spawn(move || {
+                    to.write_all(rest).unwrap();
+                    to.shutdown(Shutdown::Write).unwrap();
+                });
+                let sent = &sent;
+                scope.spawn(move || {
+                    let mut received = Vec::new();
+                    from.read_to_end(&mut received).unwrap();
+                    assert!(received == *sent);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn client_sees_reset_when_pod_refuses_or_resets() {
+        let pod = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = forwarded(Transport::Tcp, pod.local_addr().unwrap().port());
+        let mut client = TcpStream::connect(address).unwrap();
+        let (accepted, _) = pod.accept().unwrap();
+        rustix::net::sockopt::set_socket_linger(&accepted, Some(std::time::Duration::ZERO))
+            .unwrap();
+        drop((accepted, pod));
+        let error = client.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        let mut client = TcpStream::connect(address).unwrap();
+        let error = client.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn datagrams_find_back_to_their_clients() {
+        let pod = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = forwarded(Transport::Udp, pod.local_addr().unwrap().port());
+        let clients = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let mut buffer = [0; 9];
+        for round in 0..3u8 {
+            for (number, client) in (0..).zip(&clients) {
+                client.send_to(&[number, round], address).unwrap();
+                let (length, from) = pod.recv_from(&mut buffer).unwrap();
+                pod.send_to(&buffer[..length], from).unwrap();
+            }
+            for (number, client) in (0..).zip(&clients) {
+                assert_eq!(client.recv_from(&mut buffer).unwrap(), (2, address));
+                assert_eq!(buffer[..2], [number, round]);
+            }
+        }
     }
 }

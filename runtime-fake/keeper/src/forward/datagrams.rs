@@ -1,112 +1,115 @@
-//! UDP: each client has a socket of its own towards the pod, so that answers find back, for as long as they talk.
+//! UDP: each client has a socket of its own towards the pod, so that answers find back.
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
 };
 
-use tokio::{net::UdpSocket, time::Instant};
+use super::reactor::{Port, Reactor, Tokens};
 
-/// How long a client is remembered that says nothing and hears nothing, as connection tracking does with a dialogue.
+/// How long a flow without datagrams in either direction is kept, as in connection tracking.
 const SILENCE: Duration = Duration::from_secs(120);
-/// The most clients at once; of more than that the new ones are not heard. Each takes a descriptor.
-const CLIENTS: usize = 512;
-/// The longest datagram.
-const LONGEST: usize = 65536;
+/// The most flows at once; further clients are ignored. Each takes a descriptor.
+const FLOWS: usize = 512;
 
-type Clients = Arc<Mutex<HashMap<SocketAddr, Arc<Client>>>>;
+/// A socket of the host, and the flows that came in on it.
+pub(super) struct DatagramPort {
+    socket: UdpSocket,
+    target: SocketAddr,
+    token: u64,
+    tokens: Tokens,
+    flows: HashMap<u64, Flow>,
+    clients: HashMap<SocketAddr, u64>,
+}
 
-struct Client {
+struct Flow {
+    client: SocketAddr,
     pod: UdpSocket,
-    /// Milliseconds since the forwarder began.
-    last: AtomicU64,
+    last: Instant,
 }
 
-fn lock(clients: &Clients) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Client>>> {
-    clients.lock().unwrap_or_else(PoisonError::into_inner)
-}
+impl DatagramPort {
+    pub(super) fn new(
+        socket: OwnedFd,
+        target: SocketAddr,
+        mut tokens: Tokens,
+        reactor: &Reactor,
+    ) -> io::Result<Self> {
+        let socket = UdpSocket::from(socket);
+        socket.set_nonblocking(true)?;
+        let token = tokens.next().unwrap_or_default();
+        reactor.watch_datagrams(&socket, token)?;
+        Ok(Self {
+            socket,
+            target,
+            token,
+            tokens,
+            flows: HashMap::new(),
+            clients: HashMap::new(),
+        })
+    }
 
-/// Moves datagrams to the pod and back, for ever.
-pub(crate) async fn forward(socket: UdpSocket, port: u16, targets: Vec<IpAddr>) {
-    let (socket, began) = (Arc::new(socket), Instant::now());
-    let clients = Clients::default();
-    let mut buffer = vec![0; LONGEST];
-    loop {
-        // An error is news of an earlier answer that could not be delivered.
-        let Ok((length, from)) = socket.recv_from(&mut buffer).await else {
-            continue;
-        };
-        let known = lock(&clients).get(&from).cloned();
-        let client = match known {
-            Some(client) => client,
-            None => {
-                if lock(&clients).len() >= CLIENTS {
-                    continue;
-                }
-                let Some(client) = connect(&targets, port).await else {
-                    continue;
-                };
-                let client = Arc::new(client);
-                lock(&clients).insert(from, client.clone());
-                let back = back(socket.clone(), client.clone(), from, began);
-                let clients = clients.clone();
-                tokio::spawn(async move {
-                    back.await;
-                    lock(&clients).remove(&from);
-                });
-                client
-            }
-        };
-        client.touch(began);
-        // One that the pod's system refuses is lost, as datagrams may be.
-        let _ = client.pod.send(&buffer[..length]).await;
+    /// The flow of a client, which may be new.
+    fn flow(&mut self, client: SocketAddr, reactor: &mut Reactor) -> Option<&mut Flow> {
+        if let Some(token) = self.clients.get(&client) {
+            return self.flows.get_mut(token);
+        }
+        if self.flows.len() >= FLOWS {
+            return None;
+        }
+        let token = self.tokens.next()?;
+        let pod = connect(self.target).ok()?;
+        reactor.watch_datagrams(&pod, token).ok()?;
+        reactor.wake_after(SILENCE);
+        self.clients.insert(client, token);
+        let last = Instant::now();
+        Some(
+            self.flows
+                .entry(token)
+                .or_insert(Flow { client, pod, last }),
+        )
     }
 }
 
-async fn connect(targets: &[IpAddr], port: u16) -> Option<Client> {
-    let target = *targets.first()?;
-    let any: IpAddr = match target {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let pod = UdpSocket::bind((any, 0)).await.ok()?;
-    pod.connect((target, port)).await.ok()?;
-    Some(Client {
-        pod,
-        last: AtomicU64::new(0),
-    })
-}
-
-/// Takes the pod's answers to a client until neither has spoken for a while.
-async fn back(socket: Arc<UdpSocket>, client: Arc<Client>, to: SocketAddr, began: Instant) {
-    let mut buffer = vec![0; LONGEST];
-    loop {
-        let silent_at = client.last(began) + SILENCE;
-        match tokio::time::timeout_at(silent_at, client.pod.recv(&mut buffer)).await {
-            Ok(Ok(length)) => {
-                client.touch(began);
-                let _ = socket.send_to(&buffer[..length], to).await;
+impl Port for DatagramPort {
+    // An error of receiving is news of an earlier datagram, which nobody listened for. A datagram that the kernel does not
+    // take is lost, as datagrams may be.
+    fn ready(&mut self, token: u64, reactor: &mut Reactor) {
+        if token == self.token {
+            if let Ok((length, client)) = self.socket.recv_from(&mut reactor.buffer)
+                && let Some(flow) = self.flow(client, reactor)
+            {
+                flow.last = Instant::now();
+                let _ = flow.pod.send(&reactor.buffer[..length]);
             }
-            // Nobody listened when something was sent; somebody may by the next time.
-            Ok(Err(_)) => {}
-            Err(_) if client.last(began) + SILENCE <= Instant::now() => return,
-            Err(_) => {}
+        } else if let Some(flow) = self.flows.get_mut(&token)
+            && let Ok(length) = flow.pod.recv(&mut reactor.buffer)
+        {
+            flow.last = Instant::now();
+            let _ = self.socket.send_to(&reactor.buffer[..length], flow.client);
+        }
+    }
+
+    fn expire(&mut self, now: Instant, reactor: &mut Reactor) {
+        for (_, flow) in self.flows.extract_if(|_, flow| flow.last + SILENCE <= now) {
+            self.clients.remove(&flow.client);
+        }
+        for flow in self.flows.values() {
+            reactor.wake_at(flow.last + SILENCE);
         }
     }
 }
 
-impl Client {
-    fn touch(&self, began: Instant) {
-        let now = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(now, Ordering::Relaxed);
-    }
-
-    fn last(&self, began: Instant) -> Instant {
-        began + Duration::from_millis(self.last.load(Ordering::Relaxed))
-    }
+fn connect(target: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = match target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let pod = UdpSocket::bind((any, 0))?;
+    pod.connect(target)?;
+    pod.set_nonblocking(true)?;
+    Ok(pod)
 }

@@ -1,0 +1,119 @@
+//! The forwarder's event loop: one thread, one epoll instance, and one buffer for all connections.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    poll::PollTimeout,
+    sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
+};
+
+/// The longest UDP datagram.
+const BUFFER: usize = 65536;
+/// How many events are taken from the kernel at once.
+const EVENTS: usize = 256;
+
+/// Numbers for the sockets of one port; the first one is the listening socket's.
+pub(super) type Tokens = std::iter::StepBy<std::ops::RangeFrom<u64>>;
+
+/// A listening socket, with what came in through it.
+pub(super) trait Port {
+    /// Handles the readiness of a socket, which may be closed by now.
+    fn ready(&mut self, token: u64, reactor: &mut Reactor);
+    /// Ends what has waited too long, and asks to be woken for the rest.
+    fn expire(&mut self, now: Instant, reactor: &mut Reactor);
+}
+
+/// What the ports share.
+pub(super) struct Reactor {
+    epoll: Epoll,
+    /// No port has to be woken earlier.
+    deadline: Option<Instant>,
+    /// Sockets that had more to move when their turn was over.
+    unfinished: Vec<u64>,
+    pub(super) buffer: Box<[u8]>,
+}
+
+impl Reactor {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            deadline: None,
+            unfinished: Vec::new(),
+            buffer: vec![0; BUFFER].into(),
+        })
+    }
+
+    /// Serves the ports. `token % ports.len()` is the port that a token belongs to.
+    pub(super) fn run(mut self, ports: &mut [Box<dyn Port>]) -> io::Result<()> {
+        let count = ports.len() as u64;
+        loop {
+            for token in self.wait()? {
+                ports[(token % count) as usize].ready(token, &mut self);
+            }
+            let now = Instant::now();
+            if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
+                for port in &mut *ports {
+                    port.expire(now, &mut self);
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<Vec<u64>> {
+        let mut ready = std::mem::take(&mut self.unfinished);
+        let timeout = match self.deadline {
+            _ if !ready.is_empty() => PollTimeout::ZERO,
+            None => PollTimeout::NONE,
+            Some(deadline) => {
+                // Rounded up: a wait that ends too early is repeated at once.
+                let left = deadline.saturating_duration_since(Instant::now());
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let mut events = [EpollEvent::empty(); EVENTS];
+        match self.epoll.wait(&mut events, timeout) {
+            Ok(count) => ready.extend(events[..count].iter().map(EpollEvent::data)),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(ready)
+    }
+
+    /// Reports each datagram until it is read.
+    pub(super) fn watch_datagrams(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        self.watch(socket, token, EpollFlags::EPOLLIN)
+    }
+
+    /// Reports changes only: the socket is to be used until it would block, or handed to [`Self::resume`].
+    pub(super) fn watch_changes(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        let both = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
+        self.watch(socket, token, both | EpollFlags::EPOLLET)
+    }
+
+    /// Closing a socket ends this.
+    fn watch(&self, socket: impl AsFd, token: u64, events: EpollFlags) -> io::Result<()> {
+        Ok(self.epoll.add(socket, EpollEvent::new(events, token))?)
+    }
+
+    /// Gives a socket another turn, after those that wait.
+    pub(super) fn resume(&mut self, token: u64) {
+        self.unfinished.push(token);
+    }
+
+    /// Calls [`Port::expire`] at this time, or earlier.
+    pub(super) fn wake_at(&mut self, time: Instant) {
+        self.deadline = Some(self.deadline.map_or(time, |deadline| deadline.min(time)));
+    }
+
+    /// As [`Self::wake_at`]; returns the time.
+    pub(super) fn wake_after(&mut self, delay: Duration) -> Instant {
+        let time = Instant::now() + delay;
+        self.wake_at(time);
+        time
+    }
+}
