@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ipnet::{Ipv4Net, Ipv6Net};
+
 use super::bridge_config::BridgeConfig;
 use super::bridge_setup::open_here;
 use super::deletion::Deletions;
@@ -14,9 +16,10 @@ use super::names::{further_bridge, host_interface, uplink};
 use super::netlink::Netlink;
 use super::requests::{self, Link};
 use super::segments::Segment;
+use super::subnet::BridgeSubnet as _;
 use super::subnet_lock::SubnetLock;
 use super::{
-    Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, Subnet, Subnet6, namespace,
+    Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, namespace, subnet6,
 };
 
 /// How long an interface may take to begin to carry traffic. The kernel does it within a few milliseconds.
@@ -34,9 +37,9 @@ pub struct Bridge {
     index: u32,
     namespace: Option<OwnedFd>,
     /// The IPv4 subnet; where pods have no IPv4 addresses, it only numbers them.
-    subnet: Subnet,
+    subnet: Ipv4Net,
     ipv4: bool,
-    ipv6: Option<Subnet6>,
+    ipv6: Option<Ipv6Net>,
     ipam: Mutex<Ipam>,
     /// This one, and those that are connected with it.
     bridges: Mutex<Bridges>,
@@ -64,7 +67,7 @@ impl Bridge {
         let addresses = existing.iter().filter_map(|(sandbox, address)| {
             let number = match address {
                 IpAddr::V4(address) => return Some((sandbox.as_str(), *address)),
-                IpAddr::V6(address) => opened.ipv6?.number(*address)?,
+                IpAddr::V6(address) => subnet6::number(opened.ipv6?, *address)?,
             };
             let bits = opened.subnet.network().to_bits().checked_add(number)?;
             Some((sandbox.as_str(), Ipv4Addr::from_bits(bits)))
@@ -102,7 +105,7 @@ impl Bridge {
     }
 
     /// The subnet the pods are in.
-    pub fn subnet(&self) -> Subnet {
+    pub fn subnet(&self) -> Ipv4Net {
         self.subnet
     }
 
@@ -293,7 +296,7 @@ impl Bridge {
             .then_some((IpAddr::V4(address), self.subnet.prefix_len()));
         let v6 = self
             .ipv6
-            .map(|v6| (IpAddr::V6(v6.address(number)), v6.prefix_len()));
+            .map(|v6| (IpAddr::V6(subnet6::address(v6, number)), v6.prefix_len()));
         v4.into_iter().chain(v6).collect()
     }
 

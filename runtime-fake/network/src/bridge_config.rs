@@ -3,9 +3,11 @@
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
+use ipnet::{Ipv4Net, Ipv6Net};
+
 use super::segments::PORTS;
 use super::subnet_lock::SubnetLocks;
-use super::{PodCidrs, Pool, Subnet, Subnet6};
+use super::{PodCidrs, Pool};
 
 /// What a bridge is made from.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub enum Ipv6 {
     /// Where the kernel has IPv6, in a subnet that is made of the bridge's name.
     IfPossible,
     /// In this subnet.
-    Subnet(Subnet6),
+    Subnet(Ipv6Net),
 }
 
 impl BridgeConfig {
@@ -42,9 +44,9 @@ impl BridgeConfig {
     /// all of 10.0.0.0/8 somewhere. No widespread tool takes its addresses from either. The first 48 daemons of a host have
     /// room for 4093 pods each, and some hundreds more for less.
     pub fn new(name_hint: impl Into<String>) -> BridgeConfig {
-        let pool = |a, b, len, piece_len| {
-            let subnet = Subnet::containing(Ipv4Addr::new(a, b, 0, 0), len).ok()?;
-            Some(Pool { subnet, piece_len })
+        let pool = |a, b, len, piece_len| Pool {
+            subnet: Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), len),
+            piece_len,
         };
         let pools = [
             pool(10, 200, 15, 20),
@@ -55,7 +57,7 @@ impl BridgeConfig {
         ];
         BridgeConfig {
             name_hint: name_hint.into(),
-            pools: pools.into_iter().flatten().collect(),
+            pools: pools.into(),
             claims: None,
             ports: PORTS,
             namespace: None,

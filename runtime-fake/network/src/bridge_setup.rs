@@ -3,13 +3,16 @@
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::{Ipv4Net, Ipv6Net};
+
 use super::bridge_config::{BridgeConfig, Ipv6};
 use super::link_query::{self, LinkFacts};
 use super::names::seed;
 use super::netlink::Netlink;
 use super::requests::{self, Link};
+use super::subnet::{self, BridgeSubnet as _};
 use super::subnet_lock::{SubnetLock, SubnetLocks};
-use super::{Mac, NetError, Subnet, Subnet6, subnet};
+use super::{Mac, NetError, subnet6};
 
 /// The bridge's own address of its link.
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
@@ -18,8 +21,8 @@ const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 pub(super) struct Opened {
     pub(super) netlink: Netlink,
     pub(super) claims: Vec<SubnetLock>,
-    pub(super) subnet: Subnet,
-    pub(super) ipv6: Option<Subnet6>,
+    pub(super) subnet: Ipv4Net,
+    pub(super) ipv6: Option<Ipv6Net>,
     pub(super) index: u32,
 }
 
@@ -42,7 +45,7 @@ pub(super) fn open_here(
         claims.extend(claim);
         subnet
     } else {
-        Subnet::NUMBERS
+        subnet::NUMBERS
     };
     let ipv6 = settle_ipv6(name, config)?.map(|(subnet, claim)| {
         claims.extend(claim);
@@ -128,11 +131,11 @@ fn claim_this(
 fn settle_ipv6(
     name: &str,
     config: &BridgeConfig,
-) -> Result<Option<(Subnet6, Option<SubnetLock>)>, NetError> {
+) -> Result<Option<(Ipv6Net, Option<SubnetLock>)>, NetError> {
     let subnet = match config.ipv6 {
         Ipv6::Never => return Ok(None),
         Ipv6::IfPossible if !kernel_has_ipv6() => return Ok(None),
-        Ipv6::IfPossible => Subnet6::of(name),
+        Ipv6::IfPossible => subnet6::unique_local(name),
         Ipv6::Subnet(subnet) => subnet,
     };
     let claim = claim_this(name, config.claims.as_ref(), subnet)?;
@@ -154,7 +157,7 @@ fn settle_subnet(
     bridge: Option<&LinkFacts>,
     config: &BridgeConfig,
     existing: &[(String, IpAddr)],
-) -> Result<(Subnet, Option<SubnetLock>), NetError> {
+) -> Result<(Ipv4Net, Option<SubnetLock>), NetError> {
     let claims = config.claims.as_ref();
     let ours = bridge.map(|bridge| bridge.index);
     let mut in_use = link_query::subnets(netlink)?;
@@ -178,7 +181,7 @@ fn settle_subnet(
         in_use = link_query::subnets(netlink)?;
     }
 
-    let taken: Vec<Subnet> = in_use.iter().map(|used| used.subnet).collect();
+    let taken: Vec<Ipv4Net> = in_use.iter().map(|used| used.subnet).collect();
     let preferred = existing.iter().filter_map(|(_, address)| match address {
         IpAddr::V4(address) => Some(*address),
         IpAddr::V6(_) => None,
@@ -191,7 +194,7 @@ fn settle_subnet(
         // Between the look around and the claim another daemon may have made its bridge here and been killed.
         let still_free = !link_query::subnets(netlink)?
             .iter()
-            .any(|used| used.subnet.overlaps(candidate));
+            .any(|used| subnet::overlap(used.subnet, candidate));
         if still_free {
             return Ok((candidate, claim));
         }

@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use super::subnet::Subnet;
+use ipnet::Ipv4Net;
+
+use super::subnet::BridgeSubnet as _;
 
 /// The addresses of one subnet and the sandboxes that hold them.
 #[derive(Debug, Clone)]
 pub(super) struct Ipam {
-    subnet: Subnet,
+    subnet: Ipv4Net,
     /// The first address after those of pods.
     end: Ipv4Addr,
     by_sandbox: BTreeMap<String, Ipv4Addr>,
@@ -33,7 +35,7 @@ pub enum IpamError {
     )]
     Exhausted {
         /// The subnet.
-        subnet: Subnet,
+        subnet: Ipv4Net,
         /// How many addresses it has for pods.
         capacity: u32,
     },
@@ -63,20 +65,20 @@ pub enum IpamError {
         /// The address.
         address: Ipv4Addr,
         /// The subnet.
-        subnet: Subnet,
+        subnet: Ipv4Net,
     },
 }
 
 impl Ipam {
     /// All addresses of the subnet are free.
     #[cfg(test)]
-    pub(super) fn new(subnet: Subnet) -> Ipam {
+    pub(super) fn new(subnet: Ipv4Net) -> Ipam {
         Ipam::with_numbers(subnet, u8::MAX)
     }
 
     /// The same, with addresses of which only so many bits are not the network's: pods have addresses of the same numbers
     /// in another subnet, which has no room for more.
-    pub(super) fn with_numbers(subnet: Subnet, bits: u8) -> Ipam {
+    pub(super) fn with_numbers(subnet: Ipv4Net, bits: u8) -> Ipam {
         let more = 1u32.checked_shl(bits.into()).unwrap_or(u32::MAX);
         let end = subnet.network().to_bits().saturating_add(more);
         Ipam {

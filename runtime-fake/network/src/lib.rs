@@ -50,9 +50,9 @@ pub use nat::{Nat, tables};
 pub use netlink::NetlinkError;
 pub use nft::PortRule;
 pub use pod_netns::{PodNetns, has_ended};
-pub use subnet::{Pool, Subnet, SubnetError};
+pub use subnet::{Pool, SubnetError};
 pub use subnet_lock::{SubnetLockError, SubnetLocks};
-pub use subnet6::{CidrError, PodCidrs, Subnet6};
+pub use subnet6::{CidrError, PodCidrs};
 
 use std::fmt;
 use std::io;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::Ipv4Net;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     BridgePortState, InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkInfo, LinkMessage,
@@ -12,7 +13,6 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::netlink::{Netlink, NetlinkError};
 use super::requests;
-use super::subnet::Subnet;
 
 /// One link, as far as pod networks care.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) struct InUse {
     /// The interface, when it is known.
     pub(super) index: Option<u32>,
     /// The subnet.
-    pub(super) subnet: Subnet,
+    pub(super) subnet: Ipv4Net,
     /// The subnet comes from an address of the interface, not from a route.
     pub(super) address: bool,
 }
@@ -109,7 +109,9 @@ fn in_use(message: &RouteNetlinkMessage) -> Option<InUse> {
         })?;
         Some(InUse {
             index: Some(message.header.index),
-            subnet: Subnet::containing(address, message.header.prefix_len).ok()?,
+            subnet: Ipv4Net::new(address, message.header.prefix_len)
+                .ok()?
+                .trunc(),
             address: true,
         })
     } else if let RouteNetlinkMessage::NewRoute(message) = message {
@@ -126,7 +128,7 @@ fn in_use(message: &RouteNetlinkMessage) -> Option<InUse> {
         (prefix_len > 0).then_some(())?;
         Some(InUse {
             index,
-            subnet: Subnet::containing(destination?, prefix_len).ok()?,
+            subnet: Ipv4Net::new(destination?, prefix_len).ok()?.trunc(),
             address: false,
         })
     } else {

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use ipnet::Ipv4Net;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
@@ -19,7 +20,6 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::Mac;
 use super::netlink::Request;
-use super::subnet::Subnet;
 
 /// How a link is named in a request: by name, or by index in the namespace of the socket.
 #[derive(Debug, Clone, Copy)]
@@ -189,7 +189,7 @@ pub(super) fn delete(link: Link<'_>) -> Request {
 }
 
 /// Gives a link an address; that the rest of the subnet is reached through this link follows from the prefix length.
-pub(super) fn add_address(index: u32, address: Ipv4Addr, subnet: Subnet) -> Request {
+pub(super) fn add_address(index: u32, address: Ipv4Addr, subnet: Ipv4Net) -> Request {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
     message.header.prefix_len = subnet.prefix_len();

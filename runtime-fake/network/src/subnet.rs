@@ -1,40 +1,56 @@
 //! ◆ IPv4 subnets as values, and the choice of one that nothing else uses.
 
-use std::fmt;
 use std::net::Ipv4Addr;
-use std::str::FromStr;
 
-/// An IPv4 network in its canonical form: the address has no bit set outside the prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Subnet {
-    network: u32,
-    prefix_len: u8,
+use ipnet::{Ipv4Net, Ipv4Subnets};
+
+/// What a bridge needs of a subnet.
+pub(super) trait BridgeSubnet {
+    /// An address in it.
+    type Address;
+    /// The address of the bridge: the first one after the network's own.
+    fn gateway(&self) -> Self::Address;
+}
+
+impl BridgeSubnet for Ipv4Net {
+    type Address = Ipv4Addr;
+
+    fn gateway(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.network().to_bits().saturating_add(1))
+    }
 }
 
 /// Where subnets are taken from, and how large they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
     /// All of it.
-    pub subnet: Subnet,
+    pub subnet: Ipv4Net,
     /// The length of the prefix of a subnet of it.
     pub piece_len: u8,
 }
 
 impl Pool {
-    /// The subnets.
-    fn pieces(self) -> impl ExactSizeIterator<Item = Subnet> {
-        self.subnet.pieces(self.piece_len)
+    /// The length of the prefix of its subnets: its own, when it is no larger than one.
+    fn piece_len(self) -> u8 {
+        self.piece_len.clamp(self.subnet.prefix_len(), 32)
+    }
+
+    /// The subnets, in order.
+    pub(super) fn pieces(self) -> Ipv4Subnets {
+        let (first, last) = (self.subnet.network(), self.subnet.broadcast());
+        Ipv4Subnets::new(first, last, self.piece_len())
     }
 
     /// Whether a subnet is of this pool, and no smaller than those that are taken from it.
-    pub(super) fn provides(self, subnet: Subnet) -> bool {
-        self.subnet.contains(subnet.network())
-            && subnet.prefix_len() >= self.subnet.prefix_len()
-            && subnet.prefix_len() <= self.piece_len.max(self.subnet.prefix_len())
+    pub(super) fn provides(self, subnet: Ipv4Net) -> bool {
+        self.subnet.contains(&subnet) && subnet.prefix_len() <= self.piece_len()
     }
 }
 
-/// A text, or an address and prefix length, that is no IPv4 subnet.
+/// Numbers for pods that have no IPv4 address, in the form of one: never given to an interface.
+pub(super) const NUMBERS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 16);
+
+/// A text that is no IPv4 subnet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubnetError {
     /// The text is not of the form `a.b.c.d/len`.
@@ -44,118 +60,32 @@ pub enum SubnetError {
     #[error("an IPv4 prefix is at most 32 bits long, not {0}")]
     PrefixLength(u8),
     /// The address has bits outside the prefix.
-    #[error("{address}/{prefix_len} has bits outside its prefix; did you mean {canonical}?")]
+    #[error("{given} has bits outside its prefix; did you mean {canonical}?")]
     HostBits {
-        /// The address as given.
-        address: Ipv4Addr,
-        /// The prefix length as given.
-        prefix_len: u8,
+        /// As it was given.
+        given: Ipv4Net,
         /// The subnet that contains the address.
-        canonical: Subnet,
+        canonical: Ipv4Net,
     },
 }
 
-impl Subnet {
-    /// Numbers for pods that have no IPv4 address, in the form of one: never given to an interface.
-    pub(super) const NUMBERS: Subnet = Subnet {
-        network: 0,
-        prefix_len: 16,
-    };
-
-    /// The subnet `network/prefix_len`; the address must be the first one of the subnet.
-    pub fn new(network: Ipv4Addr, prefix_len: u8) -> Result<Subnet, SubnetError> {
-        let canonical = Subnet::containing(network, prefix_len)?;
-        if canonical.network() == network {
-            Ok(canonical)
-        } else {
-            Err(SubnetError::HostBits {
-                address: network,
-                prefix_len,
-                canonical,
-            })
-        }
-    }
-
-    /// The subnet of the given prefix length that `address` lies in.
-    pub fn containing(address: Ipv4Addr, prefix_len: u8) -> Result<Subnet, SubnetError> {
-        if prefix_len > 32 {
-            return Err(SubnetError::PrefixLength(prefix_len));
-        }
-        Ok(Subnet {
-            network: address.to_bits() & mask(prefix_len),
-            prefix_len,
-        })
-    }
-
-    /// The first address, which names the network.
-    pub fn network(self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(self.network)
-    }
-
-    /// The length of the prefix in bits, 0 to 32.
-    pub fn prefix_len(self) -> u8 {
-        self.prefix_len
-    }
-
-    /// The last address.
-    pub fn broadcast(self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(self.network | !mask(self.prefix_len))
-    }
-
-    /// The address of the bridge: the first one after the network's own.
-    pub fn gateway(self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(self.network.saturating_add(1))
-    }
-
-    /// Whether the address lies in this subnet.
-    pub fn contains(self, address: Ipv4Addr) -> bool {
-        address.to_bits() & mask(self.prefix_len) == self.network
-    }
-
-    /// Whether the two subnets share an address.
-    pub fn overlaps(self, other: Subnet) -> bool {
-        let shorter = mask(self.prefix_len.min(other.prefix_len));
-        self.network & shorter == other.network & shorter
-    }
-
-    /// This subnet cut into pieces of `piece_len` bits of prefix, in order; itself when it is no larger than that.
-    pub fn pieces(self, piece_len: u8) -> impl ExactSizeIterator<Item = Subnet> {
-        let prefix_len = piece_len.min(32).max(self.prefix_len);
-        // The count of a /0 cut into /32 does not fit 32 bits; nobody's pool is that large, so it is cut short.
-        let count = 1u32
-            .checked_shl(u32::from(prefix_len - self.prefix_len))
-            .unwrap_or(u32::MAX);
-        let network = self.network;
-        (0..count).map(move |i| Subnet {
-            network: network + i.checked_shl(u32::from(32 - prefix_len)).unwrap_or(0),
-            prefix_len,
-        })
+/// The subnet that a text names by its first address.
+pub(super) fn parse(text: &str) -> Result<Ipv4Net, SubnetError> {
+    let syntax = || SubnetError::Syntax(text.to_owned());
+    let (address, prefix_len) = text.split_once('/').ok_or_else(syntax)?;
+    let address = address.parse().map_err(|_| syntax())?;
+    let prefix_len = prefix_len.parse().map_err(|_| syntax())?;
+    let given = Ipv4Net::new(address, prefix_len);
+    let given = given.map_err(|_| SubnetError::PrefixLength(prefix_len))?;
+    match given.trunc() {
+        canonical if canonical == given => Ok(given),
+        canonical => Err(SubnetError::HostBits { given, canonical }),
     }
 }
 
-impl fmt::Display for Subnet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.network(), self.prefix_len)
-    }
-}
-
-impl FromStr for Subnet {
-    type Err = SubnetError;
-
-    fn from_str(text: &str) -> Result<Subnet, SubnetError> {
-        let syntax = || SubnetError::Syntax(text.to_owned());
-        let (address, prefix_len) = text.split_once('/').ok_or_else(syntax)?;
-        Subnet::new(
-            address.parse().map_err(|_| syntax())?,
-            prefix_len.parse().map_err(|_| syntax())?,
-        )
-    }
-}
-
-fn mask(prefix_len: u8) -> u32 {
-    u32::MAX
-        .checked_shl(32 - u32::from(prefix_len))
-        .unwrap_or(0)
+/// Whether two subnets share an address: then one contains the other.
+pub(super) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
+    one.contains(&other) || other.contains(&one)
 }
 
 /// The subnets worth trying, best first: those of `preferred` addresses, then every piece of every pool, all of them
@@ -164,22 +94,21 @@ fn mask(prefix_len: u8) -> u32 {
 pub(super) fn candidates<'a>(
     pools: &'a [Pool],
     preferred: &'a [Ipv4Addr],
-    taken: &'a [Subnet],
+    taken: &'a [Ipv4Net],
     seed: u32,
-) -> impl Iterator<Item = Subnet> + 'a {
+) -> impl Iterator<Item = Ipv4Net> + 'a {
     let preferred = preferred.iter().filter_map(move |address| {
-        let pool = pools.iter().find(|pool| pool.subnet.contains(*address))?;
-        Subnet::containing(*address, pool.piece_len.max(pool.subnet.prefix_len())).ok()
+        let pool = pools.iter().find(|pool| pool.subnet.contains(address))?;
+        Some(Ipv4Net::new(*address, pool.piece_len()).ok()?.trunc())
     });
     let walk = pools.iter().flat_map(move |pool| {
-        let count = pool.pieces().len();
-        let start = seed as usize % count.max(1);
+        let start = seed as usize % pool.pieces().count();
         let after = pool.pieces().skip(start);
         after.chain(pool.pieces().take(start))
     });
     preferred
         .chain(walk)
-        .filter(move |piece| !taken.iter().any(|taken| taken.overlaps(*piece)))
+        .filter(move |piece| !taken.iter().any(|taken| overlap(*taken, *piece)))
 }
 
 #[cfg(test)]
@@ -189,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    fn net(text: &str) -> Subnet {
+    fn net(text: &str) -> Ipv4Net {
         text.parse().unwrap()
     }
 
@@ -223,7 +152,7 @@ mod tests {
     #[case("10.1.2.0/33", Err("at most 32 bits long, not 33"))]
     #[case("10.1.2.3/24", Err("did you mean 10.1.2.0/24?"))]
     fn subnets_are_read(#[case] text: &str, #[case] expected: Result<(), &str>) {
-        match (text.parse::<Subnet>(), expected) {
+        match (parse(text), expected) {
             (Ok(subnet), Ok(())) => assert_eq!(subnet.to_string(), text),
             (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
             (got, _) => panic!("{text}: {got:?}"),
@@ -238,18 +167,18 @@ mod tests {
     #[case("10.0.0.1/32", "10.0.0.1/32", true)]
     #[case("10.0.0.1/32", "10.0.0.2/32", false)]
     fn overlap(#[case] a: &str, #[case] b: &str, #[case] expected: bool) {
-        assert_eq!(net(a).overlaps(net(b)), expected);
-        assert_eq!(net(b).overlaps(net(a)), expected);
+        assert_eq!(super::overlap(net(a), net(b)), expected);
+        assert_eq!(super::overlap(net(b), net(a)), expected);
     }
 
     #[test]
     fn pieces_cover_the_pool() {
-        let pieces: Vec<_> = net("10.200.0.0/14").pieces(24).collect();
+        let pieces: Vec<_> = pool("10.200.0.0/14", 24).pieces().collect();
         assert_eq!(pieces.len(), 1024);
         assert_eq!(pieces[0], net("10.200.0.0/24"));
         assert_eq!(pieces[1023], net("10.203.255.0/24"));
         assert_eq!(
-            net("10.0.0.0/28").pieces(24).collect::<Vec<_>>(),
+            pool("10.0.0.0/28", 24).pieces().collect::<Vec<_>>(),
             [net("10.0.0.0/28")]
         );
     }
@@ -291,27 +220,27 @@ mod tests {
             taken in prop::collection::vec((any::<u32>(), 8u8..=32), 0..8),
             seed in any::<u32>(),
         ) {
-            let pool = net("10.0.0.0/12");
-            let taken: Vec<Subnet> = taken
+            let pool = pool("10.0.0.0/12", 20);
+            let taken: Vec<Ipv4Net> = taken
                 .into_iter()
-                .map(|(bits, len)| Subnet::containing(Ipv4Addr::from_bits(0x0a00_0000 | bits & 0x001f_ffff), len).unwrap())
+                .map(|(bits, len)| Ipv4Net::new(Ipv4Addr::from_bits(0x0a00_0000 | bits & 0x001f_ffff), len).unwrap().trunc())
                 .collect();
-            let found: Vec<Subnet> = candidates(&[Pool { subnet: pool, piece_len: 20 }], &[], &taken, seed).collect();
+            let found: Vec<Ipv4Net> = candidates(&[pool], &[], &taken, seed).collect();
             for piece in &found {
-                prop_assert!(pool.contains(piece.network()) && pool.contains(piece.broadcast()));
-                prop_assert!(taken.iter().all(|t| !t.overlaps(*piece)));
+                prop_assert!(pool.subnet.contains(&piece.network()) && pool.subnet.contains(&piece.broadcast()));
+                prop_assert!(taken.iter().all(|t| !super::overlap(*t, *piece)));
             }
             // Nothing that is free is left out.
-            let free = pool.pieces(20).filter(|p| taken.iter().all(|t| !t.overlaps(*p))).count();
+            let free = pool.pieces().filter(|p| taken.iter().all(|t| !super::overlap(*t, *p))).count();
             prop_assert_eq!(found.len(), free);
         }
 
         #[test]
         fn overlap_is_sharing_an_address(a in any::<u32>(), b in any::<u32>(), la in 0u8..=32, lb in 0u8..=32) {
-            let x = Subnet::containing(Ipv4Addr::from_bits(a), la).unwrap();
-            let y = Subnet::containing(Ipv4Addr::from_bits(b), lb).unwrap();
+            let x = Ipv4Net::new(Ipv4Addr::from_bits(a), la).unwrap().trunc();
+            let y = Ipv4Net::new(Ipv4Addr::from_bits(b), lb).unwrap().trunc();
             let shares = x.network() <= y.broadcast() && y.network() <= x.broadcast();
-            prop_assert_eq!(x.overlaps(y), shares);
+            prop_assert_eq!(super::overlap(x, y), shares);
         }
     }
 }

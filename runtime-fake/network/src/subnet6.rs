@@ -1,60 +1,36 @@
 //! ◆ IPv6 subnets as values. The addresses in one are numbered as those of the pods' IPv4 subnet are.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
 use super::names::digest;
-use super::subnet::{Subnet, SubnetError};
+use super::subnet::{self, BridgeSubnet, SubnetError};
 
-/// An IPv6 network in its canonical form: the address has no bit set outside the prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subnet6 {
-    network: u128,
-    prefix_len: u8,
+/// The subnet of the daemon whose bridge has this name: a unique local one (RFC 4193), whose random part is made of the
+/// name, so that it is the same after a restart.
+pub(super) fn unique_local(bridge: &str) -> Ipv6Net {
+    let random = digest(bridge).into_iter().take(5);
+    let global = random.fold(0u128, |bits, byte| bits << 8 | u128::from(byte));
+    Ipv6Net::new_assert(Ipv6Addr::from_bits(0xfd << 120 | global << 80), 64)
 }
 
-impl Subnet6 {
-    /// The subnet of the daemon whose bridge has this name: a unique local one (RFC 4193), whose random part is made of
-    /// the name, so that it is the same after a restart.
-    pub(super) fn of(bridge: &str) -> Subnet6 {
-        let random = digest(bridge).into_iter().take(5);
-        let global = random.fold(0u128, |bits, byte| bits << 8 | u128::from(byte));
-        Subnet6 {
-            network: 0xfd << 120 | global << 80,
-            prefix_len: 64,
-        }
-    }
-
-    /// The first address, which names the network.
-    pub fn network(self) -> Ipv6Addr {
-        Ipv6Addr::from_bits(self.network)
-    }
-
-    /// The length of the prefix in bits.
-    pub fn prefix_len(self) -> u8 {
-        self.prefix_len
-    }
-
-    /// The address of the bridge: the first one after the network's own.
-    pub fn gateway(self) -> Ipv6Addr {
-        Ipv6Addr::from_bits(self.network + 1)
-    }
-
-    /// The address with a number. Numbers are below 2³², and prefixes no longer than what leaves room for them.
-    pub(super) fn address(self, number: u32) -> Ipv6Addr {
-        Ipv6Addr::from_bits(self.network | u128::from(number))
-    }
-
-    /// The number of an address, if it is one of this subnet's.
-    pub(super) fn number(self, address: Ipv6Addr) -> Option<u32> {
-        u32::try_from(address.to_bits() ^ self.network).ok()
-    }
+/// The address with a number. Numbers are below 2³², and prefixes no longer than what leaves room for them.
+pub(super) fn address(subnet: Ipv6Net, number: u32) -> Ipv6Addr {
+    Ipv6Addr::from_bits(subnet.network().to_bits() | u128::from(number))
 }
 
-impl fmt::Display for Subnet6 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.network(), self.prefix_len)
+/// The number of an address, if it is one of this subnet's.
+pub(super) fn number(subnet: Ipv6Net, address: Ipv6Addr) -> Option<u32> {
+    u32::try_from(address.to_bits() ^ subnet.network().to_bits()).ok()
+}
+
+impl BridgeSubnet for Ipv6Net {
+    type Address = Ipv6Addr;
+
+    fn gateway(&self) -> Ipv6Addr {
+        address(*self, 1)
     }
 }
 
@@ -62,9 +38,9 @@ impl fmt::Display for Subnet6 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PodCidrs {
     /// The IPv4 one.
-    pub v4: Option<Subnet>,
+    pub v4: Option<Ipv4Net>,
     /// The IPv6 one.
-    pub v6: Option<Subnet6>,
+    pub v6: Option<Ipv6Net>,
 }
 
 impl PodCidrs {
@@ -110,7 +86,7 @@ pub enum CidrError {
         /// As it was given.
         given: String,
         /// What it may mean.
-        canonical: Subnet6,
+        canonical: Ipv6Net,
     },
     /// Addresses that no pod can have.
     #[error(
@@ -120,51 +96,32 @@ pub enum CidrError {
         /// The subnet.
         subnet: String,
         /// What they are for.
-        what: &'static str,
+        what: String,
     },
     /// Two of one family.
     #[error("{0} are two subnets of one family; give one of each at most")]
     Two(String),
 }
 
-/// What is not for hosts (RFC 6890, and RFC 4291 for IPv6): address, length of the prefix, and what it is.
-const SPECIAL: [(IpAddr, u8, &str); 8] = [
-    (v4(0), 8, "addresses of \"this network\" (0.0.0.0/8)"),
-    (v4(127), 8, "loopback addresses (127.0.0.0/8)"),
-    (
-        IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)),
-        16,
-        "link-local addresses (169.254.0.0/16)",
-    ),
-    (v4(224), 4, "multicast addresses (224.0.0.0/4)"),
-    (v4(240), 4, "reserved addresses (240.0.0.0/4)"),
-    (v6(0), 8, "reserved addresses (::/8)"),
-    (v6(0xfe80), 10, "link-local addresses (fe80::/10)"),
-    (v6(0xff00), 8, "multicast addresses (ff00::/8)"),
+/// What is not for hosts (RFC 6890, and RFC 4291 for IPv6).
+const SPECIAL: [(&str, &str); 8] = [
+    ("0.0.0.0/8", "addresses of \"this network\""),
+    ("127.0.0.0/8", "loopback addresses"),
+    ("169.254.0.0/16", "link-local addresses"),
+    ("224.0.0.0/4", "multicast addresses"),
+    ("240.0.0.0/4", "reserved addresses"),
+    ("::/8", "reserved addresses"),
+    ("fe80::/10", "link-local addresses"),
+    ("ff00::/8", "multicast addresses"),
 ];
 
-const fn v4(first: u8) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(first, 0, 0, 0))
-}
-
-const fn v6(first: u16) -> IpAddr {
-    IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0))
-}
-
 /// What addresses a subnet has that no pod can have.
-fn special(network: IpAddr, prefix_len: u8) -> Option<&'static str> {
-    // The first bits of both, as far as both prefixes go.
-    let same = |other: IpAddr, len: u8| match (network, other) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            (a.to_bits() ^ b.to_bits()).leading_zeros() >= u32::from(len.min(prefix_len))
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            (a.to_bits() ^ b.to_bits()).leading_zeros() >= u32::from(len.min(prefix_len))
-        }
-        _ => false,
-    };
-    let mut known = SPECIAL.iter();
-    known.find_map(|(other, len, what)| same(*other, *len).then_some(*what))
+fn special(subnet: IpNet) -> Option<String> {
+    SPECIAL.iter().find_map(|(text, what)| {
+        let known: IpNet = text.parse().ok()?;
+        let shared = known.contains(&subnet) || subnet.contains(&known);
+        shared.then(|| format!("{what} ({text})"))
+    })
 }
 
 impl FromStr for PodCidrs {
@@ -176,44 +133,37 @@ impl FromStr for PodCidrs {
         for part in text.split(',').map(str::trim) {
             let syntax = || CidrError::Syntax(part.to_owned());
             let (address, prefix_len) = part.split_once('/').ok_or_else(syntax)?;
+            let address: IpAddr = address.parse().map_err(|_| syntax())?;
             let prefix_len: u8 = prefix_len.parse().map_err(|_| syntax())?;
-            let size = |least, most| {
-                let fits = (least..=most).contains(&prefix_len);
-                fits.then_some(()).ok_or_else(|| CidrError::Size {
-                    subnet: part.to_owned(),
-                    prefix_len,
-                    least,
-                    most,
-                })
-            };
-            let address = address.parse().map_err(|_| syntax())?;
-            if let Some(what) = special(address, prefix_len) {
+            let given = IpNet::new(address, prefix_len).ok();
+            if let Some(what) = given.and_then(special) {
                 return Err(CidrError::Special {
                     subnet: part.to_owned(),
                     what,
                 });
             }
-            let again = match address {
-                IpAddr::V4(address) => {
-                    size(8, 30)?;
-                    let subnet = Subnet::new(address, prefix_len)?;
-                    cidrs.v4.replace(subnet).is_some()
-                }
-                IpAddr::V6(address) => {
-                    size(16, 112)?;
-                    let mask = u128::MAX << (128 - u32::from(prefix_len));
-                    let canonical = Subnet6 {
-                        network: address.to_bits() & mask,
+            let (least, most) = if address.is_ipv4() {
+                (8, 30)
+            } else {
+                (16, 112)
+            };
+            let again = match given.filter(|_| (least..=most).contains(&prefix_len)) {
+                None => {
+                    return Err(CidrError::Size {
+                        subnet: part.to_owned(),
                         prefix_len,
-                    };
-                    if canonical.network() != address {
-                        return Err(CidrError::HostBits {
-                            given: part.to_owned(),
-                            canonical,
-                        });
-                    }
-                    cidrs.v6.replace(canonical).is_some()
+                        least,
+                        most,
+                    });
                 }
+                Some(IpNet::V4(_)) => cidrs.v4.replace(subnet::parse(part)?).is_some(),
+                Some(IpNet::V6(given)) if given != given.trunc() => {
+                    return Err(CidrError::HostBits {
+                        given: part.to_owned(),
+                        canonical: given.trunc(),
+                    });
+                }
+                Some(IpNet::V6(given)) => cidrs.v6.replace(given).is_some(),
             };
             if again {
                 return Err(CidrError::Two(text.to_owned()));
@@ -232,13 +182,13 @@ mod tests {
 
     #[test]
     fn ipv6_subnet_is_unique_local() {
-        let (one, two) = (Subnet6::of("crib1"), Subnet6::of("crib2"));
-        assert_eq!(one, Subnet6::of("crib1"));
+        let (one, two) = (unique_local("crib1"), unique_local("crib2"));
+        assert_eq!(one, unique_local("crib1"));
         assert_ne!(one, two);
         assert_eq!((one.network().octets()[0], one.prefix_len()), (0xfd, 64));
-        assert_eq!(one.number(one.gateway()), Some(1));
-        assert_eq!(one.number(one.address(7)), Some(7));
-        assert_eq!(one.number(two.address(7)), None);
+        assert_eq!(number(one, one.gateway()), Some(1));
+        assert_eq!(number(one, address(one, 7)), Some(7));
+        assert_eq!(number(one, address(two, 7)), None);
     }
 
     #[rstest]

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::Ipv4Net;
 use rstest::rstest;
 
 use super::*;
+use crate::Mac;
 use crate::requests::{self, Link};
-use crate::{Mac, Subnet};
 
 fn claims() -> (tempfile::TempDir, SubnetLocks) {
     let root = tempfile::tempdir().unwrap();
@@ -57,7 +58,7 @@ fn pods_whose_bridge_was_deleted_are_connected_again() {
             let after = Bridge::open(config("crib0", &host), &[a.record(), b.record()]).unwrap();
             assert_eq!(talk(&a.netns, &b.netns, b.got.ip), a.got.ip);
             assert_eq!(talk(&a.netns, &host, a.got.gateway), a.got.ip);
-            assert!(after.subnet().contains(match a.got.ip {
+            assert!(after.subnet().contains(&match a.got.ip {
                 IpAddr::V4(ip) => ip,
                 IpAddr::V6(ip) => panic!("{ip}"),
             }));
@@ -85,7 +86,7 @@ fn daemons_that_start_together_have_disjoint_subnets() {
         "daemons::daemons_that_start_together_have_disjoint_subnets",
         |host| {
             // Sixteen daemons and a pool of exactly sixteen subnets: each must find the one the others leave.
-            let all: Subnet = "10.200.0.0/20".parse().unwrap();
+            let all: Ipv4Net = "10.200.0.0/20".parse().unwrap();
             let (_root, claims) = claims();
             let open = |i: u32| {
                 let config = BridgeConfig {
@@ -101,8 +102,8 @@ fn daemons_that_start_together_have_disjoint_subnets() {
                     .collect();
                 opening.into_iter().map(|t| t.join().unwrap()).collect()
             });
-            let subnets: BTreeSet<Subnet> = bridges.iter().map(Bridge::subnet).collect();
-            assert_eq!(subnets, all.pieces(24).collect());
+            let subnets: BTreeSet<Ipv4Net> = bridges.iter().map(Bridge::subnet).collect();
+            assert_eq!(subnets, all.subnets(24).unwrap().collect());
             let error = open(16).unwrap_err().to_string();
             assert!(
                 error.starts_with("no subnet of 10.200.0.0/20 is free"),

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use super::*;
 use crate::Ipv6;
 use crate::requests::{self, Link};
+use crate::subnet::BridgeSubnet as _;
 
 /// Two pods on each bridge.
 fn narrow(host: &OwnedFd) -> BridgeConfig {
