@@ -59,6 +59,33 @@ pub(super) fn query(link: Link<'_>) -> LinkMessage {
     message
 }
 
+/// Makes something that must not be there yet.
+fn create(doing: String, message: RouteNetlinkMessage) -> Request {
+    Request {
+        doing,
+        flags: NLM_F_CREATE | NLM_F_EXCL,
+        fine: &[],
+        message,
+    }
+}
+
+fn change(doing: String, message: LinkMessage) -> Request {
+    Request {
+        doing,
+        flags: 0,
+        fine: &[],
+        message: RouteNetlinkMessage::SetLink(message),
+    }
+}
+
+/// Sets a flag of a link.
+fn set_flag(doing: String, link: Link<'_>, flag: LinkFlags) -> Request {
+    let mut message = link.message();
+    message.header.flags = flag;
+    message.header.change_mask = flag;
+    change(doing, message)
+}
+
 /// Makes a bridge, still down. Its hardware address is fixed, or it would change with every pod that comes or goes.
 pub(super) fn create_bridge(name: &str, mac: Mac) -> Request {
     let mut message = Link::Name(name).message();
@@ -66,12 +93,10 @@ pub(super) fn create_bridge(name: &str, mac: Mac) -> Request {
         LinkAttribute::Address(mac.0.to_vec()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
     ]);
-    Request {
-        doing: format!("creating the bridge {name}"),
-        flags: NLM_F_CREATE | NLM_F_EXCL,
-        fine: &[],
-        message: RouteNetlinkMessage::NewLink(message),
-    }
+    create(
+        format!("creating the bridge {name}"),
+        RouteNetlinkMessage::NewLink(message),
+    )
 }
 
 /// Makes a pair of connected interfaces: one here, a port of the bridge; one at once inside the pod's namespace, so it
@@ -88,26 +113,18 @@ pub(super) fn create_veth(
         LinkAttribute::Address(pod_mac.0.to_vec()),
         LinkAttribute::NetNsFd(pod_netns.as_raw_fd()),
     ]);
-    let mut message = Link::Name(host_name).message();
-    message.attributes.extend([
-        LinkAttribute::Controller(bridge),
-        LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
-        ]),
-    ]);
-    Request {
-        doing: format!("creating the interface pair {host_name} and the pod's {pod_name}"),
-        flags: NLM_F_CREATE | NLM_F_EXCL,
-        fine: &[],
-        message: RouteNetlinkMessage::NewLink(message),
-    }
+    let doing = format!("creating the interface pair {host_name} and the pod's {pod_name}");
+    create_pair(doing, host_name, bridge, peer)
 }
 
 /// Makes a pair of connected interfaces, both here; the first one is a port of the bridge. Both are still down.
 pub(super) fn create_uplink(upper: &str, bridge: u32, lower: &str) -> Request {
-    let peer = Link::Name(lower).message();
-    let mut message = Link::Name(upper).message();
+    let doing = format!("creating the interface pair {upper} and {lower}");
+    create_pair(doing, upper, bridge, Link::Name(lower).message())
+}
+
+fn create_pair(doing: String, port: &str, bridge: u32, peer: LinkMessage) -> Request {
+    let mut message = Link::Name(port).message();
     message.attributes.extend([
         LinkAttribute::Controller(bridge),
         LinkAttribute::LinkInfo(vec![
@@ -115,25 +132,13 @@ pub(super) fn create_uplink(upper: &str, bridge: u32, lower: &str) -> Request {
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
         ]),
     ]);
-    Request {
-        doing: format!("creating the interface pair {upper} and {lower}"),
-        flags: NLM_F_CREATE | NLM_F_EXCL,
-        fine: &[],
-        message: RouteNetlinkMessage::NewLink(message),
-    }
+    create(doing, RouteNetlinkMessage::NewLink(message))
 }
 
 /// Lets a link answer no questions for neighbours: the kernel answers on every link for the addresses of all of them.
 pub(super) fn no_arp(link: Link<'_>) -> Request {
-    let mut message = link.message();
-    message.header.flags = LinkFlags::Noarp;
-    message.header.change_mask = LinkFlags::Noarp;
-    Request {
-        doing: format!("turning ARP off on interface {link}"),
-        flags: 0,
-        fine: &[],
-        message: RouteNetlinkMessage::SetLink(message),
-    }
+    let doing = format!("turning ARP off on interface {link}");
+    set_flag(doing, link, LinkFlags::Noarp)
 }
 
 /// Turns the link-local IPv6 address off; must come before the link goes up. A kernel without IPv6 has nothing to turn
@@ -155,27 +160,18 @@ pub(super) fn no_ipv6_link_local(link: Link<'_>) -> Request {
 
 /// Brings a link up.
 pub(super) fn up(link: Link<'_>) -> Request {
-    let mut message = link.message();
-    message.header.flags = LinkFlags::Up;
-    message.header.change_mask = LinkFlags::Up;
-    Request {
-        doing: format!("bringing interface {link} up"),
-        flags: 0,
-        fine: &[],
-        message: RouteNetlinkMessage::SetLink(message),
-    }
+    let doing = format!("bringing interface {link} up");
+    set_flag(doing, link, LinkFlags::Up)
 }
 
 /// Makes a link a port of the bridge.
 pub(super) fn enslave(link: Link<'_>, bridge: u32) -> Request {
     let mut message = link.message();
     message.attributes.push(LinkAttribute::Controller(bridge));
-    Request {
-        doing: format!("making interface {link} a port of the bridge"),
-        flags: 0,
-        fine: &[],
-        message: RouteNetlinkMessage::SetLink(message),
-    }
+    change(
+        format!("making interface {link} a port of the bridge"),
+        message,
+    )
 }
 
 /// Deletes a link, and with one end of a pair the other; a link that is gone is fine.
@@ -199,12 +195,10 @@ pub(super) fn add_address(index: u32, address: Ipv4Addr, subnet: Ipv4Net) -> Req
         AddressAttribute::Address(IpAddr::V4(address)),
         AddressAttribute::Broadcast(subnet.broadcast()),
     ]);
-    Request {
-        doing: format!("adding the address {address}/{}", subnet.prefix_len()),
-        flags: NLM_F_CREATE | NLM_F_EXCL,
-        fine: &[],
-        message: RouteNetlinkMessage::NewAddress(message),
-    }
+    create(
+        format!("adding the address {address}/{}", subnet.prefix_len()),
+        RouteNetlinkMessage::NewAddress(message),
+    )
 }
 
 /// Takes an address from a link.
@@ -233,12 +227,10 @@ pub(super) fn add_address6(index: u32, address: Ipv6Addr, prefix_len: u8) -> Req
     message
         .attributes
         .push(AddressAttribute::Address(IpAddr::V6(address)));
-    Request {
-        doing: format!("adding the address {address}/{prefix_len}"),
-        flags: NLM_F_CREATE | NLM_F_EXCL,
-        fine: &[],
-        message: RouteNetlinkMessage::NewAddress(message),
-    }
+    create(
+        format!("adding the address {address}/{prefix_len}"),
+        RouteNetlinkMessage::NewAddress(message),
+    )
 }
 
 /// Sends everything that has no better route to the gateway.
@@ -259,10 +251,8 @@ pub(super) fn default_route(index: u32, gateway: IpAddr) -> Request {
     message
         .attributes
         .extend([RouteAttribute::Gateway(via), RouteAttribute::Oif(index)]);
-    Request {
-        doing: format!("adding the default route through {gateway}"),
-        flags: NLM_F_CREATE | NLM_F_EXCL,
-        fine: &[],
-        message: RouteNetlinkMessage::NewRoute(message),
-    }
+    create(
+        format!("adding the default route through {gateway}"),
+        RouteNetlinkMessage::NewRoute(message),
+    )
 }
