@@ -36,18 +36,26 @@ pub(crate) fn make(
     let what = "make the container's writable layer";
     let tmpfs = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
     attach(tmpfs.as_fd(), open_dir(layer).doing(what)?.as_fd()).doing(what)?;
-    let whole = make_layer(layer, ids)
-        .and_then(|()| overlay::writable(rung, &[lower(Path::new("/"), ids)], layer, at, label));
+    let target = Target {
+        rung,
+        layer,
+        at,
+        ids,
+        label,
+    };
+    let whole = target
+        .make_layer(layer)
+        .and_then(|()| target.overlay("/", layer, at));
     let mut parts = match whole {
-        Ok(()) => graft_mounts(rung, layer, at, ids, label)?,
+        Ok(()) => target.graft_mounts()?,
         // Inside a user namespace the host's mounts are locked below its root, which overlayfs then does not take: one
         // overlay for each directory.
-        Err(_) => by_directory(rung, layer, at, ids, label)?,
+        Err(_) => target.by_directory()?,
     };
     for (name, mode) in EMPTY {
         let options = format!("{mode:o}");
         let path = at.join(name);
-        let Ok(target) = open_dir(&path) else {
+        let Ok(directory) = open_dir(&path) else {
             continue;
         };
         let what = format!("mount an empty /{name}");
@@ -56,113 +64,102 @@ pub(crate) fn make(
             &labelled(&[("mode", &options)], label),
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
         );
-        attach(empty.doing(&what)?.as_fd(), target.as_fd()).doing(&what)?;
+        attach(empty.doing(&what)?.as_fd(), directory.as_fd()).doing(&what)?;
         ids.map_or(Ok(()), |ids| ids.own(&path)).doing(&what)?;
         parts.push(PathBuf::from(name));
     }
     Ok(parts)
 }
 
-/// Where the directory `path` of the host is found with the container's ids.
-fn lower(path: &Path, ids: Option<&Mapped<'_>>) -> PathBuf {
-    ids.and_then(|ids| ids.path(path).ok())
-        .unwrap_or_else(|| path.to_owned())
-}
-
-fn make_layer(layer: &Path, ids: Option<&Mapped<'_>>) -> Result<(), Errno> {
-    for directory in ["upper", "work"] {
-        rustix::fs::mkdir(layer.join(directory), Mode::from_raw_mode(0o755))?;
-    }
-    ids.map_or(Ok(()), |ids| ids.own(&layer.join("upper")))
-}
-
-/// Directories of the root that are other file systems, `/usr` or `/home`, say: an overlay does not look below mounts.
-fn graft_mounts(
+/// Where the host's root is shown, and how.
+struct Target<'a> {
     rung: Rung,
-    layer: &Path,
-    at: &Path,
-    ids: Option<&Mapped<'_>>,
-    label: Option<&str>,
-) -> Step<Vec<PathBuf>> {
-    use std::os::unix::fs::MetadataExt as _;
-    let mut parts = Vec::new();
-    let root = fs::metadata("/").doing("look at the host's root")?.dev();
-    for entry in fs::read_dir("/").doing("list the host's root")?.flatten() {
-        let name = entry.file_name();
-        let Ok(meta) = entry.metadata() else { continue };
-        if meta.is_dir() && meta.dev() != root && !not_shown(&name.to_string_lossy()) {
-            parts.push(graft(rung, &name.to_string_lossy(), layer, at, ids, label)?);
+    layer: &'a Path,
+    at: &'a Path,
+    ids: Option<&'a Mapped<'a>>,
+    label: Option<&'a str>,
+}
+
+impl Target<'_> {
+    /// Gives a path to the container's own ids.
+    fn own(&self, path: &Path) -> Result<(), Errno> {
+        self.ids.map_or(Ok(()), |ids| ids.own(path))
+    }
+
+    fn make_layer(&self, layer: &Path) -> Result<(), Errno> {
+        for directory in ["upper", "work"] {
+            rustix::fs::mkdir(layer.join(directory), Mode::from_raw_mode(0o755))?;
         }
+        self.own(&layer.join("upper"))
     }
-    Ok(parts)
-}
 
-fn by_directory(
-    rung: Rung,
-    layer: &Path,
-    at: &Path,
-    ids: Option<&Mapped<'_>>,
-    label: Option<&str>,
-) -> Step<Vec<PathBuf>> {
-    let mut parts = Vec::new();
-    let what = "make the container's root";
-    let options = labelled(&[("mode", "0755")], label);
-    let skeleton = new_mount("tmpfs", &options, MountAttrFlags::empty()).doing(what)?;
-    attach(skeleton.as_fd(), open_dir(at).doing(what)?.as_fd()).doing(what)?;
-    for entry in fs::read_dir("/").doing("list the host's root")?.flatten() {
-        let file_name = entry.file_name();
-        let name = file_name.to_string_lossy();
-        let (path, target) = (entry.path(), at.join(&file_name));
-        let Ok(kind) = entry.file_type() else {
-            continue;
-        };
-        if kind.is_symlink() {
-            let link = fs::read_link(&path).doing(what)?;
-            std::os::unix::fs::symlink(link, &target).doing(what)?;
-        } else if kind.is_dir() {
-            fs::create_dir(&target).doing(what)?;
-            ids.map_or(Ok(()), |ids| ids.own(&target)).doing(what)?;
-            // What this user may not read is an empty directory of the container's own.
-            if !not_shown(&name) && fs::read_dir(&path).is_ok() {
-                parts.push(graft(rung, &name, layer, at, ids, label)?);
+    /// Mounts a directory of the host, with the container's ids if it can have them, below the writable layer `layer`.
+    fn overlay(&self, path: &str, layer: &Path, at: &Path) -> Result<(), Errno> {
+        let path = Path::new(path);
+        let mapped = self.ids.and_then(|ids| ids.path(path).ok());
+        let lower = mapped.unwrap_or_else(|| path.to_owned());
+        overlay::writable(self.rung, &[lower], layer, at, self.label)
+    }
+
+    /// Directories of the root that are other file systems, `/usr` or `/home`, say: an overlay does not look below mounts.
+    fn graft_mounts(&self) -> Step<Vec<PathBuf>> {
+        use std::os::unix::fs::MetadataExt as _;
+        let mut parts = Vec::new();
+        let root = fs::metadata("/").doing("look at the host's root")?.dev();
+        for entry in fs::read_dir("/").doing("list the host's root")?.flatten() {
+            let name = entry.file_name();
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_dir() && meta.dev() != root && !not_shown(&name.to_string_lossy()) {
+                parts.push(self.graft(&name.to_string_lossy())?);
             }
         }
+        Ok(parts)
     }
-    Ok(parts)
+
+    fn by_directory(&self) -> Step<Vec<PathBuf>> {
+        let mut parts = Vec::new();
+        let what = "make the container's root";
+        let options = labelled(&[("mode", "0755")], self.label);
+        let skeleton = new_mount("tmpfs", &options, MountAttrFlags::empty()).doing(what)?;
+        attach(skeleton.as_fd(), open_dir(self.at).doing(what)?.as_fd()).doing(what)?;
+        for entry in fs::read_dir("/").doing("list the host's root")?.flatten() {
+            let file_name = entry.file_name();
+            let name = file_name.to_string_lossy();
+            let (path, target) = (entry.path(), self.at.join(&file_name));
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            if kind.is_symlink() {
+                let link = fs::read_link(&path).doing(what)?;
+                std::os::unix::fs::symlink(link, &target).doing(what)?;
+            } else if kind.is_dir() {
+                fs::create_dir(&target).doing(what)?;
+                self.own(&target).doing(what)?;
+                // What this user may not read is an empty directory of the container's own.
+                if !not_shown(&name) && fs::read_dir(&path).is_ok() {
+                    parts.push(self.graft(&name)?);
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Shows one directory of the host's root: with a writable layer if overlayfs takes it, else as it is, read-only.
+    fn graft(&self, name: &str) -> Step<PathBuf> {
+        let what = format!("show the host's /{name}");
+        let (layer, target) = (self.layer.join(format!("of-{name}")), self.at.join(name));
+        let path = format!("/{name}");
+        rustix::fs::mkdir(&layer, Mode::from_raw_mode(0o755)).doing(&what)?;
+        self.make_layer(&layer).doing(&what)?;
+        if self.overlay(&path, &layer, &target).is_err() {
+            let tree = clone_tree(Path::new(&path), true).doing(&what)?;
+            sys::set_read_only(tree.as_fd(), true).doing(&what)?;
+            attach(tree.as_fd(), open_dir(&target).doing(&what)?.as_fd()).doing(&what)?;
+        }
+        Ok(PathBuf::from(name))
+    }
 }
 
 fn not_shown(name: &str) -> bool {
     OWN.contains(&name) || EMPTY.iter().any(|(empty, _)| *empty == name)
-}
-
-/// Shows one directory of the host's root: with a writable layer if overlayfs takes it, else as it is, read-only.
-fn graft(
-    rung: Rung,
-    name: &str,
-    layer: &Path,
-    at: &Path,
-    ids: Option<&Mapped<'_>>,
-    label: Option<&str>,
-) -> Step<PathBuf> {
-    let what = format!("show the host's /{name}");
-    let (own_layer, target) = (layer.join(format!("of-{name}")), at.join(name));
-    rustix::fs::mkdir(&own_layer, Mode::from_raw_mode(0o755)).doing(&what)?;
-    make_layer(&own_layer, ids).doing(&what)?;
-    let path = Path::new("/").join(name);
-    let lower = lower(&path, ids);
-    if overlay::writable(
-        rung,
-        std::slice::from_ref(&lower),
-        &own_layer,
-        &target,
-        label,
-    )
-    .is_ok()
-    {
-        return Ok(PathBuf::from(name));
-    }
-    let tree = clone_tree(&path, true).doing(&what)?;
-    sys::set_read_only(tree.as_fd(), true).doing(&what)?;
-    attach(tree.as_fd(), open_dir(&target).doing(&what)?.as_fd()).doing(&what)?;
-    Ok(PathBuf::from(name))
 }
