@@ -10,6 +10,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use file_tree::mountinfo::mounts;
 use sha2::{Digest as _, Sha256};
 
 use crate::witness::{self, Witness};
@@ -160,10 +161,8 @@ impl Leaks {
     #[must_use]
     pub fn mounts(&self) -> Vec<Leak> {
         let table = witness::own().text("mountinfo");
-        table
-            .lines()
-            .filter_map(|line| line.split(' ').nth(4))
-            .map(PathBuf::from)
+        mounts(&table)
+            .map(|mount| PathBuf::from(mount.at))
             .filter(|at| at.starts_with(&self.root) && *at != self.root)
             .map(Leak::Mount)
             .collect()

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use file_tree::mountinfo::mounts;
+
 /// A process of the box, by its id in the test's own process namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Witness {
@@ -111,17 +113,13 @@ impl Witness {
     /// Its cgroups, as directories: from the controllers of each hierarchy to where it is. Version 2 has an empty name.
     #[must_use]
     pub fn cgroups(self) -> BTreeMap<String, PathBuf> {
-        let mounts = own().text("mountinfo");
+        let table = own().text("mountinfo");
         let mount = |controllers: &str| {
-            mounts.lines().find_map(|line| {
-                let (place, kind) = line.split_once(" - ")?;
-                let names = kind.rsplit(' ').next()?;
-                let fits = match controllers {
-                    "" => kind.starts_with("cgroup2 "),
-                    list => kind.starts_with("cgroup ") && names.ends_with(list),
-                };
-                fits.then(|| place.split(' ').nth(4).map(PathBuf::from))?
-            })
+            let mut mounts = mounts(&table).filter(|mount| match controllers {
+                "" => mount.kind == "cgroup2",
+                list => mount.kind == "cgroup" && mount.super_options.ends_with(list),
+            });
+            mounts.next().map(|mount| PathBuf::from(mount.at))
         };
         let text = self.text("cgroup");
         let lines = text.lines().filter_map(|line| {
@@ -195,37 +193,32 @@ pub fn links() -> Vec<String> {
 #[must_use]
 pub fn cgroup_directories() -> Vec<PathBuf> {
     let own = own();
-    let mounts = own.text("mountinfo");
+    let table = own.text("mountinfo");
     let mut places: Vec<PathBuf> = Vec::new();
-    for line in mounts.lines() {
-        let Some((place, kind)) = line.split_once(" - cgroup") else {
-            continue;
-        };
-        let Some(mount) = place.split(' ').nth(4).map(PathBuf::from) else {
-            continue;
-        };
+    for mount in mounts(&table).filter(|mount| mount.kind.starts_with("cgroup")) {
+        let at = PathBuf::from(mount.at);
         // Version 2 has no list of controllers in /proc/PID/cgroup.
-        let unified = kind.starts_with("2 ");
+        let unified = mount.kind == "cgroup2";
         let cgroups = own.text("cgroup");
         let paths = cgroups.lines().filter_map(|line| {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            let names = kind.rsplit(' ').next()?.split(',');
+            let names = mount.super_options.split(',');
             let fits = if unified {
                 controllers.is_empty()
             } else {
                 !controllers.is_empty() && names.into_iter().any(|name| controllers.contains(name))
             };
-            fits.then(|| mount.join(path.trim_start_matches('/')))
+            fits.then(|| at.join(path.trim_start_matches('/')))
         });
         for path in paths {
             places.extend(
                 path.parent()
-                    .filter(|above| above.starts_with(&mount))
+                    .filter(|above| above.starts_with(&at))
                     .map(Into::into),
             );
             places.push(path);
         }
-        places.push(mount);
+        places.push(at);
     }
     places.sort();
     places.dedup();

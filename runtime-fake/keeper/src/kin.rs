@@ -79,7 +79,8 @@ fn kill_if(pid: i32, still: impl FnOnce() -> bool) {
     }
 }
 
-fn processes() -> impl Iterator<Item = i32> {
+/// Every process of this process namespace.
+pub(crate) fn processes() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
@@ -87,10 +88,7 @@ fn processes() -> impl Iterator<Item = i32> {
 /// The processes of the session that `leader` leads, and its descendants.
 fn of_session(leader: i32) -> Vec<i32> {
     let all: BTreeMap<i32, (i32, i32)> = processes()
-        .filter_map(|pid| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            Some((pid, parent_and_session(&stat)?))
-        })
+        .filter_map(|pid| Some((pid, stat(pid)?)))
         .collect();
     let mut found: BTreeSet<i32> = all
         .iter()
@@ -112,6 +110,15 @@ fn of_session(leader: i32) -> Vec<i32> {
         }
         found.extend(more);
     }
+}
+
+/// The parent of a process.
+pub(crate) fn parent(pid: i32) -> Option<i32> {
+    Some(stat(pid)?.0)
+}
+
+fn stat(pid: i32) -> Option<(i32, i32)> {
+    parent_and_session(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// From `/proc/PID/stat`: the name in parentheses, which may hold anything, comes before the state and these.

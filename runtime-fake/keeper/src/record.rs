@@ -1,6 +1,9 @@
 //! What a keeper writes for its daemon, and reads about its own processes.
 
-use crate::protocol::{Exit, exit_record};
+use crate::{
+    kin,
+    protocol::{Exit, exit_record},
+};
 
 /// Writes how a container ended to where the daemon looks for it.
 pub(crate) fn exit(directory: &std::path::Path, id: &str, exit: &Exit) -> std::io::Result<()> {
@@ -18,22 +21,8 @@ pub(crate) fn children(own: i32) -> Vec<i32> {
             .filter_map(|pid| pid.parse().ok())
             .collect();
     }
-    // Kernels without CONFIG_PROC_CHILDREN: the parent is the second field after the name in parentheses.
-    let parent = |pid: i32| -> Option<i32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(')')?
-            .1
-            .split_whitespace()
-            .nth(1)?
-            .parse()
-            .ok()
-    };
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|e| e.file_name().to_str()?.parse().ok())
-        .filter(|pid| parent(*pid) == Some(own))
+    // Kernels without CONFIG_PROC_CHILDREN.
+    kin::processes()
+        .filter(|pid| kin::parent(*pid) == Some(own))
         .collect()
 }

@@ -5,9 +5,12 @@
 //! name is looked up relative to the descriptor of its directory: no symbolic link is followed, and no mount is crossed
 //! unless the caller asks for it.
 //!
+//! [`mountinfo`] tells where something is mounted, in a tree as anywhere else.
+//!
 //! This package depends on no other package of the workspace, so that the runtime, the agent and the harness remove
 //! trees with the same code.
 
+pub mod mountinfo;
 pub mod private;
 mod remove;
 mod trash;

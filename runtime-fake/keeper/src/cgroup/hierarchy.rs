@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use file_tree::mountinfo::{Mount, mounts};
 use serde::{Deserialize, Serialize};
 
 /// A controller that the runtime has a use for.
@@ -88,10 +89,7 @@ pub struct Hierarchy {
 /// (cgroups(7)). A hierarchy that is mounted twice counts once.
 pub fn mounted(mountinfo: &str, cgroup: &str) -> Vec<Hierarchy> {
     let mut found: Vec<(String, Hierarchy)> = Vec::new();
-    for line in mountinfo.lines() {
-        let Some((root, hierarchy)) = one(line, cgroup) else {
-            continue;
-        };
+    for (root, hierarchy) in mounts(mountinfo).filter_map(|mount| one(mount, cgroup)) {
         let same = found
             .iter()
             .position(|(_, f)| f.v2 == hierarchy.v2 && f.controllers == hierarchy.controllers);
@@ -116,25 +114,16 @@ fn better(root: &str, hierarchy: &Hierarchy) -> (bool, bool, bool) {
 }
 
 /// The root of the mount in its file system, and the hierarchy; `None` for mounts of other kinds.
-fn one(line: &str, cgroup: &str) -> Option<(String, Hierarchy)> {
-    let (place, kind) = line.split_once(" - ")?;
-    let mut place = place.split(' ').skip(3);
-    let (root, mount, options) = (
-        unescaped(place.next()?),
-        unescaped(place.next()?),
-        place.next()?,
-    );
-    let mut kind = kind.split(' ');
-    let v2 = match kind.next()? {
+fn one(mount: Mount<'_>, cgroup: &str) -> Option<(String, Hierarchy)> {
+    let v2 = match mount.kind {
         "cgroup" => false,
         "cgroup2" => true,
         _ => return None,
     };
-    let parameters = kind.nth(1).unwrap_or_default();
     let controllers: BTreeSet<Controller> = if v2 {
         BTreeSet::new()
     } else {
-        let words = parameters.split(',');
+        let words = mount.super_options.split(',');
         words
             .filter_map(|word| Controller::named(word, false))
             .collect()
@@ -154,19 +143,19 @@ fn one(line: &str, cgroup: &str) -> Option<(String, Hierarchy)> {
     let own = cgroup.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (list, path) = (parts.next()?, parts.next()?);
-        is_ours(list).then(|| below(path, &root)).flatten()
+        is_ours(list).then(|| below(path, &mount.root)).flatten()
     });
-    let read_only = [options, parameters]
+    let read_only = [mount.options, mount.super_options]
         .iter()
         .any(|o| o.split(',').any(|word| word == "ro"));
     let hierarchy = Hierarchy {
-        own: own.map(|own| Path::new(&mount).join(own)),
-        mount: mount.into(),
+        own: own.map(|own| Path::new(&mount.at).join(own)),
+        mount: mount.at.into(),
         v2,
         controllers,
         read_only,
     };
-    Some((root, hierarchy))
+    Some((mount.root, hierarchy))
 }
 
 /// `path` seen from `root`; `None` when it is elsewhere (`/..`, in a container that shows its host's).
@@ -176,29 +165,6 @@ fn below(path: &str, root: &str) -> Option<PathBuf> {
         .components()
         .all(|part| matches!(part, std::path::Component::Normal(_)));
     plain.then(|| path.to_owned())
-}
-
-/// A path of mountinfo without its octal escapes.
-fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let number = |digits: &[u8]| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 8).ok()
-        };
-        match after.get(..3).and_then(number) {
-            Some(byte) if *first == b'\\' => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// A directory of one hierarchy, with everything of the runtime's below it.

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use file_tree::mountinfo::mounts;
+
 /// Why criu cannot be told of a container's mounts.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
@@ -25,7 +27,7 @@ pub fn external(table: &str) -> Result<Vec<String>, Unfit> {
         if !seen.insert(mount.at.clone()) {
             return Err(Unfit::Twice(mount.at));
         }
-        if mount.is_criu_s() {
+        if is_criu_s(&mount.at, mount.kind) {
             continue;
         }
         if mount.at.contains(['[', ']', ':']) || mount.at.chars().any(char::is_control) {
@@ -43,13 +45,8 @@ pub fn assembled(table: &str, root: &str) -> BTreeSet<String> {
         .filter_map(|mount| {
             let at = mount.at.strip_prefix(root)?;
             let at = if at.is_empty() { "/" } else { at };
-            at.starts_with('/').then(|| Mount {
-                at: at.to_owned(),
-                kind: mount.kind,
-            })
+            (at.starts_with('/') && !is_criu_s(at, mount.kind)).then(|| at.to_owned())
         })
-        .filter(|mount| !mount.is_criu_s())
-        .map(|mount| mount.at)
         .collect()
 }
 
@@ -63,46 +60,9 @@ pub fn restored(number: usize, path: &str) -> String {
     format!("mnt[crib{number}]:{path}")
 }
 
-struct Mount<'a> {
-    at: String,
-    kind: &'a str,
-}
-
-impl Mount<'_> {
-    fn is_criu_s(&self) -> bool {
-        matches!(self.kind, "proc" | "devpts") || matches!(self.at.as_str(), "/" | "/dev")
-    }
-}
-
-/// proc_pid_mountinfo(5).
-fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
-    table.lines().filter_map(|line| {
-        let (mount, system) = line.split_once(" - ")?;
-        Some(Mount {
-            at: unescaped(mount.split(' ').nth(4)?),
-            kind: system.split(' ').next()?,
-        })
-    })
-}
-
-/// The kernel writes blanks, line ends and backslashes as a backslash and three octal digits.
-fn unescaped(text: &str) -> String {
-    let mut parts = text.split('\\');
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let code = part.get(..3).and_then(|c| u8::from_str_radix(c, 8).ok());
-        match code {
-            Some(code) => {
-                out.push(char::from(code));
-                out += &part[3..];
-            }
-            None => {
-                out.push('\\');
-                out += part;
-            }
-        }
-    }
-    out
+/// Whether a mount is criu's to make.
+fn is_criu_s(at: &str, kind: &str) -> bool {
+    matches!(kind, "proc" | "devpts") || matches!(at, "/" | "/dev")
 }
 
 #[cfg(test)]

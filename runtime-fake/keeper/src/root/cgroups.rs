@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use file_tree::mountinfo::mounts;
 use rustix::mount::MountAttrFlags;
 
 use crate::{
@@ -107,19 +108,13 @@ pub(crate) fn mount(root: &Root, writable: bool) -> Step {
 /// The hierarchies in a table of mounts (proc_pid_mountinfo(5)); of two at one place the later one lies on top.
 fn hierarchies(table: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
-    for line in table.lines() {
-        let Some((mount, system)) = line.split_once(" - ") else {
+    for mount in mounts(table) {
+        let Ok(below) = Path::new(&mount.at).strip_prefix(AT) else {
             continue;
         };
-        let at = mount.split(' ').nth(4).unwrap_or_default();
-        let Ok(below) = Path::new(at).strip_prefix(AT) else {
-            continue;
-        };
-        let mut system = system.split(' ');
-        let (kind, options) = (system.next(), system.nth(1).unwrap_or_default());
-        let kind = match kind {
-            Some("cgroup") => "cgroup",
-            Some("cgroup2") => "cgroup2",
+        let kind = match mount.kind {
+            "cgroup" => "cgroup",
+            "cgroup2" => "cgroup2",
             _ => continue,
         };
         found.retain(|other| other.below != below);
@@ -127,7 +122,7 @@ fn hierarchies(table: &str) -> Vec<Hierarchy> {
             below: below.to_owned(),
             kind,
             options: if kind == "cgroup" {
-                options_of(options)
+                options_of(mount.super_options)
             } else {
                 Vec::new()
             },

@@ -12,6 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use file_tree::mountinfo::mounts;
 use rustix::{
     fs::{FileType, OFlags},
     io::Errno,
@@ -205,16 +206,9 @@ fn sharing(path: &Path) -> Result<Sharing, std::io::Error> {
         .find_map(|line| line.strip_prefix("mnt_id:"))
         .map_or("", str::trim);
     let table = fs::read_to_string("/proc/self/mountinfo")?;
-    let line = table
-        .lines()
-        .find(|line| line.split(' ').next() == Some(id));
-    // The fields from the seventh on, up to the dash, are optional (proc_pid_mountinfo(5)).
-    let has = |tag: &str| {
-        line.is_some_and(|line| {
-            let optional = line.split(' ').skip(6).take_while(|field| *field != "-");
-            optional.into_iter().any(|field| field.starts_with(tag))
-        })
-    };
+    let mount = mounts(&table).find(|mount| mount.id == id);
+    let tags = mount.map(|mount| mount.propagation).unwrap_or_default();
+    let has = |tag: &str| tags.iter().any(|field| field.starts_with(tag));
     Ok(Sharing {
         shared: has("shared:"),
         slave: has("master:"),

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use file_tree::mountinfo::mounts;
 use nix::sys::statvfs::statvfs;
 use thiserror::Error;
 
@@ -180,22 +181,11 @@ pub(crate) fn remove(root: &Path) -> Result<(), RootError> {
     })
 }
 
-/// The first mount point strictly below `root` in the text of a mountinfo file (proc_pid_mountinfo(5)).
+/// The first mount point strictly below `root` in the text of a mountinfo file.
 fn mount_below(mountinfo: &str, root: &Path) -> Option<PathBuf> {
-    mountinfo
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .map(|field| PathBuf::from(unescape(field)))
+    mounts(mountinfo)
+        .map(|mount| PathBuf::from(mount.at))
         .find(|mount| mount != root && mount.starts_with(root))
-}
-
-/// Undoes the octal escapes of mountinfo: space, tab, newline and backslash.
-fn unescape(field: &str) -> String {
-    field
-        .replace("\\040", " ")
-        .replace("\\011", "\t")
-        .replace("\\012", "\n")
-        .replace("\\134", "\\")
 }
 
 #[cfg(test)]
