@@ -172,14 +172,7 @@ impl Archive {
     /// The bytes of a document, within the limit for documents.
     pub(crate) fn document(&self, name: &str, limits: &Limits) -> Result<Vec<u8>, Problem> {
         let mut blob = self.blob(name)?;
-        if blob.size() > limits.document_bytes {
-            let limit = limits.document_bytes;
-            return Err(Problem::TooMuch {
-                what: name.to_owned(),
-                limit,
-                unit: "bytes",
-            });
-        }
+        Problem::within(name, blob.size(), limits.document_bytes, "bytes")?;
         let mut bytes = Vec::new();
         blob.read_to_end(&mut bytes)
             .map_err(Problem::io(format!("read {name}")))?;

@@ -218,6 +218,52 @@ impl Problem {
             source: errno.into(),
         }
     }
+
+    /// Refuses more than a limit allows.
+    pub(crate) fn within(
+        what: impl Into<String>,
+        count: u64,
+        limit: u64,
+        unit: &'static str,
+    ) -> Result<(), Problem> {
+        if count <= limit {
+            return Ok(());
+        }
+        let what = what.into();
+        Err(Problem::TooMuch { what, limit, unit })
+    }
+
+    /// Refuses another length than was promised.
+    pub(crate) fn same_size(
+        what: impl Into<String>,
+        expected: u64,
+        actual: u64,
+    ) -> Result<(), Problem> {
+        if expected == actual {
+            return Ok(());
+        }
+        Err(Problem::SizeDiffers {
+            what: what.into(),
+            expected,
+            actual,
+        })
+    }
+
+    /// Refuses another digest than was promised.
+    pub(crate) fn same_digest(
+        what: impl Into<String>,
+        expected: Digest,
+        actual: Digest,
+    ) -> Result<(), Problem> {
+        if expected == actual {
+            return Ok(());
+        }
+        Err(Problem::DigestDiffers {
+            what: what.into(),
+            expected,
+            actual,
+        })
+    }
 }
 
 /// What [`ImageStore`](super::ImageStore) answers when it cannot do what it was asked.

@@ -157,15 +157,7 @@ impl Importer<'_> {
             verified,
             abandon,
         } = source.open(layer)?;
-        if let Some(expected) = layer.size
-            && expected != size
-        {
-            return Err(Problem::SizeDiffers {
-                what,
-                expected,
-                actual: size,
-            });
-        }
+        Problem::same_size(&what, layer.size.unwrap_or(size), size)?;
         let (counted, counter) = Counting::new(reader);
         // What is verified on its way here is hashed once less.
         let (packed, packed_digester): (Box<dyn Read + Send + '_>, _) = if verified {
@@ -217,14 +209,8 @@ impl Importer<'_> {
                 });
             }
         }
-        let actual = digester.digest();
-        if actual != layer.diff_id {
-            return Err(Problem::DigestDiffers {
-                what: format!("{what}, decompressed,"),
-                expected: layer.diff_id,
-                actual,
-            });
-        }
+        let what = format!("{what}, decompressed,");
+        Problem::same_digest(what, layer.diff_id, digester.digest())?;
         Ok(usage)
     }
 
@@ -243,14 +229,7 @@ impl Importer<'_> {
             .map_err(Problem::io(format!("read {what}")))?
             > 0
         {}
-        match digester.digest() {
-            actual if actual == expected => Ok(()),
-            actual => Err(Problem::DigestDiffers {
-                what: what.to_owned(),
-                expected,
-                actual,
-            }),
-        }
+        Problem::same_digest(what, expected, digester.digest())
     }
 }
 

@@ -143,13 +143,8 @@ impl<'a> Stack<'a> {
                 Seen::File => return Err(Problem::NotADirectory { path: path() }),
                 Seen::Link { target } => {
                     links += 1;
-                    if links > LINKS {
-                        return Err(Problem::TooMuch {
-                            what: format!("{:?}", path()),
-                            limit: LINKS as u64,
-                            unit: "links on the way to it",
-                        });
-                    }
+                    let what = format!("{:?}", path());
+                    Problem::within(what, links as u64, LINKS as u64, "links on the way to it")?;
                     if target.starts_with(b"/") {
                         at.clear();
                     }
@@ -177,13 +172,8 @@ impl<'a> Stack<'a> {
                     });
                 }
             }
-            if at.len() > self.depth {
-                return Err(Problem::TooMuch {
-                    what: "a link's target".to_owned(),
-                    limit: self.depth as u64,
-                    unit: "directories above it",
-                });
-            }
+            let (deep, limit) = (at.len() as u64, self.depth as u64);
+            Problem::within("a link's target", deep, limit, "directories above it")?;
         }
         Ok(at)
     }

@@ -155,13 +155,8 @@ impl Fetch {
         })?;
         fetched?;
         let (what, expected) = (format!("blob {}", self.wanted.digest), self.wanted.digest);
-        if digest != expected {
-            return Err(self.session.peer.content(Problem::DigestDiffers {
-                what,
-                expected,
-                actual: digest,
-            }));
-        }
+        Problem::same_digest(what, expected, digest)
+            .map_err(|problem| self.session.peer.content(problem))?;
         self.tell.send_replace(Progress::Done(bytes));
         Ok(())
     }
@@ -198,35 +193,26 @@ impl Fetch {
                 Err(_) => return Err(self.session.peer.stalled(&doing)),
                 Ok(Some(Ok(chunk))) => chunk,
                 Ok(Some(Err(error))) => return Err(self.session.peer.broken_off(&error, &doing)),
-                Ok(None) if *have == self.wanted.size => return Ok(()),
-                Ok(None) => {
-                    let what = format!("blob {}", self.wanted.digest);
-                    let (expected, actual) = (self.wanted.size, *have);
-                    return Err(self.session.peer.content(Problem::SizeDiffers {
-                        what,
-                        expected,
-                        actual,
-                    }));
-                }
+                Ok(None) => return self.has_promised_size(*have),
             };
             let passed = skip.min(chunk.len() as u64);
             skip -= passed;
             let chunk = chunk.split_off(usize::try_from(passed).unwrap_or(usize::MAX));
             *have += chunk.len() as u64;
             if *have > self.wanted.size {
-                let what = format!("blob {}", self.wanted.digest);
-                let (expected, actual) = (self.wanted.size, *have);
-                return Err(self.session.peer.content(Problem::SizeDiffers {
-                    what,
-                    expected,
-                    actual,
-                }));
+                return self.has_promised_size(*have);
             }
             // The writer has ended: its error is the one to tell.
             if !chunk.is_empty() && queue.send(chunk).await.is_err() {
                 return Err(PullError::Cancelled);
             }
         }
+    }
+
+    fn has_promised_size(&self, have: u64) -> Result<(), PullError> {
+        let what = format!("blob {}", self.wanted.digest);
+        Problem::same_size(what, self.wanted.size, have)
+            .map_err(|problem| self.session.peer.content(problem))
     }
 }
 

@@ -125,14 +125,8 @@ impl Peer {
             .map_err(|error| self.broken(&error, doing))?
         {
             bytes.extend_from_slice(&chunk);
-            if bytes.len() as u64 > limit {
-                let what = "the document".to_owned();
-                return Err(self.content(Problem::TooMuch {
-                    what,
-                    limit,
-                    unit: "bytes",
-                }));
-            }
+            Problem::within("the document", bytes.len() as u64, limit, "bytes")
+                .map_err(|problem| self.content(problem))?;
         }
         Ok(bytes)
     }
