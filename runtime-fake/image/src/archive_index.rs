@@ -1,10 +1,10 @@
-//! What an archive offers: names, and the chain of documents from a name to verified layers.
+//! What an archive offers: names, and the images that they lead to.
 //!
 //! Reads documents through [`Archive`] and decides; it writes nothing.
 
 use std::collections::BTreeMap;
 
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType};
+use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex};
 use serde::Deserialize;
 
 use super::archive::Archive;
@@ -13,9 +13,7 @@ use super::error::Problem;
 use super::limits::Limits;
 use super::platform::Platform;
 use super::reference::{self, Reference};
-
-/// How deep indexes may nest below `index.json`.
-const INDEX_DEPTH: usize = 4;
+use super::resolve::{self, LayerSource, Next, Resolved, Walk, json};
 
 /// One image that an archive offers.
 #[derive(Debug, Clone)]
@@ -45,34 +43,6 @@ struct DockerImage {
     layers: Vec<String>,
 }
 
-/// An image whose documents are verified. Its layers are still to be.
-#[derive(Debug, Clone)]
-pub(crate) struct Resolved {
-    /// Digest of the configuration: the image's id.
-    pub(crate) id: Digest,
-    /// The configuration's bytes.
-    pub(crate) config_bytes: Vec<u8>,
-    /// The same, read.
-    pub(crate) config: ImageConfiguration,
-    /// The manifest, when the archive has one, and its digest.
-    pub(crate) manifest: Option<(Digest, Vec<u8>)>,
-    /// From the bottom up.
-    pub(crate) layers: Vec<LayerSource>,
-}
-
-/// Where a layer's bytes are and what they must come to.
-#[derive(Debug, Clone)]
-pub(crate) struct LayerSource {
-    /// Member of the archive.
-    pub(crate) member: String,
-    /// Digest of the member's bytes, where a document promises one.
-    pub(crate) digest: Option<Digest>,
-    /// Length of the member's bytes, likewise.
-    pub(crate) size: Option<u64>,
-    /// Digest of the tar stream in it.
-    pub(crate) diff_id: Digest,
-}
-
 /// Lists what `archive` offers. `file_name` stands in where an image has no repository.
 pub(crate) fn offers(
     archive: &Archive,
@@ -90,7 +60,7 @@ pub(crate) fn offers(
         for descriptor in index.manifests() {
             out.push(Offer {
                 names: oci_names(descriptor, file_name),
-                target: digest(descriptor)?,
+                target: resolve::digest(descriptor)?,
                 by_digest: true,
                 source: Source::Oci(Box::new(descriptor.clone())),
             });
@@ -197,19 +167,10 @@ pub(crate) fn resolve(
     platform: &Platform,
     limits: &Limits,
 ) -> Result<Resolved, Problem> {
-    let resolved = match &offer.source {
-        Source::Oci(descriptor) => resolve_oci(archive, descriptor, platform, limits)?,
-        Source::Docker(image) => resolve_docker(archive, image, limits)?,
-    };
-    if resolved.layers.len() > limits.layers {
-        let (what, limit) = ("the image".to_owned(), limits.layers as u64);
-        return Err(Problem::TooMuch {
-            what,
-            limit,
-            unit: "layers",
-        });
+    match &offer.source {
+        Source::Oci(descriptor) => resolve_oci(archive, descriptor, platform, limits),
+        Source::Docker(image) => resolve_docker(archive, image, limits),
     }
-    Ok(resolved)
 }
 
 fn resolve_oci(
@@ -218,40 +179,24 @@ fn resolve_oci(
     platform: &Platform,
     limits: &Limits,
 ) -> Result<Resolved, Problem> {
-    let mut descriptor = descriptor.clone();
-    for _ in 0..=INDEX_DEPTH {
-        let bytes = verified(archive, &descriptor, limits)?;
-        let name = member_of(&digest(&descriptor)?);
-        if is_index(descriptor.media_type()) {
-            let index: ImageIndex = json(&name, &bytes)?;
-            descriptor = choose(index.manifests(), platform)?.clone();
-            continue;
+    let fetch = |descriptor: &Descriptor| {
+        let digest = resolve::wanted(descriptor, limits)?;
+        let bytes = archive.document(&resolve::member_of(&digest), limits)?;
+        resolve::verify(&bytes, descriptor)?;
+        Ok((digest, bytes))
+    };
+    let mut walk = Walk::new(platform);
+    let mut next = descriptor.clone();
+    loop {
+        let (digest, bytes) = fetch(&next)?;
+        match walk.read(digest, next.media_type().as_ref(), bytes)? {
+            Next::Document(chosen) => next = *chosen,
+            Next::Image(manifest) => {
+                let (_, config) = fetch(manifest.config())?;
+                return manifest.image(config, limits);
+            }
         }
-        let manifest: ImageManifest = json(&name, &bytes)?;
-        let config_bytes = verified(archive, manifest.config(), limits)?;
-        let id = digest(manifest.config())?;
-        let config: ImageConfiguration = json(&member_of(&id), &config_bytes)?;
-        let diff_ids = diff_ids(&config, manifest.layers().len())?;
-        let layers = manifest
-            .layers()
-            .iter()
-            .zip(diff_ids)
-            .map(|(descriptor, diff_id)| layer(descriptor, diff_id));
-        let layers = layers.collect::<Result<Vec<_>, Problem>>()?;
-        let manifest = Some((digest(&descriptor)?, bytes));
-        return Ok(Resolved {
-            id,
-            config_bytes,
-            config,
-            manifest,
-            layers,
-        });
     }
-    Err(Problem::TooMuch {
-        what: "index.json".to_owned(),
-        limit: INDEX_DEPTH as u64,
-        unit: "nested indexes",
-    })
 }
 
 fn resolve_docker(
@@ -262,7 +207,7 @@ fn resolve_docker(
     let config_bytes = docker_config(archive, image, limits)?;
     let id = Digest::of(&config_bytes);
     let config: ImageConfiguration = json(&image.config, &config_bytes)?;
-    let diff_ids = diff_ids(&config, image.layers.len())?;
+    let diff_ids = resolve::diff_ids(&config, image.layers.len(), limits)?;
     let layers = image
         .layers
         .iter()
@@ -293,130 +238,7 @@ fn docker_config(
     let bytes = archive.document(&image.config, limits)?;
     let stem = image.config.rsplit('/').next().unwrap_or_default();
     if let Ok(expected) = Digest::from_hex(stem.strip_suffix(".json").unwrap_or(stem)) {
-        let actual = Digest::of(&bytes);
-        if actual != expected {
-            return Err(Problem::DigestDiffers {
-                what: image.config.clone(),
-                expected,
-                actual,
-            });
-        }
+        Problem::same_digest(&image.config, expected, Digest::of(&bytes))?;
     }
     Ok(bytes)
-}
-
-/// The bytes a descriptor points to, once their length and digest are as it says.
-fn verified(
-    archive: &Archive,
-    descriptor: &Descriptor,
-    limits: &Limits,
-) -> Result<Vec<u8>, Problem> {
-    let expected = digest(descriptor)?;
-    let what = member_of(&expected);
-    if descriptor.size() > limits.document_bytes {
-        return Err(Problem::TooMuch {
-            what,
-            limit: limits.document_bytes,
-            unit: "bytes",
-        });
-    }
-    let bytes = archive.document(&what, limits)?;
-    if bytes.len() as u64 != descriptor.size() {
-        return Err(Problem::SizeDiffers {
-            what,
-            expected: descriptor.size(),
-            actual: bytes.len() as u64,
-        });
-    }
-    let actual = Digest::of(&bytes);
-    if actual != expected {
-        return Err(Problem::DigestDiffers {
-            what,
-            expected,
-            actual,
-        });
-    }
-    Ok(bytes)
-}
-
-/// The manifest that this machine runs best; of several as good, the first.
-pub(crate) fn choose<'a>(
-    manifests: &'a [Descriptor],
-    platform: &Platform,
-) -> Result<&'a Descriptor, Problem> {
-    let ranked = manifests
-        .iter()
-        .filter_map(|m| Some((platform.rank(m)?, m)));
-    let best = ranked.min_by_key(|(rank, _)| *rank);
-    best.map(|(_, manifest)| manifest).ok_or_else(|| {
-        let offered = manifests.iter().map(|m| match m.platform() {
-            Some(p) => match p.variant() {
-                Some(variant) => format!("{}/{}/{variant}", p.os(), p.architecture()),
-                None => format!("{}/{}", p.os(), p.architecture()),
-            },
-            None => "an unnamed platform".to_owned(),
-        });
-        let offered: Vec<String> = offered.collect();
-        let offered = if offered.is_empty() {
-            "nothing".to_owned()
-        } else {
-            offered.join(", ")
-        };
-        Problem::Platform {
-            wanted: platform.architecture.to_owned(),
-            offered,
-        }
-    })
-}
-
-fn is_index(kind: &MediaType) -> bool {
-    *kind == MediaType::ImageIndex
-        || kind.to_string() == "application/vnd.docker.distribution.manifest.list.v2+json"
-}
-
-pub(crate) fn diff_ids(config: &ImageConfiguration, layers: usize) -> Result<Vec<Digest>, Problem> {
-    let ids = config.rootfs().diff_ids();
-    if ids.len() != layers {
-        return Err(Problem::LayerCount {
-            manifest: layers,
-            config: ids.len(),
-        });
-    }
-    let parse = |id: &String| {
-        id.parse().map_err(|source| Problem::Digest {
-            what: "a layer of the configuration".to_owned(),
-            source,
-        })
-    };
-    ids.iter().map(parse).collect()
-}
-
-pub(crate) fn digest(descriptor: &Descriptor) -> Result<Digest, Problem> {
-    let text = descriptor.digest().to_string();
-    text.parse().map_err(|source| Problem::Digest {
-        what: "a document of the archive".to_owned(),
-        source,
-    })
-}
-
-/// The layer that a manifest's descriptor and a configuration's diff id describe.
-pub(crate) fn layer(descriptor: &Descriptor, diff_id: Digest) -> Result<LayerSource, Problem> {
-    let digest = digest(descriptor)?;
-    Ok(LayerSource {
-        member: member_of(&digest),
-        digest: Some(digest),
-        size: Some(descriptor.size()),
-        diff_id,
-    })
-}
-
-fn member_of(digest: &Digest) -> String {
-    format!("blobs/sha256/{}", digest.hex())
-}
-
-pub(crate) fn json<'de, T: Deserialize<'de>>(what: &str, bytes: &'de [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(bytes).map_err(|source| Problem::Document {
-        what: what.to_owned(),
-        source,
-    })
 }

@@ -5,13 +5,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use super::archive_index::{LayerSource, Resolved};
 use super::digest::Digest;
 use super::error::ImageError;
 use super::import::{self, Failure, Importer, Source, lock};
 use super::metadata::{Metadata, store};
 use super::record::{Content, ImageConfig, ImageId, ImageRecord};
 use super::reference::Reference;
+use super::resolve::{LayerSource, Resolved};
 use super::{ImageStore, Limits};
 
 /// What an image is called, and by what it was found.

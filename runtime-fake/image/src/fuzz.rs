@@ -23,6 +23,7 @@ use super::{
     platform::{Platform, architecture},
     record::ImageConfig,
     reference::Reference,
+    resolve,
     stream::{Budget, Counting, Decoder, Metered},
     tar_stream::{Kind, Sequential, TarReader},
     testing::{Members, Tar, gzip},
@@ -337,9 +338,9 @@ fn archives() -> Vec<Vec<u8>> {
 /// Documents of registries: writing what was read, and reading it again, changes nothing.
 fn documents(data: &[u8]) {
     fn same<T: DeserializeOwned + Serialize + PartialEq>(data: &[u8]) -> Option<T> {
-        let read: T = archive_index::json("it", data).ok()?;
+        let read: T = resolve::json("it", data).ok()?;
         let written = serde_json::to_vec(&read).unwrap();
-        let again: Result<T, Problem> = archive_index::json("it", &written);
+        let again: Result<T, Problem> = resolve::json("it", &written);
         assert!(again.unwrap() == read);
         Some(read)
     }

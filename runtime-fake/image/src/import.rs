@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::archive::Archive;
-use super::archive_index::{LayerSource, Resolved};
 use super::digest::Digest;
 use super::error::{ImageError, Problem};
 use super::layer::{self, whiteout::Style};
@@ -14,6 +13,7 @@ use super::limits::Limits;
 use super::metadata::{Metadata, Places};
 use super::readahead;
 use super::record::LayerRecord;
+use super::resolve::{LayerSource, Resolved};
 use super::single_flight::SingleFlight;
 use super::stream::{Budget, Counting, Decoder, Hashing, Metered};
 use super::tar_stream::{Sequential, TarReader};

@@ -1,11 +1,11 @@
 //! **image**: images, from archives and registries to directories that an overlay can stack.
 //!
 //! The walk of a pull: `reference` → `host` or `archives` (which archives) →
-//! `archive` (named blobs) → `archive_index` (names, then documents, each verified) → `import` (each layer
-//! once, `commit` for all of them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) →
+//! `archive` (named blobs) → `archive_index` (names) → `resolve` (documents, each verified) → `import` (each layer once,
+//! `commit` for all of them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) →
 //! `layer` (files) → `metadata` (records). Owner of all state is [`ImageStore`]; its calls block.
 //!
-//! From a registry the walk begins in `registry` ([`Puller`]), and ends in the same `import`.
+//! From a registry the walk begins in `registry` ([`Puller`]), and ends in the same `resolve` and `import`.
 //!
 //! What survives: a SIGKILL, or a power cut, at any instant leaves whole images and garbage, which the next
 //! [`ImageStore::open`] removes. The files of an image's layers are forced to the disk before its record is written, and the
@@ -34,6 +34,7 @@ mod readahead;
 mod record;
 mod reference;
 mod registry;
+mod resolve;
 mod single_flight;
 mod sparse;
 mod stream;
@@ -58,10 +59,10 @@ pub use self::registry::{
 pub use self::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
 
 use self::archive::Archive;
-pub(crate) use self::archive_index::{LayerSource, Resolved};
 use self::archives::ArchiveList;
 pub(crate) use self::commit::Named;
 pub(crate) use self::import::{Failure, Opened, Source};
+pub(crate) use self::resolve::{LayerSource, Resolved};
 use self::single_flight::SingleFlight;
 
 use self::archive_index::Offer;
