@@ -113,3 +113,31 @@ fn connect(target: SocketAddr) -> io::Result<UdpSocket> {
     pod.set_nonblocking(true)?;
     Ok(pod)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_limited_and_expire_in_silence() {
+        let mut reactor = Reactor::new().unwrap();
+        let [socket, pod] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let (address, target) = (socket.local_addr().unwrap(), pod.local_addr().unwrap());
+        let tokens = (0..).step_by(1);
+        let mut port = DatagramPort::new(socket.into(), target, tokens, &reactor).unwrap();
+        for number in 0..=FLOWS as u32 {
+            let own = Ipv4Addr::from_bits(0x7f01_0001 + number);
+            let client = UdpSocket::bind((own, 0)).unwrap();
+            client.send_to(b"x", address).unwrap();
+            port.ready(port.token, &mut reactor);
+        }
+        assert_eq!(port.flows.len(), FLOWS);
+        let (first, now) = (port.tokens.next().unwrap() - FLOWS as u64, Instant::now());
+        port.flows.get_mut(&first).unwrap().last = now + SILENCE / 2;
+        port.expire(now + SILENCE, &mut reactor);
+        assert_eq!((port.flows.len(), port.clients.len()), (1, 1));
+        port.expire(now + 2 * SILENCE, &mut reactor);
+        assert_eq!((port.flows.len(), port.clients.len()), (0, 0));
+    }
+}
