@@ -33,10 +33,7 @@ impl Keeper {
         match request.call {
             Call::Setup(plan) => {
                 if self.pod.is_some() {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the pod is set up already",
-                    ));
+                    return Err(wrong_state("the pod is set up already"));
                 }
                 open_files::given(plan.open_files);
                 self.cgroups = Cgroups::new(plan.cgroup.clone(), pause::cgroup(&plan));
@@ -44,12 +41,7 @@ impl Keeper {
                 Ok(Some(Outcome::Setup { pid: own_pid() }))
             }
             Call::Connected { forward } => {
-                let Some(pod) = &self.pod else {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the pod is not set up",
-                    ));
-                };
+                let pod = self.pod.as_ref().ok_or_else(not_set_up)?;
                 pod::set_network_sysctls(&pod.plan)?;
                 if let Some(plan) = forward {
                     forward::start(&plan, descriptors)?;
@@ -57,17 +49,9 @@ impl Keeper {
                 Ok(Some(Outcome::Done))
             }
             Call::Create { container, plan } => {
-                let Some(pod) = &self.pod else {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the pod is not set up",
-                    ));
-                };
+                let pod = self.pod.as_ref().ok_or_else(not_set_up)?;
                 if self.containers.contains_key(&container) {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
-                        "the container is there already",
-                    ));
+                    return Err(wrong_state("the container is there already"));
                 }
                 let shared = container::joined(&self.containers, pod, &plan)?;
                 let created = Container::create(&plan, pod, shared.as_ref(), number);
@@ -140,8 +124,7 @@ impl Keeper {
             Call::ReopenLog { container } => {
                 let target = self.container(&container)?;
                 if target.phase != Phase::Running {
-                    return Err(Failure::new(
-                        FailureKind::WrongState,
+                    return Err(wrong_state(
                         "the container is not running: its log file is closed",
                     ));
                 }
@@ -179,10 +162,7 @@ impl Keeper {
     fn running(&self, id: &str) -> Step<&Container> {
         match self.containers.get(id) {
             Some(container) if container.phase == Phase::Running => Ok(container),
-            Some(_) => Err(Failure::new(
-                FailureKind::WrongState,
-                "the container is not running",
-            )),
+            Some(_) => Err(wrong_state("the container is not running")),
             None => Err(unknown()),
         }
     }
@@ -221,4 +201,12 @@ fn state(id: &str, container: &Container) -> ContainerState {
         started: container.started,
         exit: container.exit.clone(),
     }
+}
+
+fn wrong_state(message: &str) -> Failure {
+    Failure::new(FailureKind::WrongState, message)
+}
+
+fn not_set_up() -> Failure {
+    wrong_state("the pod is not set up")
 }
