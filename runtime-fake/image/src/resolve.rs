@@ -1,6 +1,6 @@
 //! ◆ From a document to an image: an index, the manifest for this machine in it, its configuration.
 //!
-//! Whoever has the documents, an archive or a registry, fetches what [`Walk::read`] asks for next.
+//! [`Walk::read`] says which document is next; its caller fetches that, from an archive or a registry.
 
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest};
 use serde::Deserialize;

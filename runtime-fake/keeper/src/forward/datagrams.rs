@@ -75,8 +75,8 @@ impl DatagramPort {
 }
 
 impl Port for DatagramPort {
-    // An error of receiving is news of an earlier datagram, which nobody listened for. A datagram that the kernel does not
-    // take is lost, as datagrams may be.
+    // recv(2) reports that an earlier datagram was refused, which is ignored: the next one may be accepted. A datagram that
+    // the kernel does not send is lost, as datagrams may be.
     fn ready(&mut self, token: u64, reactor: &mut Reactor) {
         if token == self.token {
             if let Ok((length, client)) = self.socket.recv_from(&mut reactor.buffer)

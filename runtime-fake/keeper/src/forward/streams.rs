@@ -95,7 +95,7 @@ impl StreamPort {
                 }
             }
             Ok(None) => {}
-            // A client that disconnected before it was accepted is no problem; descriptors become free again.
+            // The client has disconnected, or no descriptor is free: connections that end free some.
             Err(_) => self.retry = Some(reactor.wake_after(EXHAUSTED)),
         }
     }
