@@ -160,13 +160,11 @@ impl KeeperClient {
     }
 
     /// Makes the pod's namespaces; `held` are kept open as long as it lives.
-    pub(crate) async fn set_up(
-        &self,
-        plan: PodPlan,
-        held: Vec<OwnedFd>,
-    ) -> Result<Outcome, Failure> {
-        let (outcome, _) = self.exchange(Call::Setup(Box::new(plan)), held).await?;
-        Ok(outcome)
+    pub(crate) async fn set_up(&self, plan: PodPlan, held: Vec<OwnedFd>) -> Result<(), Failure> {
+        match self.exchange(Call::Setup(Box::new(plan)), held).await? {
+            (Outcome::Setup { .. }, _) => Ok(()),
+            (other, _) => Err(unexpected(&other)),
+        }
     }
 
     /// Tells that the pod has its network; `sockets` are those that `forward` is about.

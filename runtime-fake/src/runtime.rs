@@ -24,6 +24,7 @@ mod seccomp;
 mod shift;
 mod streams;
 mod volumes;
+mod zygote;
 
 use std::{
     collections::BTreeSet,

@@ -159,6 +159,8 @@ pub async fn serve(
     .add_service(health_service)
     .prepare();
     let admission = admission(&runtime.config);
+    let pods = runtime.pods.clone();
+    tokio::spawn(async move { pods.zygote().warm_up().await });
     let stop = runtime.stopping.clone();
     let settings = runtime.config.streams;
     let target = Arc::new(runtime.clone());
@@ -209,6 +211,7 @@ async fn put_away(runtime: Runtime) {
     if runtime.config.ephemeral {
         within(REMOVE, "remove all pods", remove_everything(&runtime)).await;
     }
+    within(CLOSE, "end the zygote", runtime.pods.zygote().close()).await;
     let Runtime {
         network,
         cgroups,

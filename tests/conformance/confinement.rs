@@ -7,11 +7,14 @@ use std::{
 };
 
 use cri::v1::{Int64Value, Mount, MountPropagation};
-use harness::{Client, Pod, Runtime, fixture, witness};
+use harness::{Client, Pod, Runtime, fixture};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, skip_if, trimmed};
+use crate::{
+    recovery::keepers,
+    support::{Means, code, skip_if, trimmed},
+};
 
 const NOBODY: u32 = 65534;
 
@@ -241,19 +244,16 @@ async fn file_modes_ignore_umask_of_daemon() {
 #[tokio::test]
 async fn keeper_program_is_read_only() {
     let runtime = Runtime::start().await.unwrap();
-    let Some(daemon) = runtime.pid().filter(|_| runtime.is_ours()) else {
+    if !runtime.is_ours() {
         harness::skip!("keeper_program_is_read_only", "the runtime has no keepers");
-    };
+    }
     skip_if!(
         "keeper_program_is_read_only",
         Means::of(&runtime).await.no_namespaces()
     );
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
-    let keeper = witness::processes()
-        .into_iter()
-        .find(|process| process.parent() == daemon)
-        .unwrap();
+    let [(_, keeper)] = keepers(&runtime).try_into().unwrap();
     let seen = nix::sys::statvfs::statvfs(&keeper.path("exe")).unwrap();
     assert!(seen.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY));
     // A container can execute it.

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonic::Code;
 
-use crate::support::{code, wait_for_log_line};
+use crate::support::{code, is_daemon, wait_for_log_line};
 
 /// The pod with the client of the restarted runtime.
 pub(crate) fn pod_on(pod: &Pod, runtime: &Runtime) -> Pod {
@@ -45,7 +45,7 @@ pub(crate) fn others(runtime: &Runtime) -> Vec<String> {
     let running = runtime.leaks().running().into_iter();
     running
         .filter(|leak| match leak {
-            Leak::Process { process, .. } => Some(process.pid) != daemon,
+            Leak::Process { process, .. } => !is_daemon(runtime, *process),
             // A running daemon keeps its bridge.
             Leak::Link(_) | Leak::Table(_) => daemon.is_none(),
             // ... and the parent cgroup of its pods.

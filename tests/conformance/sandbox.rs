@@ -9,7 +9,7 @@ use harness::{Pod, Runtime, fixture};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{code, graceful_container};
+use crate::support::{code, graceful_container, is_daemon};
 
 fn with_id(id: &str) -> PodSandboxFilter {
     PodSandboxFilter {
@@ -395,12 +395,11 @@ async fn twenty_pods(runtime: Runtime) {
         life.await.unwrap();
     }
     // Only the daemon is left.
-    let daemon = runtime.pid().unwrap();
     let leaks: Vec<String> = runtime
         .leaks()
         .processes()
         .iter()
-        .filter(|leak| !matches!(leak, harness::leak::Leak::Process { process, .. } if process.pid == daemon))
+        .filter(|leak| !matches!(leak, harness::leak::Leak::Process { process, .. } if is_daemon(&runtime, *process)))
         .map(ToString::to_string)
         .collect();
     assert_eq!(leaks, Vec::<String>::new());

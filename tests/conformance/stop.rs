@@ -7,7 +7,10 @@ use harness::{Runtime, fixture, witness};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, skip_if, wait_for_log_line};
+use crate::{
+    recovery::keepers,
+    support::{Means, code, skip_if, wait_for_log_line},
+};
 
 /// A grace period longer than any test, so that its expiry cannot end a container.
 const LONG: i64 = 3600;
@@ -270,18 +273,15 @@ async fn stop_pod_does_not_wait_for_grace_period_of_container() {
 #[tokio::test]
 async fn stop_pod_works_with_stopped_keeper() {
     let runtime = Runtime::start().await.unwrap();
-    let Some(daemon) = runtime.pid().filter(|_| runtime.is_ours()) else {
+    if !runtime.is_ours() {
         harness::skip!(
             "stop_pod_works_with_stopped_keeper",
             "the runtime has no keepers"
         );
-    };
+    }
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
-    let keeper = witness::processes()
-        .into_iter()
-        .find(|process| process.parent() == daemon)
-        .unwrap();
+    let [(_, keeper)] = keepers(&runtime).try_into().unwrap();
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(keeper.pid),
         nix::sys::signal::Signal::SIGSTOP,

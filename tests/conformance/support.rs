@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cri::v1::Mount;
-use harness::{PATIENCE, Pod, Runtime, eventually};
+use harness::{PATIENCE, Pod, Runtime, eventually, witness::Witness};
 use tonic::{Code, Status};
 
 /// The code of the expected error, which must have a message.
@@ -148,4 +148,11 @@ pub(crate) fn directory(runtime: &Runtime, name: &str) -> PathBuf {
     let path = runtime.root().join(name);
     fs::create_dir_all(&path).unwrap();
     path
+}
+
+/// Whether a process is the daemon, or the one that its keepers are forked from, which lives as long.
+pub(crate) fn is_daemon(runtime: &Runtime, process: Witness) -> bool {
+    let daemon = runtime.pid();
+    Some(process.pid) == daemon
+        || Some(process.parent()) == daemon && process.text("comm").trim() == "crib-zygote"
 }

@@ -14,7 +14,7 @@ use crate::{
     forward,
     log::Stream,
     open_files, own_pid, pause, pod,
-    protocol::{Call, ContainerState, Outcome, Request},
+    protocol::{Call, ContainerState, Outcome, Request, VERSION},
 };
 
 impl Keeper {
@@ -31,6 +31,10 @@ impl Keeper {
     fn call(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Step<Option<Outcome>> {
         let number = request.number;
         match request.call {
+            Call::Spawn => Err(Failure::new(
+                FailureKind::Invalid,
+                "only the zygote forks keepers",
+            )),
             Call::Setup(plan) => {
                 if self.pod.is_some() {
                     return Err(wrong_state("the pod is set up already"));
@@ -148,6 +152,7 @@ impl Keeper {
                 }
             },
             Call::State => Ok(Some(Outcome::State {
+                version: VERSION,
                 pid: own_pid(),
                 containers: self.containers.iter().map(|(id, c)| state(id, c)).collect(),
             })),

@@ -56,6 +56,7 @@ mod unshare;
 mod user;
 mod userns;
 mod watchers;
+mod zygote;
 
 use std::{
     collections::BTreeMap,
@@ -86,16 +87,22 @@ use pod::Pod;
 use protocol::{Message, Outcome};
 pub use sys::keep_descriptors;
 pub use sys::set_read_only;
+use zygote::Role;
 
 /// How long a keeper that nobody has spoken to waits for its daemon.
 const FIRST_WORD: Duration = Duration::from_secs(30);
 
-/// The keeper's `main`: `crib __keeper`, with the listening socket as its standard input, its lock file as its
-/// standard output (which tells whether it lives), and its log as its standard error.
+/// The `main` of `crib __keeper`, which forks keepers (see [`zygote`]), with its connection to the daemon as standard
+/// input. A keeper has its listening socket as standard input, its lock file as standard output (which tells whether it
+/// lives), and its log as standard error.
 ///
 /// It must be called before anything has started a thread.
 pub fn keeper_main() -> ! {
-    let code = match run() {
+    let served = zygote::serve().and_then(|role| match role {
+        Role::Zygote => Ok(()),
+        Role::Keeper => keep(),
+    });
+    let code = match served {
         Ok(()) => 0,
         Err(error) => {
             complain(&error.to_string());
@@ -105,7 +112,7 @@ pub fn keeper_main() -> ! {
     std::process::exit(code)
 }
 
-fn run() -> std::io::Result<()> {
+fn keep() -> std::io::Result<()> {
     sys::close_inherited();
     let _ = rustix::thread::set_name(c"crib-keeper");
     sys::join_new_keyring()?;

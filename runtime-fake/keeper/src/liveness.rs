@@ -68,7 +68,7 @@ pub fn files(sandbox_dir: &Path) -> io::Result<(File, File)> {
 }
 
 /// Puts the process of a keeper on record.
-pub fn note(sandbox_dir: &Path, pid: u32) -> io::Result<()> {
+pub fn note(sandbox_dir: &Path, pid: i32) -> io::Result<()> {
     fs::write(sandbox_dir.join(PID), pid.to_string())
 }
 
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn process_id_tells_where_there_is_no_lock() {
         let dir = tempfile::tempdir().unwrap();
-        note(dir.path(), std::process::id()).unwrap();
+        note(dir.path(), std::process::id().try_into().unwrap()).unwrap();
         // This process is no keeper.
         assert_eq!(of(dir.path()), Liveness::Ended);
         fs::write(dir.path().join(PID), "").unwrap();

@@ -43,6 +43,9 @@ pub struct PodPlan {
     pub hostname: String,
     /// A network namespace of its own.
     pub own_network: bool,
+    /// That namespace is made already: the first descriptor that comes along.
+    #[serde(default)]
+    pub network_given: bool,
     /// An IPC namespace of its own, with its own `/dev/shm`.
     pub own_ipc: bool,
     /// One process namespace for all containers.

@@ -3,13 +3,13 @@
 use std::{
     ffi::CString,
     io::{self},
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use rustix::{
     mount::{MountFlags, MountPropagationFlags, mount, mount_change},
-    thread::UnshareFlags,
+    thread::{LinkNameSpaceType, UnshareFlags},
 };
 
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) struct Pod {
 }
 
 /// Makes what `plan` asks for.
-pub(crate) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
+pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
     let (mut shm, mut host_mounts) = (None, None);
     let user_namespace = plan
         .user_namespace
@@ -50,6 +50,12 @@ pub(crate) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
         let mut of_pod = of_pod.clone();
         of_pod.try_for_each(|(name, value)| set_sysctl(name, value))
     };
+    if plan.network_given && !held.is_empty() {
+        let network = held.remove(0);
+        let kind = Some(LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(network.as_fd(), kind)
+            .doing("enter the pod's network namespace")?;
+    }
     if plan.rung != Rung::Process {
         if plan.rung == Rung::Root {
             let namespace = std::fs::File::open("/proc/self/ns/mnt");
@@ -58,7 +64,10 @@ pub(crate) fn set_up(plan: PodPlan, held: Vec<OwnedFd>) -> Step<Pod> {
         let mut flags = UnshareFlags::empty();
         flags.set(UnshareFlags::NEWUTS, !plan.hostname.is_empty());
         flags.set(UnshareFlags::NEWIPC, plan.own_ipc);
-        flags.set(UnshareFlags::NEWNET, plan.own_network);
+        flags.set(
+            UnshareFlags::NEWNET,
+            plan.own_network && !plan.network_given,
+        );
         match &user_namespace {
             None => unshare(flags | UnshareFlags::NEWNS).doing("make the pod's namespaces")?,
             Some(users) => {

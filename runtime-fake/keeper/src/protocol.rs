@@ -13,6 +13,10 @@ use crate::{
     plan::{ExecPlan, ForwardPlan, LaunchPlan, PodPlan, UserIds},
 };
 
+/// The version of this protocol. A daemon speaks with keepers of its own version and of all before it: what is added since
+/// version 0 is optional, or only said to keepers that know it. One that is newer it leaves alone.
+pub const VERSION: u32 = 1;
+
 /// A numbered call of the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
@@ -29,6 +33,8 @@ pub struct Request {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
+    /// Fork a keeper, whose standard streams come along: its listening socket, its lock file, its log. For the zygote only.
+    Spawn,
     /// Make the pod's namespaces. Once, first. Descriptors that come along are held open as long as the pod lives.
     Setup(Box<PodPlan>),
     /// The pod has its network: set the kernel parameters of it, and forward the host's ports, whose listening sockets
@@ -132,6 +138,11 @@ pub enum Message {
 pub enum Outcome {
     /// Nothing more to say.
     Done,
+    /// A keeper was forked.
+    Spawned {
+        /// Its process id, as the daemon sees it.
+        pid: i32,
+    },
     /// The pod is set up.
     Setup {
         /// The keeper's process id, as the daemon sees it.
@@ -169,6 +180,9 @@ pub enum Outcome {
     Sockets,
     /// All containers.
     State {
+        /// The version of the protocol that the keeper speaks: [`VERSION`]. Keepers of before there were versions name none.
+        #[serde(default)]
+        version: u32,
         /// The keeper's process id.
         pid: i32,
         /// In no particular order.

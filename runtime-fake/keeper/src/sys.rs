@@ -337,6 +337,12 @@ pub(crate) fn ignore_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
+/// Undoes [`ignore_children`].
+pub(crate) fn notice_children() {
+    // SAFETY: sets the default action, which runs no code.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Waits for ever, by no other call than `ppoll`.
 pub(crate) fn wait_for_ever() -> ! {
     loop {

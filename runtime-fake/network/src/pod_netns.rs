@@ -39,11 +39,21 @@ impl Identity {
 pub struct PodNetns {
     namespace: OwnedFd,
     identity: Identity,
-    /// The keeper's pidfd.
-    keeper: OwnedFd,
+    /// The keeper's pidfd; none where the namespace is there before its keeper.
+    keeper: Option<OwnedFd>,
 }
 
 impl PodNetns {
+    /// Makes one, for a keeper to enter.
+    pub fn make() -> io::Result<Self> {
+        let namespace = File::from(namespace::make()?);
+        Ok(Self {
+            identity: Identity::of(&namespace.metadata()?),
+            namespace: namespace.into(),
+            keeper: None,
+        })
+    }
+
     /// Opens the network namespace of the keeper, whose process id is, or was, `pid`. `None` when it has ended, or has no
     /// network namespace of its own: the daemon's own is never a pod's.
     pub fn open(pid: i32, keeper: OwnedFd) -> io::Result<Option<Self>> {
@@ -58,7 +68,7 @@ impl PodNetns {
         Ok((identity != own).then(|| Self {
             namespace: opened.into(),
             identity,
-            keeper,
+            keeper: Some(keeper),
         }))
     }
 
@@ -78,7 +88,7 @@ impl PodNetns {
 
     /// Whether nothing runs in the pod any more.
     pub fn has_ended(&self) -> io::Result<bool> {
-        has_ended(&self.keeper)
+        self.keeper.as_ref().map_or(Ok(false), has_ended)
     }
 
     /// Whether an interface of this name is in it.

@@ -64,7 +64,8 @@ impl Deadlines {
             Call::Start { restored: true, .. } => self.restore,
             Call::Forget { .. } => self.kill,
             Call::Shutdown => self.shutdown,
-            Call::Connected { .. }
+            Call::Spawn
+            | Call::Connected { .. }
             | Call::Signal { .. }
             | Call::Exec { .. }
             | Call::Dump { .. }

@@ -121,6 +121,7 @@ pub(crate) fn pod(
         ephemeral,
         hostname,
         own_network: own(wished.network),
+        network_given: false,
         own_ipc: own(wished.ipc),
         user_namespace: userns::pod(&wished, rung)?,
         shared_pids: wished.pid == NamespaceMode::Pod as i32 && rung != Rung::Process,

@@ -95,7 +95,9 @@ impl Runtime {
             return Processes::default();
         };
         match tokio::time::timeout(PATIENCE, pod.keeper.call(Call::State)).await {
-            Ok(Ok(Outcome::State { pid, containers })) => Processes {
+            Ok(Ok(Outcome::State {
+                pid, containers, ..
+            })) => Processes {
                 keeper: Some(pid),
                 first: containers
                     .into_iter()

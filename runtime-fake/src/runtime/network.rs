@@ -125,6 +125,11 @@ impl Network {
         }
     }
 
+    /// Whether pods are connected while their keepers start: what that takes is this runtime's own to undo.
+    pub(crate) fn connects_early(&self) -> bool {
+        matches!(self, Self::Bridge(_))
+    }
+
     /// Connects the network namespace of a pod. Without namespaces there is none.
     pub(crate) fn attach(
         &self,

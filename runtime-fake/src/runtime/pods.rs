@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::Program;
+use super::{Program, zygote::Zygote};
 use crate::{
     id::SandboxId,
     keeper_client::{Deadlines, KeeperClient},
@@ -14,7 +14,7 @@ use crate::{
 /// Handles by sandbox.
 pub(crate) struct Pods {
     handles: Mutex<HashMap<SandboxId, Arc<Pod>>>,
-    program: Program,
+    zygote: Zygote,
     deadlines: Deadlines,
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct Pod {
 }
 
 impl Pods {
-    /// None yet; their keepers run `program`.
+    /// None yet; their keepers will run `program`.
     pub(crate) fn new(program: Program, deadlines: Deadlines) -> Self {
         Self {
             handles: Mutex::default(),
-            program,
+            zygote: Zygote::new(program, deadlines),
             deadlines,
         }
     }
@@ -55,9 +55,9 @@ impl Pods {
         self.lock().insert(id.clone(), pod);
     }
 
-    /// What keepers run.
-    pub(super) fn program(&self) -> &Program {
-        &self.program
+    /// What keepers are forked from.
+    pub(crate) fn zygote(&self) -> &Zygote {
+        &self.zygote
     }
 
     pub(super) fn deadlines(&self) -> Deadlines {

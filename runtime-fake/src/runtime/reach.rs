@@ -15,7 +15,6 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    process::Stdio,
     sync::Arc,
     time::Duration,
 };
@@ -24,16 +23,13 @@ use jiff::Timestamp;
 use keeper::{
     failure::{FailureKind, plain},
     liveness::{self, Liveness},
-    protocol::{Call, ContainerState as Seen, Event, Outcome},
+    protocol::{Call, ContainerState as Seen, Event, Outcome, VERSION},
     survivor,
 };
-use tokio::{
-    process::Command,
-    sync::{mpsc, oneshot},
-};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    blocking,
+    Error, blocking,
     cleanup::{destroy_cgroups, lose},
     pods::{Pod, Pods},
 };
@@ -70,34 +66,22 @@ type News = mpsc::UnboundedReceiver<Told>;
 
 impl Pods {
     /// Starts a keeper for a sandbox whose directory is there.
-    pub(crate) fn spawn(
+    pub(crate) async fn spawn(
         self: &Arc<Self>,
         id: &SandboxId,
         directory: &Path,
         store: &Store,
-    ) -> io::Result<Arc<Pod>> {
-        let listener: OwnedFd = listen(directory)?.into();
+    ) -> Result<Arc<Pod>, Error> {
+        let fail = super::io("start the pod's keeper");
+        let listener: OwnedFd = listen(directory).map_err(&fail)?.into();
         // Connected before it listens: the answer to the first call says that it does.
-        let stream = connect(directory)?;
-        let (lock, log) = liveness::files(directory)?;
-        let mut command = Command::new(self.program().path());
-        command
-            .arg0("crib-keeper")
-            .arg("__keeper")
-            .env_clear()
-            .current_dir("/");
-        command
-            .stdin(Stdio::from(listener))
-            .stdout(Stdio::from(lock))
-            .stderr(Stdio::from(log));
-        let mut child = command.spawn()?;
-        if let Some(pid) = child.id() {
-            liveness::note(directory, pid)?;
-        }
-        // Somebody has to take its exit status while this daemon lives. A later one is not its parent.
-        tokio::spawn(async move { child.wait().await });
+        let stream = connect(directory).map_err(&fail)?;
+        let (lock, log) = liveness::files(directory).map_err(&fail)?;
+        let streams = [listener, lock.into(), log.into()];
+        let pid = self.zygote().spawn(streams).await?;
+        liveness::note(directory, pid).map_err(&fail)?;
         let (told, news) = mpsc::unbounded_channel();
-        let keeper = KeeperClient::start(stream, told, self.deadlines())?;
+        let keeper = KeeperClient::start(stream, told, self.deadlines()).map_err(fail)?;
         let pod = Arc::new(Pod::new(keeper));
         self.insert(id, pod.clone());
         tokio::spawn(self.reach(id, directory, store).follow(news));
@@ -238,6 +222,12 @@ impl Reach {
             .map_err(|error| plain(&error))?;
         let containers = loop {
             match keeper.call(Call::State).await {
+                Ok(Outcome::State { version, .. }) if version > VERSION => {
+                    return Err(format!(
+                        "it speaks version {version} of the keeper's protocol, and this runtime knows versions up to \
+                         {VERSION}: use a newer runtime"
+                    ));
+                }
                 Ok(Outcome::State { containers, .. }) => break containers,
                 Ok(other) => return Err(format!("it gave an unexpected answer: {other:?}")),
                 // It is stopped, say. The connection waits for it, and there is no other way that would be quicker.

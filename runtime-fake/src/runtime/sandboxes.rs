@@ -1,6 +1,6 @@
 //! Pod sandboxes: run, stop, remove.
 
-use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
+use std::{fs, net::IpAddr, os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
 
 use cri::v1::PodSandboxConfig;
 use file_tree::private;
@@ -9,13 +9,13 @@ use keeper::{
     failure::FailureKind,
     open_files,
     plan::{ForwardPlan, IdMaps, PodPlan, Rung, of_network},
-    protocol::{Call, Outcome},
+    protocol::Call,
 };
+use network::{PodNetns, cni::CniResult};
 
 use super::{Error, Runtime, Target, blocking, cleanup, io, pods::Pod, ports};
 use crate::{
     id::SandboxId,
-    keeper_client::unexpected,
     keepers, launch, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState, selinux_options},
     store::{Change, Refused, State},
@@ -129,33 +129,46 @@ impl Runtime {
         Err(refused.into())
     }
 
-    async fn set_up(&self, sandbox: &Sandbox, plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
-        let (own_network, plan_rung) = (plan.own_network, plan.rung);
+    async fn set_up(&self, sandbox: &Sandbox, mut plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
         // First, so that a port that is taken costs nobody anything.
         let claimed = ports::claim(&plan.host_ports, &sandbox.id, &self.store.state())?;
-        let held = self.network.hold(&sandbox.id)?;
+        let mut held = self.network.hold(&sandbox.id)?;
         let network_sysctls = plan.sysctls.iter().any(|(name, _)| of_network(name));
-        write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
         let directory = plan.directory.clone();
-        let pod = self
-            .pods
-            .spawn(&sandbox.id, &directory, &self.store)
-            .map_err(io("start the pod's keeper"))?;
-        let outcome = pod.keeper.set_up(plan, held).await?;
-        if !matches!(outcome, Outcome::Setup { .. }) {
-            return Err(unexpected(&outcome).into());
+        write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
+        let early = self.network.connects_early() && plan.own_network;
+        // A pod's user namespace owns its network namespace: its keeper makes both.
+        let early = early && plan.user_namespace.is_none();
+        let network = async {
+            match early {
+                true => blocking(PodNetns::make).await.map(Some),
+                false => Ok(None),
+            }
+            .map_err(io("make the pod's network namespace"))
+        };
+        let pod = self.pods.spawn(&sandbox.id, &directory, &self.store);
+        let (pod, network) = tokio::try_join!(pod, network)?;
+        if let Some(network) = &network {
+            let network = network.as_fd().try_clone_to_owned();
+            held.insert(0, network.map_err(io("hold the pod's network namespace"))?);
+            plan.network_given = true;
         }
-        let wants_address = own_network || plan_rung == Rung::Process;
-        if !wants_address {
-            return Ok(Vec::new());
-        }
-        let (network, target) = (self.network.clone(), self.for_network(sandbox));
-        let given = blocking(move || {
-            let netns = keepers::pod_netns(&target.directory)
-                .map_err(io("open the pod's network namespace"))?;
-            network.attach(&target, netns.as_ref())
-        })
-        .await?;
+        let wants_address = plan.own_network || plan.rung == Rung::Process;
+        let set_up = pod.keeper.set_up(plan, held);
+        let given = if network.is_some() {
+            // Both are waited for, so that nothing is taken down that is still being made.
+            let (set_up, given) = tokio::join!(set_up, self.connect(sandbox, network));
+            set_up?;
+            given?
+        } else {
+            set_up.await?;
+            if !wants_address {
+                return Ok(Vec::new());
+            }
+            let opened = keepers::pod_netns(&directory);
+            let network = opened.map_err(io("open the pod's network namespace"))?;
+            self.connect(sandbox, network).await?
+        };
         if let (None, Some(dns)) = (&sandbox.config.dns_config, &given.dns) {
             let text = resolv::conf(&dns.servers, &dns.searches, &dns.options);
             write(&directory.join("resolv.conf"), &text, None)
@@ -170,6 +183,15 @@ impl Runtime {
             pod.keeper.connected(forward, claimed.sockets).await?;
         }
         Ok(addresses)
+    }
+
+    async fn connect(
+        &self,
+        sandbox: &Sandbox,
+        namespace: Option<PodNetns>,
+    ) -> Result<CniResult, Error> {
+        let (network, target) = (self.network.clone(), self.for_network(sandbox));
+        blocking(move || network.attach(&target, namespace.as_ref())).await
     }
 
     /// Stops every container and takes the pod's namespaces and network down. Stopping what is stopped, or was never

@@ -104,7 +104,7 @@ pub(super) fn save(path: &Path, record: &impl Serialize) -> io::Result<()> {
         version: VERSION,
         record,
     };
-    file.write_all(&serde_json::to_vec_pretty(&document)?)?;
+    file.write_all(&serde_json::to_vec(&document)?)?;
     fs::rename(&temporary, path)
 }
 

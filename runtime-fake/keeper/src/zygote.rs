@@ -1,0 +1,106 @@
+//! The zygote: the process that the daemon has its keepers forked from.
+//!
+//! Keepers that are forked share the pages of the program, which `execve` would have the linker write anew for each of
+//! them, and start in a tenth of the time. The daemon cannot fork them itself: it has threads. The zygote has one, and does
+//! nothing else. It ends with its connection to the daemon; its keepers stay.
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::{
+    connection::Connection,
+    failure::{Doing as _, Failure, FailureKind, Step},
+    protocol::{Call, Message, Outcome, Request},
+    sys::{self, Fork},
+};
+
+/// Whom [`serve`] returns to.
+pub(crate) enum Role {
+    /// The zygote, when the daemon has closed its connection.
+    Zygote,
+    /// A new keeper, with its standard streams in place.
+    Keeper,
+}
+
+/// Serves the daemon over standard input.
+pub(crate) fn serve() -> io::Result<Role> {
+    sys::close_inherited();
+    let _ = rustix::thread::set_name(c"crib-zygote");
+    // A signal from the daemon's terminal is not for the pods.
+    let _ = rustix::process::setsid();
+    sys::ignore_children();
+    let stream = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let mut connection = Connection::new(UnixStream::from(stream))?;
+    loop {
+        wait(&connection)?;
+        let requests = match connection.requests() {
+            Ok(requests) => requests,
+            Err(error) if is_end(&error) => return Ok(Role::Zygote),
+            Err(error) => return Err(error),
+        };
+        for (request, descriptors) in requests {
+            let result = match answer(&request, descriptors) {
+                Ok(Fork::Child) => return Ok(Role::Keeper),
+                Ok(Fork::Parent(pid)) => Ok(Outcome::Spawned { pid }),
+                Err(failure) => Err(failure),
+            };
+            let reply = Message::Reply {
+                number: request.number,
+                descriptors: 0,
+                result,
+            };
+            connection.say(&reply, Vec::new());
+        }
+        match connection.flush() {
+            Err(error) if is_end(&error) => return Ok(Role::Zygote),
+            flushed => flushed?,
+        }
+    }
+}
+
+/// Whether an error says that the daemon has ended.
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
+fn wait(connection: &Connection) -> io::Result<()> {
+    let mut flags = PollFlags::POLLIN;
+    flags.set(PollFlags::POLLOUT, connection.wants_to_write());
+    let mut descriptors = [PollFd::new(connection.stream.as_fd(), flags)];
+    match poll(&mut descriptors, PollTimeout::NONE) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn answer(request: &Request, descriptors: Vec<OwnedFd>) -> Step<Fork> {
+    let streams = <[OwnedFd; 3]>::try_from(descriptors);
+    let (Call::Spawn, Ok([stdin, stdout, stderr])) = (&request.call, streams) else {
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            "the zygote only forks keepers, each with three descriptors",
+        ));
+    };
+    let forked = sys::fork(0).doing("fork the pod's keeper")?;
+    if forked == Fork::Child {
+        // Before its log is there, nothing can be said.
+        let moved = rustix::stdio::dup2_stdin(stdin)
+            .and_then(|()| rustix::stdio::dup2_stdout(stdout))
+            .and_then(|()| rustix::stdio::dup2_stderr(stderr));
+        if moved.is_err() {
+            sys::exit(1);
+        }
+        sys::notice_children();
+    }
+    Ok(forked)
+}

@@ -1,0 +1,96 @@
+//! The daemon's end of the zygote (see `keeper/src/zygote.rs`): started when it is first needed, and again if it was killed.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::Stdio,
+};
+
+use keeper::protocol::{Call, Outcome};
+use tokio::{
+    process::{Child, Command},
+    sync::{Mutex, mpsc},
+};
+
+use super::{Error, Program};
+use crate::keeper_client::{Deadlines, KeeperClient, unexpected};
+
+/// What keepers are forked from.
+pub(crate) struct Zygote {
+    program: Program,
+    deadlines: Deadlines,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    process: Child,
+    client: KeeperClient,
+}
+
+impl Zygote {
+    /// Not running yet.
+    pub(super) fn new(program: Program, deadlines: Deadlines) -> Self {
+        Self {
+            program,
+            deadlines,
+            running: Mutex::default(),
+        }
+    }
+
+    /// Forks a keeper with these standard streams, and says its process id.
+    pub(super) async fn spawn(&self, streams: [OwnedFd; 3]) -> Result<i32, Error> {
+        let client = self.client().await;
+        let client = client.map_err(super::io("start the process that keepers are forked from"))?;
+        match client.exchange(Call::Spawn, streams.into()).await? {
+            (Outcome::Spawned { pid }, _) => Ok(pid),
+            (other, _) => Err(unexpected(&other).into()),
+        }
+    }
+
+    /// Starts it before anybody waits for it.
+    pub(crate) async fn warm_up(&self) {
+        // Whoever needs it hears of the error.
+        let _ = self.client().await;
+    }
+
+    /// Ends it, and waits for that. Its keepers stay.
+    pub(crate) async fn close(&self) {
+        if let Some(Running {
+            mut process,
+            client,
+        }) = self.running.lock().await.take()
+        {
+            drop(client);
+            let _ = process.wait().await;
+        }
+    }
+
+    async fn client(&self) -> io::Result<KeeperClient> {
+        let mut running = self.running.lock().await;
+        if let Some(Running { process, client }) = &mut *running
+            && process.try_wait()?.is_none()
+        {
+            return Ok(client.clone());
+        }
+        let started = self.start()?;
+        let client = started.client.clone();
+        *running = Some(started);
+        Ok(client)
+    }
+
+    fn start(&self) -> io::Result<Running> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let process = Command::new(self.program.path())
+            .arg0("crib-keeper")
+            .arg("__keeper")
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .spawn()?;
+        // It has no news: its calls are answered, or fail.
+        let (told, _) = mpsc::unbounded_channel();
+        let client = KeeperClient::start(ours, told, self.deadlines)?;
+        Ok(Running { process, client })
+    }
+}
