@@ -71,6 +71,15 @@ pub(crate) struct Container {
     pub trouble: Option<Trouble>,
 }
 
+/// What of a container's record changes in its life.
+#[derive(Serialize)]
+pub(crate) struct ContainerLife<'a> {
+    state: ContainerState,
+    started_at: Option<Timestamp>,
+    user: Option<&'a UserIds>,
+    exit: Option<&'a Exit>,
+}
+
 /// Where a container is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -119,6 +128,16 @@ pub(crate) enum Told {
 pub(crate) const LOST_EXIT_CODE: i32 = 255;
 
 impl Container {
+    /// What of its record changes in its life, as the record has it.
+    pub(crate) fn life(&self) -> ContainerLife<'_> {
+        ContainerLife {
+            state: self.state,
+            started_at: self.started_at,
+            user: self.user.as_ref(),
+            exit: self.exit.as_ref(),
+        }
+    }
+
     /// Whether whoever asked for `other` may get this one: it is, or is being made, what that is to be.
     pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
         matches!(

@@ -1,21 +1,22 @@
 //! Names of sandboxes and containers: 64 lower-case hexadecimal digits, as every CRI client expects.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
+        // Shared, because every change to the store clones all of them.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub(crate) struct $name(String);
+        pub(crate) struct $name(Arc<str>);
 
         impl $name {
             /// A fresh random id.
             #[must_use]
             pub(crate) fn random() -> Self {
-                Self(random_hex())
+                Self(random_hex().into())
             }
 
             /// The 64 digits.
@@ -64,7 +65,7 @@ impl SandboxId {
     /// The id that a directory's name is.
     #[must_use]
     pub(crate) fn from_record(text: &str) -> Self {
-        Self(text.to_owned())
+        Self(text.into())
     }
 }
 
@@ -72,7 +73,7 @@ impl ContainerId {
     /// The id that a message from a keeper, or a directory's name, is.
     #[must_use]
     pub(crate) fn from_record(text: &str) -> Self {
-        Self(text.to_owned())
+        Self(text.into())
     }
 }
 

@@ -43,6 +43,13 @@ pub(crate) struct Sandbox {
     pub trouble: Option<Trouble>,
 }
 
+/// What of a sandbox's record changes in its life.
+#[derive(Serialize)]
+pub(crate) struct SandboxLife<'a> {
+    state: SandboxState,
+    addresses: &'a [IpAddr],
+}
+
 /// The SELinux label that a sandbox's client asks for.
 #[must_use]
 pub(crate) fn selinux_options(config: &PodSandboxConfig) -> Option<&SeLinuxOption> {
@@ -108,6 +115,14 @@ impl Sandbox {
             (SandboxState::Ready | SandboxState::NotReady, SandboxEvent::Ready(_))
             | (SandboxState::Creating | SandboxState::NotReady, SandboxEvent::Resources(_))
             | (SandboxState::NotReady, SandboxEvent::Stopped) => false,
+        }
+    }
+
+    /// What of its record changes in its life, as the record has it.
+    pub(crate) fn life(&self) -> SandboxLife<'_> {
+        SandboxLife {
+            state: self.state,
+            addresses: &self.addresses,
         }
     }
 

@@ -1,5 +1,5 @@
 //! Records as files: `sandboxes/ID/sandbox.json` and `sandboxes/ID/containers/ID/container.json`, each written to a
-//! temporary file and renamed, by the one daemon that holds the lock.
+//! temporary file and renamed, and then appended to, by the one daemon that holds the lock.
 //!
 //! A record that is not there is of nothing that runs, for it is written first. One that is there and cannot be read may be
 //! of a pod that runs: it is left as it is, and a client sees that pod, not ready. Where nothing can be read, the daemon does
@@ -26,7 +26,7 @@ use serde_json::Value;
 
 use super::{
     damaged,
-    document::{Loaded, load, save},
+    document::{Loaded, append, load, save},
     state::{Record, State},
 };
 use crate::{
@@ -146,15 +146,16 @@ impl Directory {
     /// Makes the disk agree with a change.
     pub(super) fn keep(&self, record: &Record) -> io::Result<()> {
         match record {
-            Record::Sandbox(sandbox) => save(
-                &sandbox_dir(&self.path, &sandbox.id).join("sandbox.json"),
-                &**sandbox,
-            ),
-            Record::Container(container) => save(
-                &container_dir(&self.path, &container.sandbox, &container.id)
-                    .join("container.json"),
-                &**container,
-            ),
+            Record::Sandbox(sandbox) => save(&self.of_sandbox(sandbox), &**sandbox),
+            Record::SandboxLife(sandbox) => {
+                let path = self.of_sandbox(sandbox);
+                append(&path, &sandbox.life()).or_else(|_| save(&path, &**sandbox))
+            }
+            Record::Container(container) => save(&self.of_container(container), &**container),
+            Record::ContainerLife(container) => {
+                let path = self.of_container(container);
+                append(&path, &container.life()).or_else(|_| save(&path, &**container))
+            }
             Record::NoSandbox(id) => self.remove(&sandbox_dir(&self.path, id)),
             Record::NoContainer(container) => {
                 let sandbox = &container.sandbox;
@@ -163,6 +164,14 @@ impl Directory {
                 remove_file(&exit_record(&of_sandbox, container.id.as_str()))
             }
         }
+    }
+
+    fn of_sandbox(&self, sandbox: &Sandbox) -> PathBuf {
+        sandbox_dir(&self.path, &sandbox.id).join("sandbox.json")
+    }
+
+    fn of_container(&self, container: &Container) -> PathBuf {
+        container_dir(&self.path, &container.sandbox, &container.id).join("container.json")
     }
 
     pub(super) fn path(&self) -> &Path {

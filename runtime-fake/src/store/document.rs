@@ -1,4 +1,9 @@
-//! A record in a file: a JSON object with the version of its form.
+//! A record in a file: a JSON object with the version of its form, and below it a line for each change since, with the fields
+//! that change. The last one counts.
+//!
+//! A change is appended, which costs a system call. To replace the file instead would have ext4 write it to the disk first
+//! (`auto_da_alloc`), for milliseconds. A line that was cut short, by a full disk, is passed over: every line has all fields
+//! that change.
 
 use std::{
     fs::{self, File},
@@ -9,11 +14,11 @@ use std::{
 
 use file_tree::is_transient;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// The version of the records that this runtime writes. Records without one are of the time before there were versions,
-/// and have the same form.
-const VERSION: u32 = 1;
+/// The version of the records that this runtime writes. Version 1 had no lines below the object; records without a version
+/// are of the time before there were versions, and like it.
+const VERSION: u32 = 2;
 
 /// What is at a record's place.
 #[derive(Debug)]
@@ -66,13 +71,18 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Loaded<T> {
     let damaged = |why: String, rest| Loaded::Damaged { why, rest };
-    if bytes.is_empty() {
-        return damaged("is empty".to_owned(), Value::Null);
-    }
-    let value: Value = match serde_json::from_slice(bytes) {
-        Ok(value) => value,
-        Err(error) => return damaged(format!("is not whole: {error}"), Value::Null),
+    let mut documents = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>();
+    let mut value = match documents.next() {
+        Some(Ok(value)) => value,
+        Some(Err(error)) => return damaged(format!("is not whole: {error}"), Value::Null),
+        None => return damaged("is empty".to_owned(), Value::Null),
     };
+    let changes = bytes.get(documents.byte_offset()..).unwrap_or_default();
+    let changes = changes.split(|byte| *byte == b'\n');
+    let changes = changes.filter_map(|line| serde_json::from_slice::<Map<String, Value>>(line).ok());
+    if let Value::Object(record) = &mut value {
+        record.extend(changes.flatten());
+    }
     let version = Head::deserialize(&value).ok().and_then(|head| head.version);
     let known = match &version {
         None => true,
@@ -108,6 +118,13 @@ pub(super) fn save(path: &Path, record: &impl Serialize) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
+/// Appends a change to the record at `path`.
+pub(super) fn append(path: &Path, change: &impl Serialize) -> io::Result<()> {
+    let mut line = vec![b'\n'];
+    serde_json::to_writer(&mut line, change)?;
+    File::options().append(true).open(path)?.write_all(&line)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -125,7 +142,8 @@ mod tests {
     #[case::empty("", "is empty")]
     #[case::cut(r#"{"name": "a"#, "is not whole")]
     #[case::other_bytes("\u{0}\u{0}", "is not whole")]
-    #[case::newer(r#"{"version": 2, "name": "a"}"#, "has the version 2")]
+    #[case::spaces(" \n", "is empty")]
+    #[case::newer(r#"{"version": 3, "name": "a"}"#, "has the version 3")]
     #[case::odd(r#"{"version": "x", "name": "a"}"#, "has the version")]
     #[case::a_field_missing(r#"{"version": 1}"#, "cannot be understood")]
     #[case::no_object("7", "cannot be understood")]
@@ -147,6 +165,21 @@ mod tests {
         assert_eq!(record.name, "a");
     }
 
+    #[rstest]
+    #[case::none("", "a")]
+    #[case::one("\n{\"name\": \"b\"}", "b")]
+    #[case::last_counts("\n{\"name\": \"b\"}\n{\"name\": \"c\"}", "c")]
+    #[case::cut_at_the_end("\n{\"name\": \"b\"}\n{\"na", "b")]
+    #[case::cut_in_between("\n{\"na\n{\"name\": \"c\"}", "c")]
+    #[case::no_object("\n7", "a")]
+    fn changes_replace_fields(#[case] changes: &str, #[case] expected: &str) {
+        let text = format!("{{\n  \"version\": 1,\n  \"name\": \"a\"\n}}{changes}");
+        let Loaded::Record(record) = understand::<Record>(text.as_bytes()) else {
+            panic!("{text} is not understood");
+        };
+        assert_eq!(record.name, expected);
+    }
+
     #[test]
     fn saved_record_is_loaded() {
         let dir = tempfile::tempdir().unwrap();
@@ -156,10 +189,13 @@ mod tests {
             name: "a".to_owned(),
         };
         save(&path, &record).unwrap();
-        let Loaded::Record(loaded) = load::<Record>(&path).unwrap() else {
-            panic!("it is not understood");
+        let loaded = || match load::<Record>(&path).unwrap() {
+            Loaded::Record(record) => record,
+            other => panic!("{other:?}"),
         };
-        assert_eq!(loaded, record);
+        assert_eq!(loaded(), record);
+        append(&path, &json!({"name": "b"})).unwrap();
+        assert_eq!(loaded().name, "b");
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         assert!(matches!(

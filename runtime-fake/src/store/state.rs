@@ -81,7 +81,11 @@ pub(crate) struct Effects {
 #[derive(Debug)]
 pub(crate) enum Record {
     Sandbox(Arc<Sandbox>),
+    /// Of its record only what changes in its life.
+    SandboxLife(Arc<Sandbox>),
     Container(Arc<Container>),
+    /// Of its record only what changes in its life.
+    ContainerLife(Arc<Container>),
     NoSandbox(SandboxId),
     NoContainer(Arc<Container>),
 }
@@ -90,8 +94,12 @@ impl Record {
     /// What it is of: a configuration holds secrets, which have no place in a log.
     pub(super) fn names(&self) -> String {
         match self {
-            Self::Sandbox(sandbox) => format!("sandbox {}", sandbox.id),
-            Self::Container(container) => format!("container {}", container.id),
+            Self::Sandbox(sandbox) | Self::SandboxLife(sandbox) => {
+                format!("sandbox {}", sandbox.id)
+            }
+            Self::Container(container) | Self::ContainerLife(container) => {
+                format!("container {}", container.id)
+            }
             Self::NoSandbox(id) => format!("removal of sandbox {id}"),
             Self::NoContainer(container) => format!("removal of container {}", container.id),
         }
@@ -122,8 +130,12 @@ impl State {
                     return Err(Refused::NoSandbox(id.to_string()));
                 };
                 let before = sandbox.state;
+                let record = match event {
+                    SandboxEvent::Resources(_) => Record::Sandbox,
+                    SandboxEvent::Ready(_) | SandboxEvent::Stopped => Record::SandboxLife,
+                };
                 if Arc::make_mut(sandbox).on(event) {
-                    effects.records.push(Record::Sandbox(sandbox.clone()));
+                    effects.records.push(record(sandbox.clone()));
                     let told: &[Told] = match (before, sandbox.state) {
                         (SandboxState::Creating, SandboxState::Ready) => {
                             &[Told::Created, Told::Started]
@@ -184,8 +196,11 @@ impl State {
                 let before = container.state;
                 let limited = matches!(event, ContainerEvent::Limited(..));
                 let told = Arc::make_mut(container).on(event);
-                if container.state != before || limited {
+                if limited {
                     effects.records.push(Record::Container(container.clone()));
+                } else if container.state != before {
+                    let record = Record::ContainerLife(container.clone());
+                    effects.records.push(record);
                 }
                 effects.news.extend(
                     told.into_iter()
@@ -197,8 +212,12 @@ impl State {
         }
         // In the place of a record that cannot be read nothing is written.
         effects.records.retain(|record| match record {
-            Record::Sandbox(sandbox) => !is_damaged(sandbox.trouble.as_ref()),
-            Record::Container(container) => !is_damaged(container.trouble.as_ref()),
+            Record::Sandbox(sandbox) | Record::SandboxLife(sandbox) => {
+                !is_damaged(sandbox.trouble.as_ref())
+            }
+            Record::Container(container) | Record::ContainerLife(container) => {
+                !is_damaged(container.trouble.as_ref())
+            }
             Record::NoSandbox(_) | Record::NoContainer(_) => true,
         });
         Ok(effects)
