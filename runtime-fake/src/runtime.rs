@@ -20,7 +20,7 @@ pub(crate) mod reach;
 mod resources;
 mod restore;
 mod sandboxes;
-mod seccomp;
+pub(crate) mod seccomp;
 mod shift;
 mod streams;
 mod volumes;
@@ -60,6 +60,8 @@ pub(crate) struct Runtime {
     pub(crate) cgroups: Arc<Cgroups>,
     pub(crate) modules: Arc<Modules>,
     pub(crate) pods: Arc<Pods>,
+    /// The seccomp filters that were made.
+    pub(crate) filters: Arc<seccomp::Filters>,
     /// Where directories go that are to be deleted.
     pub(crate) trash: Arc<Trash>,
     /// What was measured last.

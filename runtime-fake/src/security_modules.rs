@@ -114,6 +114,11 @@ impl Modules {
         self.label_all || selinux::asked(options)
     }
 
+    /// Whether the kernel has a module whose files [`Self::container`] may have to read.
+    pub(crate) fn has_any(&self) -> bool {
+        self.apparmor || self.selinux.is_some()
+    }
+
     /// What a container's processes and files get.
     pub(crate) fn container(
         &self,

@@ -115,6 +115,7 @@ pub async fn serve(
         network: Arc::new(opened),
         pods: Arc::new(Pods::new(Program::own(), config.deadlines)),
         rates: Arc::default(),
+        filters: Arc::default(),
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
         copies: Arc::default(),

@@ -40,10 +40,7 @@ pub(crate) fn new_proc() -> Result<OwnedFd, Errno> {
 /// The `/proc` in this process's root, mounted nowhere, if it is that of the process namespace `name`.
 pub(crate) fn own_proc(name: &Path) -> Option<OwnedFd> {
     let at = Root::own().ok()?.existing(Path::new("/proc")).ok()??;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(&at, "", flags).ok()?;
+    let tree = clone_mount(at.as_fd(), false).ok()?;
     let first = rustix::fs::readlinkat(&tree, "1/ns/pid", Vec::new()).ok()?;
     (is_proc(&tree) && first.as_bytes() == name.as_os_str().as_encoded_bytes()).then_some(tree)
 }
@@ -67,6 +64,15 @@ pub(crate) fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno>
         path,
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | recursive,
     )
+}
+
+/// [`clone_tree`] of what is open.
+pub(crate) fn clone_mount(mount: BorrowedFd<'_>, recursive: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
+    open_tree(mount, "", flags)
 }
 
 /// The options of a file system that is all of one label, if there is one.

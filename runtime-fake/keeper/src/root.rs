@@ -19,7 +19,7 @@ use std::{
 use rustix::{
     fs::FileType,
     io::Errno,
-    mount::{MountAttrFlags, MountPropagationFlags, OpenTreeFlags, mount_change, open_tree},
+    mount::{MountAttrFlags, MountPropagationFlags, mount_change},
 };
 
 use accounts::Accounts;
@@ -35,7 +35,7 @@ use crate::{
     userns::UserNamespace,
 };
 use crate::{
-    mount::{QUIET, attach, clone_tree, labelled, new_mount, new_proc, open_dir, pivot},
+    mount::{QUIET, attach, clone_mount, clone_tree, labelled, new_mount, new_proc, open_dir, pivot},
     secure_join::Root,
 };
 
@@ -302,6 +302,8 @@ fn system_mounts(
 }
 
 fn protect(plan: &LaunchPlan, root: &Root) -> Step {
+    // One file system for all masked directories: a further mount of it costs a fraction of a new one.
+    let mut nothing: Option<OwnedFd> = None;
     for path in &plan.masked_paths {
         let what = format!("mask {path}");
         let Some(target) = root.existing(Path::new(path)).doing(&what)? else {
@@ -309,27 +311,27 @@ fn protect(plan: &LaunchPlan, root: &Root) -> Step {
         };
         let directory = FileType::from_raw_mode(rustix::fs::fstat(&target).doing(&what)?.st_mode)
             == FileType::Directory;
-        let empty = if directory {
-            new_mount(
+        let empty = match &nothing {
+            _ if !directory => clone_tree(Path::new("/dev/null"), false),
+            Some(nothing) => clone_mount(nothing.as_fd(), false),
+            None => new_mount(
                 "tmpfs",
                 &[("mode", "0555"), ("size", "0")],
                 MountAttrFlags::MOUNT_ATTR_RDONLY,
-            )
-        } else {
-            clone_tree(Path::new("/dev/null"), false)
+            ),
         };
-        attach(empty.doing(&what)?.as_fd(), target.as_fd()).doing(&what)?;
+        let empty = empty.doing(&what)?;
+        attach(empty.as_fd(), target.as_fd()).doing(&what)?;
+        if directory {
+            nothing.get_or_insert(empty);
+        }
     }
     for path in &plan.read_only_paths {
         let what = format!("make {path} read-only");
         let Some(target) = root.existing(Path::new(path)).doing(&what)? else {
             continue;
         };
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE
-            | OpenTreeFlags::AT_EMPTY_PATH;
-        let tree = open_tree(&target, "", flags).doing(&what)?;
+        let tree = clone_mount(target.as_fd(), true).doing(&what)?;
         sys::set_read_only(tree.as_fd(), true).doing(&what)?;
         attach(tree.as_fd(), target.as_fd()).doing(&what)?;
     }

@@ -239,7 +239,7 @@ impl Runtime {
         Ok(user)
     }
 
-    /// What the kernel's security modules are to be told of it. Their files are read: it may take a while.
+    /// What the kernel's security modules are to be told of it. Where there are some, their files are read: it may take a while.
     async fn confinement(
         &self,
         sandbox: &Sandbox,
@@ -252,8 +252,13 @@ impl Runtime {
             selinux_options(&sandbox.config).cloned(),
             sandbox.labels.clone(),
         );
+        let may_wait = modules.has_any();
         let decide = move || modules.container(context.as_ref(), of_pod.as_ref(), labels.as_ref());
-        Ok(blocking(decide).await?)
+        Ok(if may_wait {
+            blocking(decide).await?
+        } else {
+            decide()?
+        })
     }
 
     async fn copied(&self, mut plan: LaunchPlan) -> Result<LaunchPlan, Error> {

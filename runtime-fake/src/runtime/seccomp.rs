@@ -1,6 +1,13 @@
 //! Seccomp filters: read, made, and kept with the container.
 
-use std::{fs, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::{
+    collections::HashMap,
+    fs,
+    io::Read as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext};
 use keeper::{
@@ -24,7 +31,7 @@ impl Runtime {
         &self,
         config: &ContainerConfig,
         process: &ProcessPlan,
-    ) -> Result<Option<Vec<u8>>, Error> {
+    ) -> Result<Option<Arc<[u8]>>, Error> {
         let none = LinuxContainerSecurityContext::default();
         let linux = config.linux.as_ref();
         let context = linux.and_then(|l| l.security_context.as_ref());
@@ -33,13 +40,57 @@ impl Runtime {
             return Ok(None);
         }
         let capabilities = process.capabilities.clone();
-        Ok(blocking(move || make(&wish, &capabilities))
-            .await
-            .map(Some)?)
+        let filters = self.filters.clone();
+        if let Wish::File(path) = wish {
+            let made = blocking(move || {
+                let text = read(&path).map_err(|reason| {
+                    Invalid(format!(
+                        "failed to read the seccomp profile {}: {reason}",
+                        path.display()
+                    ))
+                })?;
+                filters.get(Some(text), &path.display().to_string(), capabilities)
+            });
+            return Ok(made.await.map(Some)?);
+        }
+        Ok(Some(filters.get(None, "RuntimeDefault", capabilities)?))
     }
 }
 
-fn make(wish: &Wish, capabilities: &[u8]) -> Result<Vec<u8>, Invalid> {
+/// Filters that were made already: most containers have one of very few.
+#[derive(Default)]
+pub(crate) struct Filters(Mutex<HashMap<Origin, Arc<[u8]>>>);
+
+/// What a filter is made from: the text of the profile, if it is not the runtime's own, and the container's capabilities.
+type Origin = (Option<String>, Vec<u8>);
+
+/// How many filters are kept.
+const KEPT: usize = 32;
+
+impl Filters {
+    /// The bytes of the filter of a profile and its container's capabilities; `name` is the profile's, for errors.
+    fn get(
+        &self,
+        text: Option<String>,
+        name: &str,
+        capabilities: Vec<u8>,
+    ) -> Result<Arc<[u8]>, Invalid> {
+        let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let origin = (text, capabilities);
+        if let Some(filter) = kept().get(&origin) {
+            return Ok(filter.clone());
+        }
+        let filter: Arc<[u8]> = make(origin.0.as_deref(), name, &origin.1)?.into();
+        let mut kept = kept();
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(origin, filter.clone());
+        Ok(filter)
+    }
+}
+
+fn make(text: Option<&str>, name: &str, capabilities: &[u8]) -> Result<Vec<u8>, Invalid> {
     let Some(native) = Arch::native() else {
         return Err(Invalid(
             "seccomp profiles are not supported on this machine's architecture: ask for Unconfined"
@@ -51,19 +102,7 @@ fn make(wish: &Wish, capabilities: &[u8]) -> Result<Vec<u8>, Invalid> {
         kernel: host::kernel(),
         capabilities,
     };
-    let (text, name) = match wish {
-        Wish::File(path) => {
-            let text = read(path).map_err(|reason| {
-                Invalid(format!(
-                    "failed to read the seccomp profile {}: {reason}",
-                    path.display()
-                ))
-            })?;
-            (Some(text), path.display().to_string())
-        }
-        Wish::Default | Wish::Unconfined => (None, "RuntimeDefault".to_owned()),
-    };
-    let filter = keeper::seccomp::filter(text.as_deref(), around)
+    let filter = keeper::seccomp::filter(text, around)
         .map_err(|reason| Invalid(format!("the seccomp profile {name} {reason}")))?;
     Ok(filter.to_bytes())
 }

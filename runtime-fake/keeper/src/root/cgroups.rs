@@ -87,8 +87,9 @@ pub(crate) fn mount(root: &Root, writable: bool) -> Step {
     )
     .doing(what)?;
     attach(all.as_fd(), target.as_fd()).doing(what)?;
+    let all = Root::new(all);
     for (hierarchy, tree) in trees {
-        let at = root.directory(&Path::new(AT).join(&hierarchy.below))?;
+        let at = all.directory(&Path::new("/").join(&hierarchy.below))?;
         attach(tree.as_fd(), at.as_fd()).doing(what)?;
         let name = hierarchy.below.to_string_lossy();
         // cpu → cpu,cpuacct: programs look for either.
@@ -96,13 +97,13 @@ pub(crate) fn mount(root: &Root, writable: bool) -> Step {
             .split(',')
             .filter(|c| name.contains(',') && CONTROLLERS.contains(c))
         {
-            rustix::fs::symlinkat(&*hierarchy.below, &all, controller).doing(what)?;
+            rustix::fs::symlinkat(&*hierarchy.below, all.fd(), controller).doing(what)?;
         }
     }
     if writable {
         return Ok(());
     }
-    sys::set_read_only(all.as_fd(), false).doing(what)
+    sys::set_read_only(all.fd(), false).doing(what)
 }
 
 /// The hierarchies in a table of mounts (proc_pid_mountinfo(5)); of two at one place the later one lies on top.
