@@ -5,6 +5,8 @@ mod damaged;
 mod disk;
 mod document;
 mod state;
+#[cfg(test)]
+mod versions;
 
 use std::{path::Path, sync::Arc};
 

@@ -35,7 +35,9 @@ use crate::{
     userns::UserNamespace,
 };
 use crate::{
-    mount::{QUIET, attach, clone_mount, clone_tree, labelled, new_mount, new_proc, open_dir, pivot},
+    mount::{
+        QUIET, attach, clone_mount, clone_tree, labelled, new_mount, new_proc, open_dir, pivot,
+    },
     secure_join::Root,
 };
 

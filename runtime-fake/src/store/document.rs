@@ -79,7 +79,8 @@ fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Loaded<T> {
     };
     let changes = bytes.get(documents.byte_offset()..).unwrap_or_default();
     let changes = changes.split(|byte| *byte == b'\n');
-    let changes = changes.filter_map(|line| serde_json::from_slice::<Map<String, Value>>(line).ok());
+    let changes =
+        changes.filter_map(|line| serde_json::from_slice::<Map<String, Value>>(line).ok());
     if let Value::Object(record) = &mut value {
         record.extend(changes.flatten());
     }

@@ -1,25 +1,25 @@
-//! How long the calls take, and how much memory a pod: `cargo bench --bench calls [-- ROUNDS]`.
+//! How long the calls take, and how much memory a pod: `cargo bench --bench calls [-- ROUNDS]`; and how much longer with many
+//! pods: `cargo bench --bench calls -- --pods 1000`.
 //!
 //! A figure by itself says little on a shared machine: beside them stands what the kernel alone takes for a container, with
 //! and without a network, in the same run (see [`floor`]).
 
+mod crowd;
 mod floor;
+mod table;
 
-use std::{
-    collections::BTreeMap,
-    future::Future,
-    io::Write as _,
-    time::{Duration, Instant},
-};
+use std::io::Write as _;
 
 use floor::Floor;
 use harness::{Client, Pod, Runtime, fixture};
+use table::Table;
 
 type Failed = Box<dyn std::error::Error>;
 
 /// The pods that memory is measured with.
 const PODS: usize = 50;
 const ROUNDS: usize = 100;
+const STARTS: usize = 20;
 
 fn main() -> Result<(), Failed> {
     floor::become_helper();
@@ -28,46 +28,28 @@ fn main() -> Result<(), Failed> {
 
 async fn measure() -> Result<(), Failed> {
     // Cargo passes --bench.
-    let rounds = std::env::args()
-        .find_map(|a| a.parse().ok())
-        .unwrap_or(ROUNDS);
+    let number = std::env::args().find_map(|a| a.parse().ok());
+    if std::env::args().any(|a| a == "--pods") {
+        return crowd::measure(number.unwrap_or(crowd::MANY)).await;
+    }
+    let rounds = number.unwrap_or(ROUNDS);
     let (mut alone, mut connected) = (Floor::start(false)?, Floor::start(true)?);
-    let runtime = Runtime::start().await?;
-    let client: &Client = &runtime.client;
     let mut table = Table::default();
-    for round in 0..rounds {
+    for _ in 0..STARTS {
+        let runtime = table.time(
+            "(start of the daemon, and a first answer)",
+            Runtime::start(),
+        );
+        drop(runtime.await?);
+    }
+    let runtime = Runtime::start().await?;
+    for number in 0..rounds {
         table.add("(floor of a container)", alone.measure()?);
         table.add(
             "(floor of a container with a network)",
             connected.measure()?,
         );
-        let pod = table
-            .time("RunPodSandbox", runtime.pod(&format!("bench-{round}")))
-            .await?;
-        let container = table
-            .time("CreateContainer", pod.create(fixture::forever("main")))
-            .await?;
-        table
-            .time("StartContainer", client.start(&container))
-            .await?;
-        table
-            .time("ContainerStatus", client.container(&container))
-            .await?;
-        table
-            .time("ExecSync (true)", client.exec(&container, ["true"], 10))
-            .await?;
-        table
-            .time("StopContainer (no grace)", client.stop(&container, 0))
-            .await?;
-        table
-            .time("RemoveContainer", client.remove(&container))
-            .await?;
-        table
-            .time("StopPodSandbox", client.stop_pod(&pod.id))
-            .await?;
-        table
-            .time("RemovePodSandbox", client.remove_pod(&pod.id))
-            .await?;
+        round(&mut table, &runtime, &format!("bench-{number}")).await?;
     }
     let memory = memory(&runtime).await?;
     let mut out = std::io::stdout();
@@ -81,42 +63,34 @@ async fn measure() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Times by name, in the order of their first appearance.
-#[derive(Default)]
-struct Table {
-    order: Vec<&'static str>,
-    times: BTreeMap<&'static str, Vec<Duration>>,
-}
-
-impl Table {
-    fn add(&mut self, name: &'static str, time: Duration) {
-        if !self.order.contains(&name) {
-            self.order.push(name);
-        }
-        self.times.entry(name).or_default().push(time);
-    }
-
-    async fn time<T>(&mut self, name: &'static str, work: impl Future<Output = T>) -> T {
-        let began = Instant::now();
-        let result = work.await;
-        self.add(name, began.elapsed());
-        result
-    }
-
-    fn print(&mut self, out: &mut impl std::io::Write) -> std::io::Result<()> {
-        writeln!(out, "{:>9} {:>9} {:>9}  ms", "p50", "p90", "p99")?;
-        for name in &self.order {
-            let times = self.times.entry(name).or_default();
-            times.sort_unstable();
-            let at = |share: usize| {
-                times
-                    .get((times.len() * share / 100).min(times.len() - 1))
-                    .map_or(0.0, |t| t.as_secs_f64() * 1e3)
-            };
-            writeln!(out, "{:9.2} {:9.2} {:9.2}  {name}", at(50), at(90), at(99))?;
-        }
-        Ok(())
-    }
+/// A pod's whole life, call by call.
+async fn round(table: &mut Table, runtime: &Runtime, name: &str) -> Result<(), Failed> {
+    let client: &Client = &runtime.client;
+    let pod = table.time("RunPodSandbox", runtime.pod(name)).await?;
+    let container = pod.create(fixture::forever("main"));
+    let container = table.time("CreateContainer", container).await?;
+    table
+        .time("StartContainer", client.start(&container))
+        .await?;
+    table
+        .time("ContainerStatus", client.container(&container))
+        .await?;
+    table
+        .time("ExecSync (true)", client.exec(&container, ["true"], 10))
+        .await?;
+    table
+        .time("StopContainer (no grace)", client.stop(&container, 0))
+        .await?;
+    table
+        .time("RemoveContainer", client.remove(&container))
+        .await?;
+    table
+        .time("StopPodSandbox", client.stop_pod(&pod.id))
+        .await?;
+    table
+        .time("RemovePodSandbox", client.remove_pod(&pod.id))
+        .await?;
+    Ok(())
 }
 
 /// What the daemon and the keepers take while many pods run.
