@@ -312,10 +312,72 @@ fn changes(id: &ContainerId, recorded: ContainerState, seen: Option<&Seen>) -> V
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        os::unix::net::UnixStream,
+    };
+
     use rstest::rstest;
 
     use super::*;
+    use crate::{keeper_client::Deadlines, runtime::Program, store, store::State};
+
+    /// The answers of keepers to the first call, [`Call::State`], by the version of their protocol. Further ones are added
+    /// here, and none is taken away.
+    const BEFORE_VERSIONS: &str = r#"{"reply":{"number":1,"descriptors":0,"result":{"Ok":{"state":{"pid":7,"containers":[]}}}}}"#;
+    const FIRST: &str = r#"{"reply":{"number":1,"descriptors":0,"result":{"Ok":{"state":{"version":1,"pid":7,"containers":[]}}}}}"#;
+    const NEWER: &str = r#"{"reply":{"number":1,"descriptors":0,"result":{"Ok":{"state":{"version":2,"pid":7,"containers":[],"more":1}}}}}"#;
+    /// What all of them are asked in.
+    const ASKED: &str = r#"{"number":1,"descriptors":0,"call":"state"}"#;
+
+    #[rstest]
+    #[case::before_there_were_versions(BEFORE_VERSIONS, None)]
+    #[case::first(FIRST, None)]
+    #[case::newer(
+        NEWER,
+        Some(
+            "it speaks version 2 of the keeper's protocol, and this runtime knows versions up to 1: use a newer runtime"
+        )
+    )]
+    #[tokio::test]
+    async fn keepers_are_adopted_unless_newer(
+        #[case] answer: &'static str,
+        #[case] refused: Option<&str>,
+    ) {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, _) = store::open(place.path()).unwrap();
+        let reach = Reach {
+            id: SandboxId::random(),
+            directory: place.path().to_owned(),
+            store: Store::start(directory, State::default()),
+            pods: Arc::new(Pods::new(Program::own(), Deadlines::default())),
+        };
+        let (ours, mut keepers) = UnixStream::pair().unwrap();
+        let keeper = std::thread::spawn(move || {
+            let mut length = [0; 4];
+            keepers.read_exact(&mut length).unwrap();
+            let mut asked = vec![0; u32::from_le_bytes(length).try_into().unwrap()];
+            keepers.read_exact(&mut asked).unwrap();
+            let length = u32::try_from(answer.len()).unwrap().to_le_bytes();
+            keepers.write_all(&length).unwrap();
+            keepers.write_all(answer.as_bytes()).unwrap();
+            // What comes next: nothing, unless the connection ends.
+            let rest = keepers.read(&mut [0]).unwrap();
+            (asked, rest)
+        });
+        let adopted = reach.adopt(ours).await;
+        assert_eq!(adopted.as_ref().err().map(String::as_str), refused);
+        assert_eq!(reach.pods.get(&reach.id).is_some(), refused.is_none());
+        reach.pods.forget(&reach.id);
+        drop(adopted);
+        let (asked, rest) = tokio::task::spawn_blocking(|| keeper.join().unwrap())
+            .await
+            .unwrap();
+        assert_eq!(String::from_utf8(asked).unwrap(), ASKED);
+        assert_eq!(rest, 0, "a newer keeper is told nothing more");
+    }
 
     #[rstest]
     #[case::nothing_listens(libc::ECONNREFUSED, Liveness::Ended, true)]

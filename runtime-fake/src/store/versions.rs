@@ -59,7 +59,10 @@ fn records_of_earlier_versions_are_understood(#[case] kept: Kept) {
     let state = directory.read().unwrap();
     let sandbox = &state.sandboxes[&sandbox];
     assert_eq!(sandbox.trouble, None);
-    assert_eq!((sandbox.state, sandbox.key().0), (SandboxState::Ready, "web"));
+    assert_eq!(
+        (sandbox.state, sandbox.key().0),
+        (SandboxState::Ready, "web")
+    );
     assert_eq!(sandbox.addresses.len(), 2);
     let runs = &state.containers[&runs];
     assert_eq!(runs.trouble, None);
