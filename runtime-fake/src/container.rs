@@ -12,7 +12,7 @@
 use cri::v1::{ContainerConfig, LinuxContainerResources};
 use jiff::Timestamp;
 use keeper::{
-    cgroup::Place,
+    cgroup::CgroupPath,
     plan::{Confinement, UserIds},
     protocol::Exit,
 };
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{ContainerId, SandboxId},
     launch::ImageDefaults,
-    trouble::Trouble,
+    unknown_reason::UnknownReason,
 };
 
 /// A container's record.
@@ -59,7 +59,7 @@ pub(crate) struct Container {
     pub exit: Option<Exit>,
     /// Its cgroup, where there can be one.
     #[serde(default)]
-    pub cgroup: Option<Place>,
+    pub cgroup: Option<CgroupPath>,
     /// Limits that were asked for and that this box cannot apply, with reasons.
     #[serde(default)]
     pub not_applied: Vec<String>,
@@ -68,7 +68,7 @@ pub(crate) struct Container {
     pub confinement: Confinement,
     /// Why it is not known how it is, if so.
     #[serde(skip)]
-    pub trouble: Option<Trouble>,
+    pub unknown_reason: Option<UnknownReason>,
 }
 
 /// What of a container's record changes in its life.
@@ -113,7 +113,7 @@ pub(crate) enum ContainerEvent {
 
 /// What a client is told about a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum EventKind {
     /// It was created.
     Created,
     /// It was started.
@@ -149,18 +149,18 @@ impl Container {
 
     /// The container after `event`, and what clients are told, in order. Nothing is told when nothing changes.
     #[must_use]
-    pub(crate) fn on(&mut self, event: ContainerEvent) -> Vec<Told> {
+    pub(crate) fn on(&mut self, event: ContainerEvent) -> Vec<EventKind> {
         use ContainerState as S;
         match (self.state, event) {
             (S::Creating, ContainerEvent::Created(user)) => {
                 self.user = Some(user);
                 self.state = S::Created;
-                vec![Told::Created]
+                vec![EventKind::Created]
             }
             (S::Created, ContainerEvent::Started(at)) => {
                 self.started_at = Some(at);
                 self.state = S::Running;
-                vec![Told::Started]
+                vec![EventKind::Started]
             }
             (S::Created | S::Running | S::Lost, ContainerEvent::Exited(exit)) => {
                 let overtaken = self.state == S::Created && exit.started.is_some();
@@ -169,11 +169,11 @@ impl Container {
                 let told = if self.state == S::Lost {
                     Vec::new()
                 } else {
-                    vec![Told::Stopped]
+                    vec![EventKind::Stopped]
                 };
                 self.state = S::Exited;
                 if overtaken {
-                    [vec![Told::Started], told].concat()
+                    [vec![EventKind::Started], told].concat()
                 } else {
                     told
                 }
@@ -187,7 +187,7 @@ impl Container {
                     oom_killed: false,
                 });
                 self.state = S::Lost;
-                vec![Told::Stopped]
+                vec![EventKind::Stopped]
             }
             (S::Created | S::Running, ContainerEvent::Limited(resources, not_applied)) => {
                 let linux = self.config.linux.get_or_insert_default();
@@ -210,8 +210,8 @@ impl Container {
     }
 
     /// Why it is not known whether it runs, if so.
-    pub(crate) fn doubt(&self) -> Option<&Trouble> {
-        self.trouble.as_ref().filter(|_| !self.ended())
+    pub(crate) fn doubt(&self) -> Option<&UnknownReason> {
+        self.unknown_reason.as_ref().filter(|_| !self.ended())
     }
 
     /// Whether it has ended, known or unknown how.
@@ -288,7 +288,7 @@ mod tests {
             cgroup: None,
             not_applied: Vec::new(),
             confinement: Confinement::default(),
-            trouble: None,
+            unknown_reason: None,
         }
     }
 
@@ -305,14 +305,14 @@ mod tests {
     const T: Timestamp = Timestamp::UNIX_EPOCH;
 
     #[rstest]
-    #[case::created(ContainerState::Creating, ContainerEvent::Created(UserIds::default()), ContainerState::Created, &[Told::Created])]
-    #[case::started(ContainerState::Created, ContainerEvent::Started(T), ContainerState::Running, &[Told::Started])]
-    #[case::ended(ContainerState::Running, ContainerEvent::Exited(exit(0, Some(T), None)), ContainerState::Exited, &[Told::Stopped])]
-    #[case::overtaken(ContainerState::Created, ContainerEvent::Exited(exit(0, Some(T), None)), ContainerState::Exited, &[Told::Started, Told::Stopped])]
-    #[case::never_ran(ContainerState::Created, ContainerEvent::Exited(exit(137, None, None)), ContainerState::Exited, &[Told::Stopped])]
+    #[case::created(ContainerState::Creating, ContainerEvent::Created(UserIds::default()), ContainerState::Created, &[EventKind::Created])]
+    #[case::started(ContainerState::Created, ContainerEvent::Started(T), ContainerState::Running, &[EventKind::Started])]
+    #[case::ended(ContainerState::Running, ContainerEvent::Exited(exit(0, Some(T), None)), ContainerState::Exited, &[EventKind::Stopped])]
+    #[case::overtaken(ContainerState::Created, ContainerEvent::Exited(exit(0, Some(T), None)), ContainerState::Exited, &[EventKind::Started, EventKind::Stopped])]
+    #[case::never_ran(ContainerState::Created, ContainerEvent::Exited(exit(137, None, None)), ContainerState::Exited, &[EventKind::Stopped])]
     #[case::late_start(ContainerState::Exited, ContainerEvent::Started(T), ContainerState::Exited, &[])]
     #[case::twice(ContainerState::Exited, ContainerEvent::Exited(exit(1, None, None)), ContainerState::Exited, &[])]
-    #[case::lost(ContainerState::Running, ContainerEvent::Lost(T), ContainerState::Lost, &[Told::Stopped])]
+    #[case::lost(ContainerState::Running, ContainerEvent::Lost(T), ContainerState::Lost, &[EventKind::Stopped])]
     #[case::limited(ContainerState::Created, ContainerEvent::Limited(Box::default(), Vec::new()), ContainerState::Created, &[])]
     #[case::limited_late(ContainerState::Exited, ContainerEvent::Limited(Box::default(), Vec::new()), ContainerState::Exited, &[])]
     #[case::found_again(ContainerState::Lost, ContainerEvent::Exited(exit(3, Some(T), None)), ContainerState::Exited, &[])]
@@ -320,7 +320,7 @@ mod tests {
         #[case] from: ContainerState,
         #[case] event: ContainerEvent,
         #[case] to: ContainerState,
-        #[case] told: &[Told],
+        #[case] told: &[EventKind],
     ) {
         let mut container = container(from);
         assert_eq!(container.on(event), told);

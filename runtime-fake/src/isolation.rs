@@ -6,14 +6,14 @@ mod userns;
 use std::{fmt, path::Path, str::FromStr};
 
 use file_tree::private::{self, PrivateError};
-use keeper::plan::Rung;
+use keeper::plan::IsolationMode;
 use serde::{Deserialize, Serialize};
 
 use crate::keepers;
 
 /// What the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IsolationWish {
+pub enum IsolationRequest {
     /// The best that the box allows.
     #[default]
     Auto,
@@ -25,7 +25,7 @@ pub enum IsolationWish {
     Process,
 }
 
-impl FromStr for IsolationWish {
+impl FromStr for IsolationRequest {
     type Err = UnknownIsolation;
 
     fn from_str(text: &str) -> Result<Self, UnknownIsolation> {
@@ -39,7 +39,7 @@ impl FromStr for IsolationWish {
     }
 }
 
-impl fmt::Display for IsolationWish {
+impl fmt::Display for IsolationRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auto => "auto",
@@ -71,11 +71,11 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    pub(crate) const fn rung(self) -> Rung {
+    pub(crate) const fn mode(self) -> IsolationMode {
         match self {
-            Self::Root => Rung::Root,
-            Self::Rootless { .. } => Rung::Rootless,
-            Self::Process => Rung::Process,
+            Self::Root => IsolationMode::Root,
+            Self::Rootless { .. } => IsolationMode::Rootless,
+            Self::Process => IsolationMode::Process,
         }
     }
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// Why the wished isolation cannot be had.
+/// Why the requested isolation cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
     /// `root` was asked for by somebody else.
@@ -131,15 +131,15 @@ pub enum EnterError {
     },
 }
 
-/// Finds the isolation for `wish`, and moves this process into a user namespace if it is for an ordinary user: the one of
+/// Finds the isolation for `request`, and moves this process into a user namespace if it is for an ordinary user: the one of
 /// an earlier daemon's pods in `state_dir` if any still run, else a new one. Without a state directory no pods run yet.
 ///
 /// # Errors
-/// When the box does not allow what was asked for. With [`IsolationWish::Auto`] there is always a last rung. When `state_dir`
+/// When the box does not allow what was asked for. With [`IsolationRequest::Auto`] there is always a last mode. When `state_dir`
 /// is another user's, or cannot be made for this one alone.
 ///
 /// It must be called before anything has started a thread: the kernel moves only single threads.
-pub fn enter(wish: IsolationWish, state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
+pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
     // What is made for containers has just the modes it is given: their users are not this one.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // Before anything in it is believed.
@@ -147,14 +147,14 @@ pub fn enter(wish: IsolationWish, state_dir: Option<&Path>) -> Result<Isolation,
         private::make(state_dir)?;
     }
     let uid = nix::unistd::geteuid().as_raw();
-    match (wish, uid) {
-        (IsolationWish::Process, _) => Ok(Isolation::Process),
-        (IsolationWish::Root, 1..) => Err(EnterError::NotRoot { uid }),
-        (IsolationWish::Root | IsolationWish::Rootless, 0) => as_root(),
-        (IsolationWish::Rootless, _) => userns::enter(&living(state_dir)?, state_dir)
+    match (request, uid) {
+        (IsolationRequest::Process, _) => Ok(Isolation::Process),
+        (IsolationRequest::Root, 1..) => Err(EnterError::NotRoot { uid }),
+        (IsolationRequest::Root | IsolationRequest::Rootless, 0) => as_root(),
+        (IsolationRequest::Rootless, _) => userns::enter(&living(state_dir)?, state_dir)
             .map_err(|reason| EnterError::NoUserNamespace { reason }),
-        (IsolationWish::Auto, 0) => Ok(as_root().unwrap_or(Isolation::Process)),
-        (IsolationWish::Auto, _) => {
+        (IsolationRequest::Auto, 0) => Ok(as_root().unwrap_or(Isolation::Process)),
+        (IsolationRequest::Auto, _) => {
             let keepers = living(state_dir)?;
             Ok(userns::enter(&keepers, state_dir).unwrap_or(Isolation::Process))
         }
@@ -184,17 +184,20 @@ mod tests {
 
     #[test]
     fn wishes_are_read_as_they_are_written() {
-        for wish in [
-            IsolationWish::Auto,
-            IsolationWish::Root,
-            IsolationWish::Rootless,
-            IsolationWish::Process,
+        for request in [
+            IsolationRequest::Auto,
+            IsolationRequest::Root,
+            IsolationRequest::Rootless,
+            IsolationRequest::Process,
         ] {
-            assert_eq!(wish.to_string().parse::<IsolationWish>().unwrap(), wish);
+            assert_eq!(
+                request.to_string().parse::<IsolationRequest>().unwrap(),
+                request
+            );
         }
         assert!(
             "docker"
-                .parse::<IsolationWish>()
+                .parse::<IsolationRequest>()
                 .unwrap_err()
                 .to_string()
                 .contains("one of auto, root")

@@ -31,21 +31,21 @@ use keeper::{
 /// An exec: its process, and what becomes of it.
 pub(crate) struct RunningExec {
     pub(crate) pid: i32,
-    pub(crate) ending: Arc<Ending>,
+    pub(crate) exit: Arc<ExecExit>,
     /// The daemon's side of its terminal, if it has one.
     pub(crate) terminal: Option<OwnedFd>,
 }
 
 /// The end of an exec, for everybody who waits for it.
 #[derive(Debug, Default)]
-pub(crate) struct Ending {
+pub(crate) struct ExecExit {
     /// The exit code, when it is known.
     code: OnceLock<i32>,
     /// Cancelled when it has ended, known or unknown how.
     pub(crate) over: CancellationToken,
 }
 
-impl Ending {
+impl ExecExit {
     /// Waits for it; 255 stands for an end that nobody saw.
     pub(crate) async fn code(&self) -> i32 {
         self.over.cancelled().await;
@@ -54,9 +54,9 @@ impl Ending {
 }
 
 /// Who knows of an exec's end first. Dropping it without a word is the end, too.
-struct Teller(Arc<Ending>);
+struct ExitNotifier(Arc<ExecExit>);
 
-impl Drop for Teller {
+impl Drop for ExitNotifier {
     fn drop(&mut self) {
         self.0.over.cancel();
     }
@@ -71,7 +71,7 @@ pub(crate) struct KeeperClient {
 
 /// What a keeper tells without being asked.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum Notification {
     Event(Event),
     /// The program of a container runs, whose start was given up before the keeper answered.
     Started {
@@ -118,13 +118,13 @@ fn short_path(directory: &OwnedFd) -> String {
 }
 
 impl KeeperClient {
-    /// Speaks over `stream`. News go to `told`, in the order in which the keeper sent them.
+    /// Speaks over `stream`. Notifications go to `notify`, in the order in which the keeper sent them.
     pub(crate) fn start(
         stream: std_net::UnixStream,
-        told: mpsc::UnboundedSender<Told>,
+        notify: mpsc::UnboundedSender<Notification>,
         deadlines: Deadlines,
     ) -> io::Result<Self> {
-        let queue = Queue::start(stream, told)?;
+        let queue = Queue::start(stream, notify)?;
         Ok(Self { queue, deadlines })
     }
 
@@ -147,7 +147,7 @@ impl KeeperClient {
         &self,
         call: Call,
         descriptors: Vec<OwnedFd>,
-        ended: Option<Teller>,
+        ended: Option<ExitNotifier>,
     ) -> Result<Answer, Failure> {
         let deadline = self.deadlines.of(&call);
         let answer = self.queue.ask(call, descriptors, ended)?;
@@ -188,15 +188,15 @@ impl KeeperClient {
             container: container.to_owned(),
             plan: Box::new(plan),
         };
-        let ending = Arc::new(Ending::default());
-        let teller = Teller(ending.clone());
-        let (outcome, mut came) = self.exchange_for(call, descriptors, Some(teller)).await?;
+        let exit = Arc::new(ExecExit::default());
+        let notifier = ExitNotifier(exit.clone());
+        let (outcome, mut came) = self.exchange_for(call, descriptors, Some(notifier)).await?;
         let Outcome::Exec { pid } = outcome else {
             return Err(unexpected(&outcome));
         };
         Ok(RunningExec {
             pid,
-            ending,
+            exit,
             terminal: came.pop(),
         })
     }

@@ -24,6 +24,6 @@ mod userns;
 pub(crate) use image_defaults::ImageDefaults;
 pub(crate) use invalid::Invalid;
 pub(crate) use limits::{limits, pod_limits, updated};
-pub(crate) use plan::{Given, container, exec, pod, stop_signal};
+pub(crate) use plan::{ContainerInputs, container, exec, pod, stop_signal};
 pub(crate) use ports::host_ports;
 pub(crate) use signal::signal_of;

@@ -37,12 +37,12 @@ mod service;
 mod stats;
 mod store;
 mod streaming;
-mod trouble;
+mod unknown_reason;
 
 pub use config::{Config, Streams};
 pub use handler::{Handler, Handlers, NotAName};
 pub use instance::instance_name;
-pub use isolation::{EnterError, Isolation, IsolationWish, UnknownIsolation, enter};
+pub use isolation::{EnterError, Isolation, IsolationRequest, UnknownIsolation, enter};
 pub use keeper::open_files::{TooFewFiles, raise_open_files};
 pub use keeper::{keep_descriptors, keeper_main};
 pub use keeper_client::Deadlines;

@@ -13,7 +13,7 @@ use crate::{
     runtime::{Connected, Runtime, Target, blocking, reach::Found},
     sandbox::{Sandbox, SandboxEvent, SandboxState},
     store::{Change, State, sandbox_dir},
-    trouble::Trouble,
+    unknown_reason::UnknownReason,
 };
 
 /// How long a restart waits for the keepers' answers.
@@ -38,7 +38,7 @@ fn may_run(sandbox: &Sandbox) -> bool {
 }
 
 fn is_damaged(sandbox: &Sandbox) -> bool {
-    matches!(sandbox.trouble, Some(Trouble::Record(_)))
+    matches!(sandbox.unknown_reason, Some(UnknownReason::Record(_)))
 }
 
 /// A sandbox's addresses: where its record does not tell, those that its namespace has.

@@ -3,6 +3,7 @@
 //! Records are the store's, processes the keepers'; this is the walk between the two.
 
 mod checkpoint;
+mod chown;
 mod cleanup;
 mod clients;
 mod containers;
@@ -21,7 +22,6 @@ mod resources;
 mod restore;
 mod sandboxes;
 pub(crate) mod seccomp;
-mod shift;
 mod streams;
 mod volumes;
 mod zygote;

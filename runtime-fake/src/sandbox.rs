@@ -12,10 +12,10 @@ use std::net::IpAddr;
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig, SeLinuxOption};
 use jiff::Timestamp;
-use keeper::cgroup::Place;
+use keeper::cgroup::CgroupPath;
 use serde::{Deserialize, Serialize};
 
-use crate::{id::SandboxId, launch::selinux::Labels, trouble::Trouble};
+use crate::{id::SandboxId, launch::selinux::Labels, unknown_reason::UnknownReason};
 
 /// A sandbox's record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,13 +34,13 @@ pub(crate) struct Sandbox {
     pub addresses: Vec<IpAddr>,
     /// Its cgroup, where there can be one.
     #[serde(default)]
-    pub cgroup: Option<Place>,
+    pub cgroup: Option<CgroupPath>,
     /// The SELinux labels that its containers begin with, where the box has labels.
     #[serde(default)]
     pub labels: Option<Labels>,
     /// Why it is not known how it is, if so: nobody takes it for ready then.
     #[serde(skip)]
-    pub trouble: Option<Trouble>,
+    pub unknown_reason: Option<UnknownReason>,
 }
 
 /// What of a sandbox's record changes in its life.

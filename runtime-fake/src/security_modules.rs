@@ -11,7 +11,7 @@ use std::{
 };
 
 use cri::v1::{LinuxContainerSecurityContext, SeLinuxOption};
-use keeper::plan::{Confinement, Rung};
+use keeper::plan::{Confinement, IsolationMode};
 
 use crate::launch::{
     Invalid,
@@ -40,13 +40,14 @@ pub(crate) struct Modules {
 
 impl Modules {
     /// Looks at what is there, and loads the runtime's own AppArmor profile if it is not.
-    pub(crate) fn open(root: &Path, rung: Rung, label_all: bool) -> Self {
+    pub(crate) fn open(root: &Path, isolation: IsolationMode, label_all: bool) -> Self {
         let enabled = fs::read(root.join("sys/module/apparmor/parameters/enabled"));
         let apparmor = enabled.is_ok_and(|text| text.first() == Some(&b'Y'));
         // Where its file system is not to be written, a container in a container, labels are somebody else's business.
         let context = root.join("sys/fs/selinux/context");
-        let selinux = (rung != Rung::Process && File::options().write(true).open(context).is_ok())
-            .then(|| Policy::read(&contexts(root)));
+        let selinux = (isolation != IsolationMode::Process
+            && File::options().write(true).open(context).is_ok())
+        .then(|| Policy::read(&contexts(root)));
         let modules = Self {
             root: root.to_owned(),
             apparmor,
@@ -59,7 +60,7 @@ impl Modules {
             tracing::warn!("there is no SELinux for this runtime: no pod is labelled");
         }
         if apparmor
-            && rung != Rung::Rootless
+            && isolation != IsolationMode::Rootless
             && let Err(reason) = modules.load_default()
         {
             tracing::warn!(

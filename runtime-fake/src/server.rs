@@ -103,8 +103,8 @@ pub async fn serve(
     tracing::info!(cgroups = cgroups.describe(), "found");
     let modules = {
         let config = config.clone();
-        let rung = config.isolation.rung();
-        blocking(move || Modules::open(&config.kernel_files, rung, config.selinux)).await
+        let isolation = config.isolation.mode();
+        blocking(move || Modules::open(&config.kernel_files, isolation, config.selinux)).await
     };
     let runtime = Runtime {
         modules: Arc::new(modules),

@@ -280,8 +280,11 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> Answer<Self::GetContainerEventsStream> {
-        let news = events::forward(self.runtime.store.news(), self.runtime.stopping.clone());
-        Ok(Response::new(Box::pin(news)))
+        let events = events::forward(
+            self.runtime.store.subscribe(),
+            self.runtime.stopping.clone(),
+        );
+        Ok(Response::new(Box::pin(events)))
     }
 
     type StreamPodSandboxesStream = Items<v1::StreamPodSandboxesResponse>;

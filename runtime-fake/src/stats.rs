@@ -19,18 +19,18 @@ use std::{
 };
 
 pub(crate) use disk::of_layer;
-use keeper::cgroup::Place;
+use keeper::cgroup::CgroupPath;
 pub(crate) use usage::{Disk, Usage};
 
-/// What `place` uses, or without one the processes below `first`. Blocks: it reads files.
-pub(crate) fn usage(place: Option<&Place>, first: Option<i32>) -> Usage {
-    let inside = place.map(cgroup::processes).unwrap_or_default();
+/// What `cgroup` uses, or without one the processes below `first`. Blocks: it reads files.
+pub(crate) fn usage(cgroup: Option<&CgroupPath>, first: Option<i32>) -> Usage {
+    let inside = cgroup.map(cgroup::processes).unwrap_or_default();
     let processes = match (first, inside.is_empty()) {
         (Some(first), true) => process::descendants(first),
         _ => inside,
     };
-    let mut usage = match place {
-        Some(place) => cgroup::usage(place),
+    let mut usage = match cgroup {
+        Some(cgroup) => cgroup::usage(cgroup),
         None => Usage::default(),
     };
     // What no cgroup counts, the processes that are there now tell.

@@ -13,23 +13,23 @@ use std::{path::Path, sync::Arc};
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use crate::{container::Told, id::SandboxId};
+use crate::{container::EventKind, id::SandboxId};
 
 pub use disk::OpenError;
 pub(crate) use disk::{Directory, container_dir, sandbox_dir};
 pub(crate) use state::{Change, Refused, State, words};
 
-/// How many news a slow subscriber may be behind. After that it is told that it has missed some.
-const NEWS: usize = 4096;
+/// How many events a slow subscriber may be behind. After that it is told how many it has missed.
+const EVENT_CAPACITY: usize = 4096;
 
 /// What happened, with everything as it was right then.
 #[derive(Debug, Clone)]
-pub(crate) struct News {
+pub(crate) struct StoreEvent {
     /// The container's id, or the sandbox's when it is about the sandbox itself.
     pub(crate) about: String,
     /// The sandbox that it belongs to.
     pub(crate) sandbox: SandboxId,
-    pub(crate) told: Told,
+    pub(crate) kind: EventKind,
     /// When it was taken in: the same for every subscriber.
     pub(crate) at: Timestamp,
     pub(crate) state: Arc<State>,
@@ -45,7 +45,7 @@ struct Command {
 pub(crate) struct Store {
     commands: mpsc::Sender<Command>,
     states: watch::Receiver<Arc<State>>,
-    news: broadcast::Sender<News>,
+    events: broadcast::Sender<StoreEvent>,
 }
 
 impl Store {
@@ -53,12 +53,12 @@ impl Store {
     pub(crate) fn start(directory: Directory, state: State) -> Self {
         let (commands, inbox) = mpsc::channel(64);
         let (publish, states) = watch::channel(Arc::new(state));
-        let news = broadcast::Sender::new(NEWS);
-        tokio::spawn(own(directory, inbox, publish, news.clone()));
+        let events = broadcast::Sender::new(EVENT_CAPACITY);
+        tokio::spawn(own(directory, inbox, publish, events.clone()));
         Self {
             commands,
             states,
-            news,
+            events,
         }
     }
 
@@ -87,8 +87,8 @@ impl Store {
     }
 
     /// Everything that happens from now on, in order.
-    pub(crate) fn news(&self) -> broadcast::Receiver<News> {
-        self.news.subscribe()
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<StoreEvent> {
+        self.events.subscribe()
     }
 }
 
@@ -96,7 +96,7 @@ async fn own(
     directory: Directory,
     mut inbox: mpsc::Receiver<Command>,
     publish: watch::Sender<Arc<State>>,
-    news: broadcast::Sender<News>,
+    events: broadcast::Sender<StoreEvent>,
 ) {
     let mut state = State::clone(&publish.borrow());
     while let Some(Command { change, done }) = inbox.recv().await {
@@ -124,13 +124,13 @@ async fn own(
             }
             let now = Arc::new(state.clone());
             publish.send_replace(now.clone());
-            for (about, sandbox, told) in effects.news {
-                tracing::info!(about = about.get(..13).unwrap_or(&about), ?told, "changed");
+            for (about, sandbox, kind) in effects.events {
+                tracing::info!(about = about.get(..13).unwrap_or(&about), ?kind, "changed");
                 // Nobody may be listening.
-                let _ = news.send(News {
+                let _ = events.send(StoreEvent {
                     about,
                     sandbox,
-                    told,
+                    kind,
                     at: Timestamp::now(),
                     state: now.clone(),
                 });

@@ -14,7 +14,7 @@ use rustix::thread::LinkNameSpaceType;
 
 use crate::report;
 use crate::{
-    failure::{Doing as _, Step},
+    failure::{Context as _, Step},
     process::Ready,
     report::fail,
     seccomp::SystemCall,
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) fn aim(namespace: &OwnedFd) -> Step {
     let name = Some(LinkNameSpaceType::ProcessID);
     rustix::thread::move_into_link_name_space(namespace.as_fd(), name)
-        .doing("join the process namespace")
+        .context("join the process namespace")
 }
 
 /// The calls that are left to be made from here to `execve`. Where the container's own filter lets them pass, it is loaded
@@ -55,14 +55,14 @@ fn calls_left() -> [SystemCall; 10] {
 pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
     let what = "start a process in the container";
     sys::reset_signals();
-    let gate = match io::pipe().doing(what) {
+    let gate = match io::pipe().context(what) {
         Ok(gate) => gate,
         Err(failure) => fail(&report, failure),
     };
     if let Err(failure) = ready.load_filter_if(&calls_left()) {
         fail(&report, failure);
     }
-    match sys::fork_sibling().doing(what) {
+    match sys::fork_sibling().context(what) {
         Err(failure) => fail(&report, failure),
         Ok(Fork::Parent(pid)) => {
             // A filter may be in force: no more calls than those above, which is why nothing is allocated.
@@ -87,8 +87,8 @@ pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
                 sys::exit(report::START_ERROR);
             }
             let started = sys::die_with_parent()
-                .doing("be ended with the keeper")
-                .and_then(|()| rustix::process::setsid().doing("start a session"))
+                .context("be ended with the keeper")
+                .and_then(|()| rustix::process::setsid().context("start a session"))
                 .and_then(|_| {
                     if terminal {
                         terminal::control()

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    cgroup::{CgroupPlan, Failed, Place, directory, ending},
+    cgroup::{CgroupPath, CgroupPlan, Failed, cleanup, directory},
     failure::{Failure, FailureKind, plain},
 };
 
@@ -35,13 +35,13 @@ pub(crate) struct Cgroups {
     pod: Option<CgroupPlan>,
     /// The pod's is still to be made.
     owed: bool,
-    left: Vec<Place>,
+    left: Vec<CgroupPath>,
     /// That of the pod's process.
-    pause: Option<Place>,
+    pause: Option<CgroupPath>,
 }
 
 impl Cgroups {
-    pub(crate) fn new(pod: Option<CgroupPlan>, pause: Option<Place>) -> Self {
+    pub(crate) fn new(pod: Option<CgroupPlan>, pause: Option<CgroupPath>) -> Self {
         Self {
             owed: pod.is_some(),
             pod,
@@ -56,14 +56,14 @@ impl Cgroups {
             && let Some(plan) = &self.pod
         {
             // Should it fail, so will the first container, which says why.
-            let made = directory::make(&plan.place)
-                .and_then(|()| directory::change(&plan.place, &plan.writes));
+            let made = directory::make(&plan.path)
+                .and_then(|()| directory::change(&plan.path, &plan.writes));
             if let Err(failed) = made {
                 let text = format!("keeper: {}\n", crate::failure::chain(&failed));
                 let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
             }
         }
-        self.left.retain(|place| !ending::remove(place));
+        self.left.retain(|cgroup| !cleanup::remove(cgroup));
     }
 
     /// Whether [`Self::catch_up`] has something to do that nothing will tell of.
@@ -73,23 +73,23 @@ impl Cgroups {
 
     /// Takes care of the cgroup of a container that has ended. With `orphans` there may be processes that do not end with
     /// the first one: they are gone before that one's end is told.
-    pub(crate) fn ended(&mut self, place: Place, orphans: bool) {
-        if !(orphans && ending::remove_in_time(&place, ORPHANS)) {
-            self.left.push(place);
+    pub(crate) fn ended(&mut self, cgroup: CgroupPath, orphans: bool) {
+        if !(orphans && cleanup::remove_in_time(&cgroup, ORPHANS)) {
+            self.left.push(cgroup);
         }
     }
 
     /// Everything has ended.
     pub(crate) fn end(&mut self, alone: bool) {
-        for place in self.left.drain(..).chain(self.pause.take()) {
-            ending::kill(&place);
-            ending::remove_in_time(&place, LAST);
+        for cgroup in self.left.drain(..).chain(self.pause.take()) {
+            cleanup::kill(&cgroup);
+            cleanup::remove_in_time(&cgroup, LAST);
         }
         if let Some(plan) = &self.pod {
-            ending::remove_own(&plan.place);
+            cleanup::remove_own(&plan.path);
             // Nobody may come after the last keeper of a daemon that was killed.
             if alone {
-                ending::remove_parent(&plan.place);
+                cleanup::remove_parent(&plan.path);
             }
         }
     }

@@ -16,9 +16,9 @@ use rustix::{
 
 use crate::{
     birth,
-    cgroup::directory::Entrance,
-    failure::{Doing as _, Step},
-    plan::{ExecPlan, LaunchPlan, ProcessPlan, RestorePlan, Rung},
+    cgroup::directory::CgroupFds,
+    failure::{Context as _, Step},
+    plan::{ExecPlan, IsolationMode, LaunchPlan, ProcessPlan, RestorePlan},
     pod::Pod,
     process, restore,
     root::{self, accounts},
@@ -52,7 +52,7 @@ pub(crate) struct Home<'a> {
     pub(crate) pod: &'a Pod,
     /// The process namespace that others live in already, if it is one.
     pub(crate) shared: Option<&'a Shared>,
-    /// Tells what [`root::mapped::prepare`] does, for a process in the pod's own user namespace.
+    /// Tells what [`root::idmap::prepare`] does, for a process in the pod's own user namespace.
     pub(crate) prepared: Option<&'a OwnedFd>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn container(
     filter: Option<Filter>,
     ends: Ends,
     barrier: OwnedFd,
-    cgroup: Option<Entrance>,
+    cgroup: Option<CgroupFds>,
 ) -> ! {
     let (report, terminal) = take_over(ends);
     let entered = enter_cgroup(cgroup);
@@ -76,16 +76,16 @@ pub(crate) fn container(
         entered?;
         // In a user namespace of the pod's it has got one before it came there, where ordinary users' limits hold.
         begin(&plan.process, home.pod.user_namespace.is_none())?;
-        if plan.rung != Rung::Process {
+        if plan.isolation != IsolationMode::Process {
             hide()?;
             // Its root is the cgroup that this process is in by now.
-            unshare(UnshareFlags::NEWCGROUP).doing("make the container's cgroup namespace")?;
+            unshare(UnshareFlags::NEWCGROUP).context("make the container's cgroup namespace")?;
         }
         adjust_oom_score(plan.oom_score_adj);
         // Devices and mount points get just the modes they are given.
         rustix::process::umask(Mode::empty());
         if let Some(restore) = &plan.restore {
-            rustix::process::setsid().doing("start a session")?;
+            rustix::process::setsid().context("start a session")?;
             let root = root::make(plan, home.pod.shm.as_deref(), host)?;
             restore::check(restore, &root)?;
             return Ok(Next::Restore(restore, root));
@@ -93,30 +93,30 @@ pub(crate) fn container(
         if let Some(shared) = home.shared {
             birth::aim(&shared.namespace)?;
         } else {
-            rustix::process::setsid().doing("start a session")?;
+            rustix::process::setsid().context("start a session")?;
         }
-        let accounts = if plan.rung == Rung::Process {
-            rustix::process::chdir(&plan.directory).doing("enter the container's directory")?;
-            accounts::read(&Root::own().doing("open the root directory")?, true)?
+        let accounts = if plan.isolation == IsolationMode::Process {
+            rustix::process::chdir(&plan.directory).context("enter the container's directory")?;
+            accounts::read(&Root::own().context("open the root directory")?, true)?
         } else if let Some(socket) = home.prepared {
             root::enter_mapped(plan, socket)?
         } else {
             root::enter(plan, home.pod, home.shared, host)?
         };
         let user = user::resolve(&plan.process.user, &accounts.passwd, &accounts.group)?;
-        if plan.rung != Rung::Process && !plan.stdin {
+        if plan.isolation != IsolationMode::Process && !plan.stdin {
             take_own_null();
         }
         if let Some(way) = &terminal {
             terminal::take(way)?;
-            if plan.rung != Rung::Process {
+            if plan.isolation != IsolationMode::Process {
                 terminal::console(&plan.mounts)?;
             }
             if home.shared.is_none() {
                 terminal::control()?;
             }
         }
-        let own_root = plan.rung != Rung::Process;
+        let own_root = plan.isolation != IsolationMode::Process;
         process::prepare(&plan.process, user, own_root, filter).map(Next::Program)
     };
     let next = match set_up() {
@@ -142,7 +142,7 @@ pub(crate) fn container(
 
 /// What the set-up of every process begins with.
 fn begin(plan: &ProcessPlan, keyring: bool) -> Step {
-    sys::die_with_parent().doing("be ended with the keeper")?;
+    sys::die_with_parent().context("be ended with the keeper")?;
     if keyring {
         own_keyring()?;
     }
@@ -189,7 +189,7 @@ pub(crate) fn exec(
     target: Target<'_>,
     filter: Option<Filter>,
     ends: Ends,
-    cgroup: Option<Entrance>,
+    cgroup: Option<CgroupFds>,
 ) -> ! {
     let (report, terminal) = take_over(ends);
     let entered = enter_cgroup(cgroup);
@@ -217,7 +217,7 @@ pub(crate) fn exec(
         match mounts {
             None => {
                 let what = "enter the container's directory";
-                rustix::process::chdir(format!("/proc/{pid}/cwd")).doing(what)?;
+                rustix::process::chdir(format!("/proc/{pid}/cwd")).context(what)?;
             }
             Some(namespace) => {
                 users.map_or(Ok(()), UserNamespace::enter)?;
@@ -226,15 +226,15 @@ pub(crate) fn exec(
                 }
                 let what = "join the container's mount namespace";
                 // The keeper's threads (one) share root and directory with nobody, yet the kernel wants to be told.
-                unshare(UnshareFlags::FS).doing(what)?;
+                unshare(UnshareFlags::FS).context(what)?;
                 let name = Some(LinkNameSpaceType::Mount);
-                rustix::thread::move_into_link_name_space(namespace.as_fd(), name).doing(what)?;
-                // So that all it starts can be found (see `kin`). Without one, less is found.
+                rustix::thread::move_into_link_name_space(namespace.as_fd(), name).context(what)?;
+                // So that all it starts can be found (see `exec_processes`). Without one, less is found.
                 let _ = unshare(UnshareFlags::NEWCGROUP);
             }
         }
         if alone {
-            rustix::process::setsid().doing("start a session")?;
+            rustix::process::setsid().context("start a session")?;
         }
         if let Some(way) = &terminal {
             terminal::take(way)?;
@@ -251,10 +251,10 @@ pub(crate) fn exec(
     }
 }
 
-fn enter_cgroup(entrance: Option<Entrance>) -> Step {
+fn enter_cgroup(cgroup_fds: Option<CgroupFds>) -> Step {
     // Into its v2 cgroup this process was born.
-    entrance.map_or(Ok(()), |entrance| {
-        entrance.enter().doing("enter the container's cgroup")
+    cgroup_fds.map_or(Ok(()), |cgroup_fds| {
+        cgroup_fds.enter().context("enter the container's cgroup")
     })
 }
 

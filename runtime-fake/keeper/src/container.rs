@@ -23,17 +23,16 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::report;
 use crate::{
     cgroup::{
-        Place,
-        directory::{self, Entrance},
-        ending,
+        CgroupPath, cleanup,
+        directory::{self, CgroupFds},
     },
     child::{self, Ends, Home},
-    failure::{Doing as _, Failure, FailureKind, Step},
-    fork::{Birthplace, fork_into},
+    failure::{Context as _, Failure, FailureKind, Step},
+    fork::{CloneTarget, fork_into},
     limit::Limit,
     log::Stream,
     output::{Output, pipe_from_child},
-    plan::{LaunchPlan, Pids, Rung, UserIds},
+    plan::{IsolationMode, LaunchPlan, Pids, UserIds},
     pod::Pod,
     process,
     protocol::Exit,
@@ -63,7 +62,7 @@ pub(crate) struct Container {
     pub(crate) phase: Phase,
     /// The first process; meaningless once [`Phase::Exited`].
     pub(crate) pid: i32,
-    pub(crate) rung: Rung,
+    pub(crate) isolation: IsolationMode,
     pub(crate) output: Output,
     pub(crate) started: Option<Timestamp>,
     pub(crate) start_error: Option<Failure>,
@@ -71,7 +70,7 @@ pub(crate) struct Container {
     /// The requests that wait for its end, to forget it.
     pub(crate) forget: Vec<u64>,
     /// Its cgroup, until it has ended.
-    pub(crate) cgroup: Option<Place>,
+    pub(crate) cgroup: Option<CgroupPath>,
     /// Its other processes may outlive the first one.
     pub(crate) orphans: bool,
     /// The directory of a criu that is to bring back its processes, and is `pid` until it has done so.
@@ -102,7 +101,7 @@ enum Input {
 }
 
 /// What a report pipe had to say.
-pub(crate) enum News {
+pub(crate) enum ReportEvent {
     Nothing,
     Ready(UserIds),
     /// Another process becomes the program.
@@ -130,16 +129,16 @@ impl ReportPipe {
         self.pipe.as_fd()
     }
 
-    /// The next piece of news. After [`News::Closed`] there is no more.
-    pub(crate) fn read(&mut self) -> News {
+    /// The next event. After [`ReportEvent::Closed`] there is no more.
+    pub(crate) fn read(&mut self) -> ReportEvent {
         loop {
             if let Some(end) = self.text.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.text.drain(..=end).collect();
                 return match serde_json::from_slice(&line) {
-                    Ok(Report::Ready(ids)) => News::Ready(ids),
-                    Ok(Report::Born(pid)) => News::Born(pid),
-                    Ok(Report::Failed(failure)) => News::Failed(failure),
-                    Err(error) => News::Failed(Failure::new(
+                    Ok(Report::Ready(ids)) => ReportEvent::Ready(ids),
+                    Ok(Report::Born(pid)) => ReportEvent::Born(pid),
+                    Ok(Report::Failed(failure)) => ReportEvent::Failed(failure),
+                    Err(error) => ReportEvent::Failed(Failure::new(
                         FailureKind::System,
                         format!("a new process reported nonsense: {error}"),
                     )),
@@ -147,10 +146,10 @@ impl ReportPipe {
             }
             let mut chunk = [0u8; 4096];
             match self.pipe.read(&mut chunk) {
-                Ok(0) => return News::Closed,
+                Ok(0) => return ReportEvent::Closed,
                 Ok(n) => self.text.extend_from_slice(&chunk[..n]),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return News::Nothing,
+                Err(_) => return ReportEvent::Nothing,
             }
         }
     }
@@ -163,7 +162,7 @@ pub(crate) fn joined(
     plan: &LaunchPlan,
 ) -> Step<Option<Shared>> {
     let container = match &plan.pids {
-        _ if plan.rung == Rung::Process => return Ok(None),
+        _ if plan.isolation == IsolationMode::Process => return Ok(None),
         Pids::Pod => return pod.pause.as_ref().map(Shared::of_pod).transpose(),
         Pids::Own | Pids::Host => return Ok(None),
         Pids::Target { container } => container,
@@ -181,12 +180,12 @@ pub(crate) fn joined(
 /// process that does it, too.
 fn prepare_outside(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>) -> Step<(OwnedFd, i32)> {
     let what = "prepare the container's root";
-    let (ours, theirs) = UnixStream::pair().doing(what)?;
-    match sys::fork(0).doing(what)? {
+    let (ours, theirs) = UnixStream::pair().context(what)?;
+    match sys::fork(0).context(what)? {
         Fork::Parent(pid) => Ok((ours.into(), pid)),
         Fork::Child => {
             drop(ours);
-            root::mapped::prepare(plan, pod, shared, &theirs.into())
+            root::idmap::prepare(plan, pod, shared, &theirs.into())
         }
     }
 }
@@ -200,11 +199,11 @@ impl Container {
         number: u64,
     ) -> Step<Self> {
         let what = "make the container's pipes";
-        let (report, child_report) = pipe_from_child().doing(what)?;
-        let (child_barrier, barrier) = pipe_with(PipeFlags::CLOEXEC).doing(what)?;
+        let (report, child_report) = pipe_from_child().context(what)?;
+        let (child_barrier, barrier) = pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let mut output = Output::new(plan.log.clone());
         let (ends, input, terminal) = if plan.tty {
-            let (ours, theirs) = terminal::way().doing(what)?;
+            let (ours, theirs) = terminal::way().context(what)?;
             let ends = Ends {
                 stdin: null()?,
                 stdout: null()?,
@@ -214,11 +213,11 @@ impl Container {
             };
             (ends, Input::None, Some(ours))
         } else {
-            let (stdout, child_stdout) = pipe_from_child().doing(what)?;
-            let (stderr, child_stderr) = pipe_from_child().doing(what)?;
+            let (stdout, child_stdout) = pipe_from_child().context(what)?;
+            let (stderr, child_stderr) = pipe_from_child().context(what)?;
             output.take_in(Stream::Stdout, stdout);
             output.take_in(Stream::Stderr, stderr);
-            let (stdin, input) = make_input(plan).doing(what)?;
+            let (stdin, input) = make_input(plan).context(what)?;
             let ends = Ends {
                 stdin: stdin.map_or_else(null, Ok)?,
                 stdout: child_stdout,
@@ -228,8 +227,8 @@ impl Container {
             };
             (ends, input, None)
         };
-        let flags = match (plan.rung, &plan.pids) {
-            (Rung::Process, _) => 0,
+        let flags = match (plan.isolation, &plan.pids) {
+            (IsolationMode::Process, _) => 0,
             // criu makes the process namespace with the processes.
             (_, Pids::Own) if plan.restore.is_some() => libc::CLONE_NEWNS,
             (_, Pids::Own) => libc::CLONE_NEWNS | libc::CLONE_NEWPID,
@@ -243,13 +242,13 @@ impl Container {
             None => None,
         }
         .unzip();
-        let entrance = plan.cgroup.as_ref().map(directory::prepare).transpose()?;
-        let place = Birthplace {
+        let cgroup_fds = plan.cgroup.as_ref().map(directory::prepare).transpose()?;
+        let target = CloneTarget {
             users,
-            cgroup: entrance.as_ref().and_then(Entrance::unified),
+            cgroup: cgroup_fds.as_ref().and_then(CgroupFds::unified),
         };
         let before = || child::adjust_oom_score(plan.oom_score_adj);
-        let pid = match fork_into(place, flags, before)? {
+        let pid = match fork_into(target, flags, before)? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
                 let prepared = prepared.as_ref();
@@ -258,20 +257,22 @@ impl Container {
                     shared,
                     prepared,
                 };
-                child::container(plan, home, filter, ends, child_barrier, entrance)
+                child::container(plan, home, filter, ends, child_barrier, cgroup_fds)
             }
         };
         Ok(Self {
             phase: Phase::Creating { number },
             pid,
-            rung: plan.rung,
+            isolation: plan.isolation,
             output,
             started: None,
             start_error: None,
             exit: None,
             forget: Vec::new(),
-            cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
-            orphans: plan.rung == Rung::Process || plan.pids != Pids::Own || plan.restore.is_some(),
+            cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.path.clone()),
+            orphans: plan.isolation == IsolationMode::Process
+                || plan.pids != Pids::Own
+                || plan.restore.is_some(),
             restoring: plan.restore.as_ref().map(|r| r.directory.clone()),
             killed: false,
             preparing,
@@ -317,7 +318,8 @@ impl Container {
             }
         }
         let opened = self.output.open();
-        if let Err(failure) = opened.doing(format_args!("open the log file {}", self.output.path()))
+        if let Err(failure) =
+            opened.context(format_args!("open the log file {}", self.output.path()))
         {
             // It will never run: whoever reads the error finds it ended, with the reason.
             self.start_error = Some(failure.clone());
@@ -337,23 +339,23 @@ impl Container {
     }
 
     /// What its report pipe has to say.
-    pub(crate) fn news(&mut self) -> News {
+    pub(crate) fn next_report(&mut self) -> ReportEvent {
         let Some(report) = &mut self.report else {
-            return News::Nothing;
+            return ReportEvent::Nothing;
         };
-        let news = report.read();
-        if matches!(news, News::Closed) {
+        let event = report.read();
+        if matches!(event, ReportEvent::Closed) {
             self.report = None;
         }
-        if matches!(news, News::Ready(_))
+        if matches!(event, ReportEvent::Ready(_))
             && let Some(way) = self.terminal.take()
             && let Err(failure) =
                 terminal::receive(way).and_then(|master| self.output.take_in_terminal(master))
         {
             self.signal(libc::SIGKILL);
-            return News::Failed(failure);
+            return ReportEvent::Failed(failure);
         }
-        news
+        event
     }
 
     /// Copies what it writes from now on into the pipes given, too. Returns the terminal, or the way to its standard input
@@ -365,8 +367,8 @@ impl Container {
     ) -> Step<Option<OwnedFd>> {
         let what = "share the container's standard input";
         let input = match (self.output.terminal(), &mut self.input) {
-            (Some(master), _) => Some(master.try_clone_to_owned().doing(what)?),
-            (None, Input::Kept(input)) if stdin => Some(input.try_clone().doing(what)?),
+            (Some(master), _) => Some(master.try_clone_to_owned().context(what)?),
+            (None, Input::Kept(input)) if stdin => Some(input.try_clone().context(what)?),
             (None, Input::Once(input)) if stdin => input.take(),
             (None, Input::None | Input::Kept(_) | Input::Once(_)) => None,
         };
@@ -403,9 +405,9 @@ impl Container {
     }
 
     /// The way into its cgroup, for further processes.
-    pub(crate) fn entrance(&self) -> Step<Option<Entrance>> {
-        let entrance = self.cgroup.as_ref().map(directory::entrance).transpose();
-        Ok(entrance?)
+    pub(crate) fn cgroup_fds(&self) -> Step<Option<CgroupFds>> {
+        let cgroup_fds = self.cgroup.as_ref().map(directory::open_fds).transpose();
+        Ok(cgroup_fds?)
     }
 
     /// Sends a signal to the first process.
@@ -429,7 +431,7 @@ impl Container {
             && self
                 .cgroup
                 .as_ref()
-                .and_then(ending::oom_kills)
+                .and_then(cleanup::oom_kills)
                 .is_some_and(|kills| kills > 0);
         if let Some(preparing) = self.preparing {
             sys::kill(preparing, libc::SIGKILL);
@@ -437,7 +439,7 @@ impl Container {
         // Where it had no process namespace of its own, others may be left: of its session, and wherever they went.
         sys::kill(-self.pid, libc::SIGKILL);
         if let Some(place) = self.cgroup.as_ref().filter(|_| self.orphans) {
-            ending::kill(place);
+            cleanup::kill(place);
         }
         self.output.finish();
         self.phase = Phase::Exited;
@@ -461,7 +463,7 @@ impl Container {
 }
 
 fn null() -> Step<OwnedFd> {
-    Ok(File::open("/dev/null").doing("open /dev/null")?.into())
+    Ok(File::open("/dev/null").context("open /dev/null")?.into())
 }
 
 /// The container's end of its standard input, if it has one, and the keeper's.

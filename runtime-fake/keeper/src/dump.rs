@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step},
+    failure::{Context as _, Failure, FailureKind, Step},
     restore::ENVIRONMENT,
     sys::{self, Fork},
 };
@@ -20,7 +20,7 @@ pub(crate) fn start(program: &Path, descriptors: Vec<OwnedFd>) -> Step {
         let message = format!("a dump comes with one descriptor, not {}", got.len());
         Failure::new(FailureKind::Invalid, message)
     })?;
-    match sys::fork(0).doing(what)? {
+    match sys::fork(0).context(what)? {
         Fork::Parent(_) => Ok(()),
         Fork::Child => {
             // Inherited by what is executed, unlike the one that came.

@@ -9,14 +9,14 @@ use std::{
 
 use crate::{
     Answer,
-    cgroup::directory::Entrance,
+    cgroup::directory::CgroupFds,
     child::{self, Ends, Target},
-    container::{News, ReportPipe},
-    failure::{Doing as _, Failure, FailureKind, Step},
-    kin::{self, Kin},
+    container::{ReportEvent, ReportPipe},
+    exec_processes::{self, ExecScope},
+    failure::{Context as _, Failure, FailureKind, Step},
     limit::{Limit, Verdict},
     output::pipe_from_child,
-    plan::{ExecPlan, Rung},
+    plan::{ExecPlan, IsolationMode},
     process,
     protocol::{Event, Message, Outcome},
     shared,
@@ -32,13 +32,13 @@ pub(crate) struct Execs {
 }
 
 /// The running container that a process is started in.
-pub(crate) struct Place {
+pub(crate) struct ExecTarget {
     pub(crate) container: String,
-    pub(crate) rung: Rung,
+    pub(crate) isolation: IsolationMode,
     /// Its first process.
     pub(crate) pid: i32,
     /// The way into its cgroup.
-    pub(crate) cgroup: Option<Entrance>,
+    pub(crate) cgroup: Option<CgroupFds>,
 }
 
 struct Exec {
@@ -50,7 +50,7 @@ struct Exec {
     /// Where its terminal comes from, if it is to have one.
     terminal: Option<OwnedFd>,
     /// Who is killed with it.
-    kin: Kin,
+    scope: ExecScope,
     /// How long its set-up may take.
     limit: Limit,
 }
@@ -64,14 +64,14 @@ impl Execs {
         &mut self,
         number: u64,
         plan: &ExecPlan,
-        place: Place,
+        target: ExecTarget,
         users: Option<&UserNamespace>,
         descriptors: Vec<OwnedFd>,
     ) -> Step {
         let what = "make a pipe";
-        let (rung, target) = (place.rung, place.pid);
+        let (isolation, target_pid) = (target.isolation, target.pid);
         let (terminal, child_terminal) = if plan.tty {
-            let (ours, theirs) = terminal::way().doing(what)?;
+            let (ours, theirs) = terminal::way().context(what)?;
             (Some(ours), Some(theirs))
         } else {
             (None, None)
@@ -82,7 +82,7 @@ impl Execs {
                 terminal::own(stream.as_fd(), uid);
             }
         }
-        let (report, child_report) = pipe_from_child().doing(what)?;
+        let (report, child_report) = pipe_from_child().context(what)?;
         let ends = Ends {
             stdin,
             stdout,
@@ -92,36 +92,36 @@ impl Execs {
         };
         let filter = process::filter(&plan.process)?;
         // Opened here: inside a user namespace the container's first process may be another user's.
-        let (mounts, pids) = if rung == Rung::Process {
+        let (mounts, pids) = if isolation == IsolationMode::Process {
             (None, None)
         } else {
-            let mounts = File::open(format!("/proc/{target}/ns/mnt"));
-            let mounts = mounts.doing("find the container's mount namespace")?;
-            let pids = shared::namespace(target);
-            let pids = pids.doing("find the container's process namespace")?;
+            let mounts = File::open(format!("/proc/{target_pid}/ns/mnt"));
+            let mounts = mounts.context("find the container's mount namespace")?;
+            let pids = shared::namespace(target_pid);
+            let pids = pids.context("find the container's process namespace")?;
             (Some(OwnedFd::from(mounts)), pids)
         };
-        let cgroup = place.cgroup.as_ref().and_then(Entrance::unified);
-        let pid = match sys::fork_inside(0, cgroup).doing("start a process in the container")? {
+        let cgroup = target.cgroup.as_ref().and_then(CgroupFds::unified);
+        let pid = match sys::fork_inside(0, cgroup).context("start a process in the container")? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
-                let target = Target {
-                    pid: target,
+                let joined = Target {
+                    pid: target_pid,
                     users,
                     mounts,
                     pids,
                 };
-                child::exec(plan, target, filter, ends, place.cgroup)
+                child::exec(plan, joined, filter, ends, target.cgroup)
             }
         };
         self.running.insert(
             pid,
             Exec {
-                container: place.container,
+                container: target.container,
                 number: Some(number),
                 report: Some(ReportPipe::new(report)),
                 terminal,
-                kin: Kin::Session,
+                scope: ExecScope::Session,
                 limit: Limit::new(SET_UP),
             },
         );
@@ -131,7 +131,7 @@ impl Execs {
     /// Kills an exec and all that it started.
     pub(crate) fn kill(&self, pid: i32) {
         if let Some(exec) = self.running.get(&pid) {
-            kin::kill(pid, &exec.kin);
+            exec_processes::kill(pid, &exec.scope);
         }
     }
 
@@ -139,7 +139,7 @@ impl Execs {
     pub(crate) fn kill_of(&self, container: &str) {
         for (pid, exec) in &self.running {
             if exec.container == container {
-                kin::kill(*pid, &exec.kin);
+                exec_processes::kill(*pid, &exec.scope);
             }
         }
     }
@@ -163,15 +163,15 @@ impl Execs {
         loop {
             let exec = self.running.get_mut(&pid)?;
             let result = match exec.report.as_mut()?.read() {
-                News::Nothing => return None,
-                News::Born(successor) => {
+                ReportEvent::Nothing => return None,
+                ReportEvent::Born(successor) => {
                     let exec = self.running.remove(&pid)?;
                     self.running.insert(successor, exec);
                     pid = successor;
                     continue;
                 }
-                News::Failed(failure) => Err(failure),
-                News::Ready(_) | News::Closed => Ok(Outcome::Exec { pid }),
+                ReportEvent::Failed(failure) => Err(failure),
+                ReportEvent::Ready(_) | ReportEvent::Closed => Ok(Outcome::Exec { pid }),
             };
             return exec.answer(pid, result);
         }
@@ -216,7 +216,7 @@ impl Execs {
         answers
     }
 
-    /// Takes note of an end; returns the answer that was due, if any, and the news.
+    /// Takes note of an end; returns the answer that was due, if any, and the event.
     pub(crate) fn ended(&mut self, pid: i32, code: i32) -> (Option<Answer>, Option<Message>) {
         let answer = self.hear_of(pid);
         // By now it may be known by the process that it has forked to be its program.
@@ -228,8 +228,8 @@ impl Execs {
             Failure::new(FailureKind::System, message)
         };
         let answer = answer.or_else(|| exec.answer(pid, Err(unexplained())));
-        let news = Message::Event(Event::ExecExited { pid, code });
-        (answer, Some(news))
+        let event = Message::Event(Event::ExecExited { pid, code });
+        (answer, Some(event))
     }
 }
 
@@ -237,7 +237,7 @@ impl Execs {
 fn streams(plan: &ExecPlan, descriptors: Vec<OwnedFd>) -> Step<[OwnedFd; 3]> {
     if plan.tty && descriptors.is_empty() {
         let null =
-            || -> Step<OwnedFd> { Ok(File::open("/dev/null").doing("open /dev/null")?.into()) };
+            || -> Step<OwnedFd> { Ok(File::open("/dev/null").context("open /dev/null")?.into()) };
         return Ok([null()?, null()?, null()?]);
     }
     <[OwnedFd; 3]>::try_from(descriptors).map_err(|got| {
@@ -254,7 +254,7 @@ impl Exec {
         self.report = None;
         let number = self.number.take()?;
         if result.is_ok() {
-            self.kin = Kin::of(pid);
+            self.scope = ExecScope::of(pid);
         }
         let terminal = match (&result, self.terminal.take()) {
             (Ok(_), Some(way)) => Some(terminal::receive(way)),
@@ -262,7 +262,7 @@ impl Exec {
         };
         let (result, descriptors) = match terminal {
             Some(Err(failure)) => {
-                kin::kill(pid, &self.kin);
+                exec_processes::kill(pid, &self.scope);
                 (Err(failure), Vec::new())
             }
             Some(Ok(master)) => (result, vec![master]),

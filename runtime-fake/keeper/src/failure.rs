@@ -63,13 +63,13 @@ impl Failure {
 pub type Step<T = ()> = Result<T, Failure>;
 
 /// Says what was being done when an error came.
-pub trait Doing<T> {
+pub trait Context<T> {
     /// The error as a failure of the box: `what` completes "failed to …".
-    fn doing(self, what: impl Display) -> Step<T>;
+    fn context(self, what: impl Display) -> Step<T>;
 }
 
-impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
-    fn doing(self, what: impl Display) -> Step<T> {
+impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
+    fn context(self, what: impl Display) -> Step<T> {
         self.map_err(|error| {
             let error: io::Error = error.into();
             Failure::new(

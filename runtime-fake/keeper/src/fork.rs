@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step},
+    failure::{Context as _, Failure, FailureKind, Step},
     sys::{self, Fork},
     unshare::{hide, own_keyring},
     userns::UserNamespace,
@@ -14,26 +14,26 @@ use crate::{
 
 /// Where a process is born that is not just a child of the keeper.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Birthplace<'a> {
+pub(crate) struct CloneTarget<'a> {
     /// The user namespace that it is root of; its new namespaces belong to it.
     pub(crate) users: Option<&'a UserNamespace>,
     /// The directory of its v2 cgroup.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
 }
 
-/// Forks a child into new namespaces (`flags`) at `place`. What has to be done by a process with the keeper's power, for the
+/// Forks a child into new namespaces (`flags`) at `target`. What has to be done by a process with the keeper's power, for the
 /// child to inherit, is done `before`.
 ///
 /// The keeper cannot enter a user namespace itself: there would be no way back. Another child goes, forks the real one as
 /// its own sibling, and ends.
-pub(crate) fn fork_into(place: Birthplace<'_>, flags: i32, before: impl FnOnce()) -> Step<Fork> {
+pub(crate) fn fork_into(target: CloneTarget<'_>, flags: i32, before: impl FnOnce()) -> Step<Fork> {
     let what = "start a process in the container";
-    let Some(users) = place.users else {
-        return sys::fork_inside(flags, place.cgroup).doing(what);
+    let Some(users) = target.users else {
+        return sys::fork_inside(flags, target.cgroup).context(what);
     };
-    let (mut reader, mut writer) = io::pipe().doing(what)?;
+    let (mut reader, mut writer) = io::pipe().context(what)?;
     // A process in another user namespace has no power over cgroups: the one that goes is born in it already.
-    match sys::fork_inside(0, place.cgroup).doing(what)? {
+    match sys::fork_inside(0, target.cgroup).context(what)? {
         Fork::Child => {
             drop(reader);
             // Hidden before it is born where others see it.
@@ -41,7 +41,7 @@ pub(crate) fn fork_into(place: Birthplace<'_>, flags: i32, before: impl FnOnce()
                 .and_then(|()| own_keyring())
                 .map(|()| before())
                 .and_then(|()| users.enter())
-                .and_then(|()| sys::fork(flags | libc::CLONE_PARENT).doing(what));
+                .and_then(|()| sys::fork(flags | libc::CLONE_PARENT).context(what));
             let report = match sibling {
                 Ok(Fork::Child) => return Ok(Fork::Child),
                 Ok(Fork::Parent(pid)) => Ok(pid),
@@ -56,7 +56,7 @@ pub(crate) fn fork_into(place: Birthplace<'_>, flags: i32, before: impl FnOnce()
             let read = reader.read_to_end(&mut report);
             // Just this child: nobody else waits for it, and its end tells nothing more.
             let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(go_between), None);
-            read.doing(what)?;
+            read.context(what)?;
             let report: Step<i32> = serde_json::from_slice(&report).map_err(|_| {
                 Failure::new(
                     FailureKind::System,

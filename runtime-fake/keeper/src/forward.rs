@@ -19,7 +19,7 @@ use reactor::{Port, Reactor};
 use streams::StreamPort;
 
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step},
+    failure::{Context as _, Failure, FailureKind, Step},
     plan::{ForwardPlan, Transport},
     sys::{self, Fork},
 };
@@ -37,7 +37,7 @@ pub(crate) fn start(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> Step {
             ),
         ));
     }
-    match sys::fork(0).doing("start the forwarder of the pod's host ports")? {
+    match sys::fork(0).context("start the forwarder of the pod's host ports")? {
         Fork::Parent(_) => Ok(()),
         Fork::Child => {
             let result = run(plan, sockets);

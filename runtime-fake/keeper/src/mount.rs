@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Doing as _, Step},
+    failure::{Context as _, Step},
     secure_join::Root,
     unshare::unshare,
 };
@@ -27,8 +27,12 @@ use crate::{
 pub(crate) fn enter_nothing() -> Step {
     let what = "make an empty root";
     let flags = QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY;
-    let empty = new_mount("tmpfs", &[("mode", "0555"), ("size", "4096")], flags).doing(what)?;
-    attach(empty.as_fd(), open_dir(Path::new("/")).doing(what)?.as_fd()).doing(what)?;
+    let empty = new_mount("tmpfs", &[("mode", "0555"), ("size", "4096")], flags).context(what)?;
+    attach(
+        empty.as_fd(),
+        open_dir(Path::new("/")).context(what)?.as_fd(),
+    )
+    .context(what)?;
     pivot(empty.as_fd())
 }
 
@@ -113,11 +117,11 @@ pub(crate) const QUIET: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
 
 pub(crate) fn pivot(root: BorrowedFd<'_>) -> Step {
     let what = "enter the container's root";
-    rustix::process::fchdir(root).doing(what)?;
+    rustix::process::fchdir(root).context(what)?;
     // The old root ends up on top of the new one, at the same place, from where it is taken away.
-    rustix::process::pivot_root(".", ".").doing(what)?;
-    unmount(".", UnmountFlags::DETACH).doing("leave the host's root")?;
-    rustix::process::chdir("/").doing(what)
+    rustix::process::pivot_root(".", ".").context(what)?;
+    unmount(".", UnmountFlags::DETACH).context("leave the host's root")?;
+    rustix::process::chdir("/").context(what)
 }
 
 /// Does `work` in another mount namespace, and comes back.
@@ -126,15 +130,15 @@ pub(crate) fn in_namespace<T>(
     work: impl FnOnce() -> Step<T>,
 ) -> Step<T> {
     let what = "look at the host's mounts";
-    let own = fs::File::open("/proc/self/ns/mnt").doing(what)?;
+    let own = fs::File::open("/proc/self/ns/mnt").context(what)?;
     // The kernel wants to be told that root and directory are shared with nobody.
-    unshare(UnshareFlags::FS).doing(what)?;
+    unshare(UnshareFlags::FS).context(what)?;
     let enter = |namespace| {
         rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::Mount))
     };
-    enter(namespace).doing(what)?;
+    enter(namespace).context(what)?;
     let done = work();
-    enter(own.as_fd()).doing(what)?;
+    enter(own.as_fd()).context(what)?;
     done
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::{
-    failure::{Doing as _, Step},
+    failure::{Context as _, Step},
     log::{self, Encoder, Stream, file::LogFile},
     plan::LogPlan,
     terminal,
@@ -83,7 +83,8 @@ impl Output {
 
     /// Takes over a terminal: all that is written to it is standard output (CRI v1, ContainerConfig.tty).
     pub(crate) fn take_in_terminal(&mut self, master: OwnedFd) -> Step {
-        self.terminal = Some(terminal::other_side(master.as_fd()).doing("keep the terminal open")?);
+        self.terminal =
+            Some(terminal::other_side(master.as_fd()).context("keep the terminal open")?);
         self.take_in(Stream::Stdout, master);
         Ok(())
     }

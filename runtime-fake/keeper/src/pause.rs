@@ -24,11 +24,11 @@ use rustix::{
 use crate::mount;
 use crate::{
     cgroup::{
-        Place,
-        directory::{self, Entrance},
+        CgroupPath,
+        directory::{self, CgroupFds},
     },
-    failure::{Doing as _, Failure, FailureKind, Step},
-    fork::{Birthplace, fork_into},
+    failure::{Context as _, Failure, FailureKind, Step},
+    fork::{CloneTarget, fork_into},
     frame, host,
     plan::PodPlan,
     process,
@@ -47,10 +47,10 @@ pub(crate) struct Pause {
 
 /// The cgroup of a pod's process, if there is to be one: a leaf, since on v2 a cgroup with others below it has no
 /// processes of its own (cgroups(7), "no internal processes"). As with containerd it has the sandbox's id for a name.
-pub(crate) fn cgroup(plan: &PodPlan) -> Option<Place> {
+pub(crate) fn cgroup(plan: &PodPlan) -> Option<CgroupPath> {
     let pod = plan.cgroup.as_ref().filter(|_| plan.shared_pids)?;
     let name = plan.directory.file_name()?.to_str()?;
-    Some(pod.place.child(name))
+    Some(pod.path.child(name))
 }
 
 /// Starts it, and waits until it is confined.
@@ -60,30 +60,30 @@ pub(crate) fn start(plan: &PodPlan, users: Option<&UserNamespace>) -> Step<Pause
     if let Some(place) = &place {
         directory::make(place)?;
     }
-    let entrance = place.as_ref().map(directory::entrance).transpose()?;
-    let (ours, theirs) = UnixStream::pair().doing(what)?;
-    let (mut reader, writer) = io::pipe().doing(what)?;
-    let birthplace = Birthplace {
+    let cgroup_fds = place.as_ref().map(directory::open_fds).transpose()?;
+    let (ours, theirs) = UnixStream::pair().context(what)?;
+    let (mut reader, writer) = io::pipe().context(what)?;
+    let target = CloneTarget {
         users,
-        cgroup: entrance.as_ref().and_then(Entrance::unified),
+        cgroup: cgroup_fds.as_ref().and_then(CgroupFds::unified),
     };
-    let pid = match fork_into(birthplace, libc::CLONE_NEWPID, || ())? {
+    let pid = match fork_into(target, libc::CLONE_NEWPID, || ())? {
         Fork::Parent(pid) => pid,
         Fork::Child => {
             drop((ours, reader));
-            run(entrance.as_ref(), &theirs.into(), &writer.into())
+            run(cgroup_fds.as_ref(), &theirs.into(), &writer.into())
         }
     };
     drop((theirs, writer));
     let mut report = Vec::new();
-    reader.read_to_end(&mut report).doing(what)?;
+    reader.read_to_end(&mut report).context(what)?;
     let report: Step = serde_json::from_slice(&report).map_err(|_| {
         let message = "the pod's process ended early: it may have no memory, or a filter around the runtime forbids what it does";
         Failure::new(FailureKind::System, message)
     })?;
     report?;
     let mut receiver = frame::Receiver::default();
-    receiver.fill(&ours).doing(what)?;
+    receiver.fill(&ours).context(what)?;
     let proc = match receiver.take_descriptors(1) {
         Ok(mut came) => came.pop(),
         Err(_) => None,
@@ -98,32 +98,32 @@ fn mount_proc(plan: &PodPlan, proc: OwnedFd) -> Step<PathBuf> {
     let at = plan.directory.join("proc");
     match rustix::fs::mkdir(&at, rustix::fs::Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(error).doing(what),
+        Err(error) => return Err(error).context(what),
     }
-    mount::attach(proc.as_fd(), mount::open_dir(&at).doing(what)?.as_fd()).doing(what)?;
+    mount::attach(proc.as_fd(), mount::open_dir(&at).context(what)?.as_fd()).context(what)?;
     Ok(at)
 }
 
 /// What says that all went well, to be written when nothing else can be done any more.
 const WELL: &[u8] = br#"{"Ok":null}"#;
 
-fn run(cgroup: Option<&Entrance>, to: &OwnedFd, report: &OwnedFd) -> ! {
+fn run(cgroup: Option<&CgroupFds>, to: &OwnedFd, report: &OwnedFd) -> ! {
     let _ = rustix::thread::set_name(c"pause");
     let set_up = || -> Step {
-        sys::die_with_parent().doing("be ended with the keeper")?;
+        sys::die_with_parent().context("be ended with the keeper")?;
         if let Some(cgroup) = cgroup {
-            cgroup.enter().doing("enter the pod's cgroup")?;
+            cgroup.enter().context("enter the pod's cgroup")?;
         }
         hide()?;
         unshare(UnshareFlags::NEWNS | UnshareFlags::NEWCGROUP)
-            .doing("make the namespaces of the pod's process")?;
+            .context("make the namespaces of the pod's process")?;
         let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-        mount_change("/", propagation).doing("separate the mounts of the pod's process")?;
+        mount_change("/", propagation).context("separate the mounts of the pod's process")?;
         let proc = mount::new_proc().ok();
         let descriptors: Vec<_> = proc.iter().map(|fd| fd.as_fd()).collect();
-        frame::send(to, b"p", &descriptors).doing("hand over the pod's /proc")?;
+        frame::send(to, b"p", &descriptors).context("hand over the pod's /proc")?;
         mount::enter_nothing()?;
-        rustix::process::setsid().doing("start a session")?;
+        rustix::process::setsid().context("start a session")?;
         sys::reset_signals();
         sys::ignore_children();
         confine()
@@ -154,10 +154,10 @@ fn confine() -> Step {
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    rustix::thread::set_capabilities(None, none).doing(what)?;
-    rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
+    rustix::thread::set_capabilities(None, none).context(what)?;
+    rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     match Filter::waiting(host::kernel()) {
-        Some(filter) => sys::load_filter(&filter).doing("filter the calls of the pod's process"),
+        Some(filter) => sys::load_filter(&filter).context("filter the calls of the pod's process"),
         None => Ok(()),
     }
 }

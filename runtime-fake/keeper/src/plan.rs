@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 pub use devices::{DeviceKind, DeviceNode, DevicePlan, Found};
 pub use ids::{IdMap, IdMaps};
 pub use log::LogPlan;
-pub use mounts::{Forbidden, MountPlan, MountSource, Propagation};
+pub use mounts::{MountFlag, MountPlan, MountSource, Propagation};
 pub use ports::{Forward, ForwardPlan, HostPort, Transport};
 
 use crate::cgroup::CgroupPlan;
 
-/// What the box lets the runtime do; the same plans are carried out differently on each rung.
+/// What the box lets the runtime do; the same plans are carried out differently in each mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rung {
+pub enum IsolationMode {
     /// All namespaces, made by root.
     Root,
     /// All namespaces, inside a user namespace.
@@ -34,7 +34,8 @@ pub enum Rung {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PodPlan {
     /// The isolation that the daemon runs with.
-    pub rung: Rung,
+    #[serde(rename = "rung")]
+    pub isolation: IsolationMode,
     /// The sandbox's directory: records of exits go there.
     pub directory: PathBuf,
     /// End, with every container, when the daemon's connection ends.
@@ -72,7 +73,8 @@ pub struct PodPlan {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchPlan {
     /// The isolation that the daemon runs with.
-    pub rung: Rung,
+    #[serde(rename = "rung")]
+    pub isolation: IsolationMode,
     /// The container's directory: its root is assembled below it.
     pub directory: PathBuf,
     /// Where its files come from.

@@ -13,9 +13,9 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step},
+    failure::{Context as _, Failure, FailureKind, Step},
     pause::{self, Pause},
-    plan::{PodPlan, Rung, of_network},
+    plan::{IsolationMode, PodPlan, of_network},
     root::overlay,
     unshare::unshare,
     userns::UserNamespace,
@@ -54,12 +54,12 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
         let network = held.remove(0);
         let kind = Some(LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(network.as_fd(), kind)
-            .doing("enter the pod's network namespace")?;
+            .context("enter the pod's network namespace")?;
     }
-    if plan.rung != Rung::Process {
-        if plan.rung == Rung::Root {
+    if plan.isolation != IsolationMode::Process {
+        if plan.isolation == IsolationMode::Root {
             let namespace = std::fs::File::open("/proc/self/ns/mnt");
-            host_mounts = Some(namespace.doing("hold the host's mount namespace")?.into());
+            host_mounts = Some(namespace.context("hold the host's mount namespace")?.into());
         }
         let mut flags = UnshareFlags::empty();
         flags.set(UnshareFlags::NEWUTS, !plan.hostname.is_empty());
@@ -69,9 +69,9 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
             plan.own_network && !plan.network_given,
         );
         match &user_namespace {
-            None => unshare(flags | UnshareFlags::NEWNS).doing("make the pod's namespaces")?,
+            None => unshare(flags | UnshareFlags::NEWNS).context("make the pod's namespaces")?,
             Some(users) => {
-                unshare(UnshareFlags::NEWNS).doing("make the pod's namespaces")?;
+                unshare(UnshareFlags::NEWNS).context("make the pod's namespaces")?;
                 // Those of an IPC namespace are for its owner to set.
                 users.surround(flags, set_sysctls)?;
             }
@@ -80,10 +80,10 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
             "/",
             MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
         )
-        .doing("separate the pod's mounts from the host's")?;
+        .context("separate the pod's mounts from the host's")?;
         if !plan.hostname.is_empty() {
             rustix::system::sethostname(plan.hostname.as_bytes())
-                .doing(format_args!("set the host name {:?}", plan.hostname))?;
+                .context(format_args!("set the host name {:?}", plan.hostname))?;
         }
         if plan.own_ipc {
             shm = Some(mount_shm(&plan)?);
@@ -112,13 +112,13 @@ fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let label = overlay::context(plan.label.as_deref());
     let options = CString::new(format!("mode=1777,size=65536k{label}")).map_err(io::Error::from);
-    let options = options.doing("mount the pod's shared memory")?;
+    let options = options.context("mount the pod's shared memory")?;
     mount("shm", &at, "tmpfs", flags, Some(options.as_c_str()))
-        .doing("mount the pod's shared memory")?;
+        .context("mount the pod's shared memory")?;
     if let Some(maps) = &plan.user_namespace {
         let (uid, gid) = maps.root();
         std::os::unix::fs::chown(&at, Some(uid), Some(gid))
-            .doing("give the pod its shared memory")?;
+            .context("give the pod its shared memory")?;
     }
     Ok(at)
 }

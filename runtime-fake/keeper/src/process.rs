@@ -10,7 +10,7 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step, plain},
+    failure::{Context as _, Failure, FailureKind, Step, plain},
     lsm, open_files,
     plan::{ProcessPlan, UserIds},
     seccomp::{Arch, Filter, SystemCall},
@@ -46,10 +46,10 @@ pub(crate) fn filter(plan: &ProcessPlan) -> Step<Option<Filter>> {
         return Ok(None);
     };
     let what = "read the container's seccomp filter";
-    let bytes = std::fs::read(path).doing(what)?;
+    let bytes = std::fs::read(path).context(what)?;
     match Filter::from_bytes(&bytes) {
         Some(filter) => Ok(Some(filter)),
-        None => Err(io::Error::from(io::ErrorKind::InvalidData)).doing(what),
+        None => Err(io::Error::from(io::ErrorKind::InvalidData)).context(what),
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn prepare(
     open_files::lower();
     if own_root {
         // Whatever descriptor was left open, or process can be seen: no path leads there (CVE-2024-21626).
-        let root = Root::own().doing("open the container's root")?;
+        let root = Root::own().context("open the container's root")?;
         root.enter_directory(Path::new(&plan.cwd))?;
     } else {
         enter_directory(&plan.cwd)?;
@@ -131,14 +131,15 @@ fn enter_directory(cwd: &str) -> Step {
     match rustix::process::chdir(cwd) {
         Ok(()) => Ok(()),
         Err(Errno::NOENT) => {
-            std::fs::create_dir_all(cwd).doing(format_args!("make the working directory {cwd}"))?;
-            rustix::process::chdir(cwd).doing(format_args!("enter the working directory {cwd}"))
+            std::fs::create_dir_all(cwd)
+                .context(format_args!("make the working directory {cwd}"))?;
+            rustix::process::chdir(cwd).context(format_args!("enter the working directory {cwd}"))
         }
         Err(Errno::NOTDIR) => Err(Failure::new(
             FailureKind::Invalid,
             format!("the working directory {cwd} is not a directory"),
         )),
-        Err(error) => Err(error).doing(format_args!("enter the working directory {cwd}")),
+        Err(error) => Err(error).context(format_args!("enter the working directory {cwd}")),
     }
 }
 
@@ -181,7 +182,7 @@ fn drop_privileges(
     }
     // A runtime that was given less than all cannot give more than it has.
     let own = rustix::thread::capabilities(None)
-        .doing("read the capabilities")?
+        .context("read the capabilities")?
         .permitted;
     let wanted = capability_set(&plan.capabilities) & own;
     bound(wanted)?;
@@ -197,7 +198,7 @@ fn drop_privileges(
             format!("failed to {what}: {}", plain(&error.into())),
         ),
     };
-    rustix::thread::set_keep_capabilities(true).doing("keep capabilities")?;
+    rustix::thread::set_keep_capabilities(true).context("keep capabilities")?;
     let groups: Vec<Gid> = ids.groups.iter().map(|g| Gid::from_raw(*g)).collect();
     match rustix::thread::set_thread_groups(&groups) {
         Ok(()) => {}
@@ -234,20 +235,20 @@ fn drop_privileges(
         permitted: granted.permitted | to_filter,
         ..granted
     };
-    rustix::thread::set_capabilities(None, sets).doing("set capabilities")?;
+    rustix::thread::set_capabilities(None, sets).context("set capabilities")?;
     for number in plan
         .ambient
         .iter()
         .filter(|n| own.intersects(capability_set(&[**n])))
     {
         rustix::thread::configure_capability_in_ambient_set(capability_set(&[*number]), true)
-            .doing("raise ambient capabilities")?;
+            .context("raise ambient capabilities")?;
     }
     if plan.no_new_privs {
-        rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
+        rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }
     // Changing ids cleared it.
-    sys::die_with_parent().doing("be ended with the keeper")?;
+    sys::die_with_parent().context("be ended with the keeper")?;
     Ok((sets.permitted != granted.permitted).then_some(granted))
 }
 
@@ -260,7 +261,7 @@ pub(crate) fn bound(wanted: CapabilitySet) -> Step {
                 Ok(()) => {}
                 // Past the last one that this kernel knows.
                 Err(Errno::INVAL) => break,
-                Err(error) => return Err(error).doing("drop capabilities"),
+                Err(error) => return Err(error).context("drop capabilities"),
             }
         }
     }
@@ -279,7 +280,7 @@ fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
     }
     // Without privileges there is no filter but for who gains none.
     if plan.no_new_privs || filtered {
-        rustix::thread::set_no_new_privs(true).doing("set no_new_privs")?;
+        rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }
     Ok(())
 }
@@ -296,9 +297,9 @@ impl Ready {
         let passes =
             |filter: &mut Filter| Arch::native().is_some_and(|native| filter.allows(native, calls));
         if let Some(filter) = self.filter.take_if(passes) {
-            sys::load_filter(&filter).doing(LOAD_FILTER)?;
+            sys::load_filter(&filter).context(LOAD_FILTER)?;
             if let Some(sets) = self.without_filter.take() {
-                rustix::thread::set_capabilities(None, sets).doing("set capabilities")?;
+                rustix::thread::set_capabilities(None, sets).context("set capabilities")?;
             }
         }
         Ok(())
@@ -327,7 +328,7 @@ impl Ready {
         sys::reset_signals();
         // Last of all: from here on only the calls that the filter lets pass can be made.
         if let Some(filter) = &self.filter
-            && let Err(failure) = sys::load_filter(filter).doing(LOAD_FILTER)
+            && let Err(failure) = sys::load_filter(filter).context(LOAD_FILTER)
         {
             return failure;
         }

@@ -221,7 +221,7 @@ pub struct Exit {
     pub oom_killed: bool,
 }
 
-/// News from a keeper.
+/// An event that a keeper reports without being asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {

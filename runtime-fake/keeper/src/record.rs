@@ -1,7 +1,7 @@
 //! What a keeper writes for its daemon, and reads about its own processes.
 
 use crate::{
-    kin,
+    exec_processes,
     protocol::{Exit, exit_record},
 };
 
@@ -22,7 +22,7 @@ pub(crate) fn children(own: i32) -> Vec<i32> {
             .collect();
     }
     // Kernels without CONFIG_PROC_CHILDREN.
-    kin::processes()
-        .filter(|pid| kin::parent(*pid) == Some(own))
+    exec_processes::processes()
+        .filter(|pid| exec_processes::parent(*pid) == Some(own))
         .collect()
 }

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     criu::{self, mounts},
-    failure::{Doing as _, Failure, FailureKind, Step, plain},
+    failure::{Context as _, Failure, FailureKind, Step, plain},
     plan::RestorePlan,
     sys,
 };
@@ -30,7 +30,7 @@ const PID: &str = "pid";
 /// Whether the root at `root` has a mount for each of the checkpoint's, and no other ones.
 pub(crate) fn check(plan: &RestorePlan, root: &Path) -> Step {
     let table =
-        fs::read_to_string("/proc/self/mountinfo").doing("look at the container's mounts")?;
+        fs::read_to_string("/proc/self/mountinfo").context("look at the container's mounts")?;
     let assembled = mounts::assembled(&table, &root.to_string_lossy());
     let no = |message: String| Err(Failure::new(FailureKind::Invalid, message));
     if let Some(missing) = plan.mounts.iter().find(|at| !assembled.contains(*at)) {
@@ -66,7 +66,7 @@ pub(crate) fn exec(plan: &RestorePlan, root: &Path) -> Failure {
 /// Moves the container's pipes to where criu takes them from, by the names that the old ones had.
 fn streams(plan: &RestorePlan) -> Step<Vec<(i32, String)>> {
     let what = "hand the container's streams to criu";
-    let output = fs::File::create(plan.directory.join(OUTPUT)).doing(what)?;
+    let output = fs::File::create(plan.directory.join(OUTPUT)).context(what)?;
     let mut given = Vec::new();
     let own = [
         rustix::io::dup(rustix::stdio::stdin()),
@@ -74,17 +74,17 @@ fn streams(plan: &RestorePlan) -> Step<Vec<(i32, String)>> {
         rustix::io::dup(rustix::stdio::stderr()),
     ];
     for (own, old) in own.into_iter().zip(&plan.streams) {
-        let own = own.doing(what)?;
+        let own = own.context(what)?;
         if old.starts_with("pipe:[") && !given.iter().any(|(_, name)| name == old) {
             given.push((own.as_raw_fd(), old.clone()));
             // It stays open until this process is criu, and beyond.
             let _ = std::os::fd::IntoRawFd::into_raw_fd(own);
         }
     }
-    let null = fs::File::open("/dev/null").doing(what)?;
-    rustix::stdio::dup2_stdin(&null).doing(what)?;
-    rustix::stdio::dup2_stdout(&output).doing(what)?;
-    rustix::stdio::dup2_stderr(&output).doing(what)?;
+    let null = fs::File::open("/dev/null").context(what)?;
+    rustix::stdio::dup2_stdin(&null).context(what)?;
+    rustix::stdio::dup2_stdout(&output).context(what)?;
+    rustix::stdio::dup2_stderr(&output).context(what)?;
     Ok(given)
 }
 

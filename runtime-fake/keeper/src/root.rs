@@ -7,7 +7,7 @@ pub(crate) mod accounts;
 mod cgroups;
 mod devices;
 mod host;
-pub(crate) mod mapped;
+pub(crate) mod idmap;
 pub(crate) mod overlay;
 pub(crate) mod volumes;
 
@@ -23,12 +23,12 @@ use rustix::{
 };
 
 use accounts::Accounts;
-use mapped::Mapped;
+use idmap::IdMapper;
 
 use crate::{
-    failure::{Doing as _, Step},
+    failure::{Context as _, Step},
     lsm,
-    plan::{LaunchPlan, Pids, RootPlan, Rung},
+    plan::{IsolationMode, LaunchPlan, Pids, RootPlan},
     pod::Pod,
     shared::Shared,
     sys,
@@ -62,7 +62,7 @@ pub(crate) fn enter(
     host: Option<BorrowedFd<'_>>,
 ) -> Step<Accounts> {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    mount_change("/", propagation).context("separate the container's mounts from the host's")?;
     let outside = outside(plan, pod.shm.as_deref(), shared, host, None)?;
     let (root, accounts) = assemble(plan, &plan.directory.join("rootfs"), outside)?;
     pivot(root.fd())?;
@@ -77,21 +77,21 @@ pub(crate) fn make(
     host: Option<BorrowedFd<'_>>,
 ) -> Step<PathBuf> {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+    mount_change("/", propagation).context("separate the container's mounts from the host's")?;
     let outside = outside(plan, shm, None, host, None)?;
     let at = plan.directory.join("rootfs");
     assemble(plan, &at, outside)?;
     Ok(at)
 }
 
-/// [`enter`] for a process in the pod's own user namespace, with what [`mapped::prepare`] sends.
+/// [`enter`] for a process in the pod's own user namespace, with what [`idmap::prepare`] sends.
 pub(crate) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step<Accounts> {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
-    let (at, outside) = mapped::receive(plan, from)?;
+    mount_change("/", propagation).context("separate the container's mounts from the host's")?;
+    let (at, outside) = idmap::receive(plan, from)?;
     // From here on it can do no more than somebody who is root in a user namespace only.
     let plan = LaunchPlan {
-        rung: Rung::Rootless,
+        isolation: IsolationMode::Rootless,
         ..plan.clone()
     };
     let (root, accounts) = assemble(&plan, &at, outside)?;
@@ -105,19 +105,19 @@ fn outside(
     shm: Option<&Path>,
     shared: Option<&Shared>,
     host: Option<BorrowedFd<'_>>,
-    ids: Option<&Mapped<'_>>,
+    ids: Option<&IdMapper<'_>>,
 ) -> Step<Outside> {
-    let sources = volumes::open(plan.rung, &plan.mounts, label(plan), host)?;
+    let sources = volumes::open(plan.isolation, &plan.mounts, label(plan), host)?;
     for (mount, source) in plan.mounts.iter().zip(&sources) {
         if let (Some(maps), Some(tree)) = (&mount.ids, source.tree()) {
             let namespace = UserNamespace::make(maps)?;
-            mapped::map(tree.as_fd(), &namespace, &mount.target)?;
+            idmap::map(tree.as_fd(), &namespace, &mount.target)?;
         }
     }
     let shm = match shm {
-        Some(path) => Some(clone_tree(path, false).doing("share the pod's /dev/shm")?),
+        Some(path) => Some(clone_tree(path, false).context("share the pod's /dev/shm")?),
         None if plan.host_ipc => {
-            Some(clone_tree(Path::new("/dev/shm"), false).doing("share the host's /dev/shm")?)
+            Some(clone_tree(Path::new("/dev/shm"), false).context("share the host's /dev/shm")?)
         }
         None => None,
     };
@@ -137,10 +137,10 @@ fn outside(
 /// Completes the root at `at`. Who the users of its image are is read before anything is mounted over it.
 fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accounts)> {
     let what = "open the container's root";
-    let root = open_dir(at).doing(what)?;
+    let root = open_dir(at).context(what)?;
     // Before anything is mounted over them.
     let parts = outside.parts.iter().map(|part| open_dir(&at.join(part)));
-    let parts = parts.collect::<Result<Vec<_>, _>>().doing(what)?;
+    let parts = parts.collect::<Result<Vec<_>, _>>().context(what)?;
     let root = Root::new(root);
     let of_host = matches!(plan.root, RootPlan::Host);
     let accounts = match plan.restore {
@@ -154,7 +154,7 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accou
     for (mount, source) in plan.mounts.iter().zip(outside.sources) {
         volumes::place(&root, mount, source)?;
     }
-    devices::add(plan.rung, &root, &plan.devices)?;
+    devices::add(plan.isolation, &root, &plan.devices)?;
     if !plan.privileged {
         protect(plan, &root)?;
     }
@@ -166,7 +166,7 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accou
     if plan.read_only_root {
         // Just the mounts that the root is made of: what was mounted over them is as the client wants it.
         for part in parts.iter().map(OwnedFd::as_fd).chain([root.fd()]) {
-            sys::set_read_only(part, false).doing("make the container's root read-only")?;
+            sys::set_read_only(part, false).context("make the container's root read-only")?;
         }
     }
     Ok((root, accounts))
@@ -179,12 +179,12 @@ fn hide_state(container: &Path, root: &Root) -> Step {
     let Some(state) = container.ancestors().nth(4) else {
         return Ok(());
     };
-    let Some(target) = root.existing(state).doing(what)? else {
+    let Some(target) = root.existing(state).context(what)? else {
         return Ok(());
     };
     let empty = [("mode", "0555"), ("size", "4096")];
-    let empty = new_mount("tmpfs", &empty, MountAttrFlags::MOUNT_ATTR_RDONLY).doing(what)?;
-    attach(empty.as_fd(), target.as_fd()).doing(what)
+    let empty = new_mount("tmpfs", &empty, MountAttrFlags::MOUNT_ATTR_RDONLY).context(what)?;
+    attach(empty.as_fd(), target.as_fd()).context(what)
 }
 
 /// The SELinux label of a container's files, if it has one.
@@ -193,18 +193,18 @@ fn label(plan: &LaunchPlan) -> Option<&str> {
 }
 
 /// Returns the mounts below `at` that are part of the root, relative to it. `ids` are the container's own, if it has some.
-fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&Mapped<'_>>) -> Step<Vec<PathBuf>> {
+fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&IdMapper<'_>>) -> Step<Vec<PathBuf>> {
     let layer = plan.directory.join("layer");
     match &plan.root {
-        RootPlan::Host => return host::make(plan.rung, &layer, at, ids, label(plan)),
+        RootPlan::Host => return host::make(plan.isolation, &layer, at, ids, label(plan)),
         RootPlan::Layers(lower) => {
             let mapped = ids.map(|ids| ids.layers(lower)).transpose()?;
             if let Some(ids) = ids {
                 ids.own(&layer.join("upper"))
-                    .doing("make the container's writable layer")?;
+                    .context("make the container's writable layer")?;
             }
             overlay::writable(
-                plan.rung,
+                plan.isolation,
                 mapped.as_ref().unwrap_or(lower),
                 &layer,
                 at,
@@ -216,10 +216,10 @@ fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&Mapped<'_>>) -> Step<Vec
             // A root has to be a mount of its own to be entered.
             let what = "mount the copy of the image";
             if let Some(label) = label(plan) {
-                lsm::relabel(at, label).doing("label the copy of the image")?;
+                lsm::relabel(at, label).context("label the copy of the image")?;
             }
-            let tree = clone_tree(at, false).doing(what)?;
-            attach(tree.as_fd(), open_dir(at).doing(what)?.as_fd()).doing(what)
+            let tree = clone_tree(at, false).context(what)?;
+            attach(tree.as_fd(), open_dir(at).context(what)?.as_fd()).context(what)
         }
     }?;
     Ok(Vec::new())
@@ -237,22 +237,22 @@ fn system_mounts(
         None if shares => clone_tree(Path::new("/proc"), true),
         None => new_proc().or_else(|_| clone_tree(Path::new("/proc"), true)),
     };
-    let proc = proc.doing("make the container's /proc")?;
-    attach(proc.as_fd(), root.directory(Path::new("/proc"))?.as_fd()).doing("mount /proc")?;
+    let proc = proc.context("make the container's /proc")?;
+    attach(proc.as_fd(), root.directory(Path::new("/proc"))?.as_fd()).context("mount /proc")?;
 
     let dev = new_mount(
         "tmpfs",
         &labelled(&[("mode", "0755"), ("size", "65536k")], label(plan)),
         MountAttrFlags::MOUNT_ATTR_NOSUID,
     )
-    .doing("make the container's /dev")?;
-    devices::fill(plan.rung, dev.as_fd())?;
-    attach(dev.as_fd(), root.directory(Path::new("/dev"))?.as_fd()).doing("mount /dev")?;
-    if plan.rung == Rung::Rootless {
+    .context("make the container's /dev")?;
+    devices::fill(plan.isolation, dev.as_fd())?;
+    attach(dev.as_fd(), root.directory(Path::new("/dev"))?.as_fd()).context("mount /dev")?;
+    if plan.isolation == IsolationMode::Rootless {
         devices::bind(root)?;
     }
     if plan.privileged {
-        devices::add_all(plan.rung, root)?;
+        devices::add_all(plan.isolation, root)?;
     }
     // Group 5 is `tty` on every distribution; where only one id is mapped it does not exist, and the owner's will do.
     let pts_options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")];
@@ -264,18 +264,19 @@ fn system_mounts(
         flags,
     )
     .or_else(|_| new_mount("devpts", &pts_options, flags))
-    .doing("make the container's terminals")?;
-    attach(pts.as_fd(), root.directory(Path::new("/dev/pts"))?.as_fd()).doing("mount /dev/pts")?;
+    .context("make the container's terminals")?;
+    attach(pts.as_fd(), root.directory(Path::new("/dev/pts"))?.as_fd())
+        .context("mount /dev/pts")?;
     if let Some(shm) = shm {
         attach(shm.as_fd(), root.directory(Path::new("/dev/shm"))?.as_fd())
-            .doing("mount /dev/shm")?;
+            .context("mount /dev/shm")?;
     }
     if let Ok(queues) = new_mount("mqueue", &[], QUIET) {
         attach(
             queues.as_fd(),
             root.directory(Path::new("/dev/mqueue"))?.as_fd(),
         )
-        .doing("mount /dev/mqueue")?;
+        .context("mount /dev/mqueue")?;
     }
 
     let sys_flags = if plan.privileged {
@@ -292,14 +293,14 @@ fn system_mounts(
         Ok(sysfs) => sysfs,
         // Only the owner of a network namespace may mount a sysfs that shows it.
         Err(_) => {
-            let tree = clone_tree(Path::new("/sys"), true).doing("share the host's /sys")?;
+            let tree = clone_tree(Path::new("/sys"), true).context("share the host's /sys")?;
             if !plan.privileged {
-                sys::set_read_only(tree.as_fd(), true).doing("make /sys read-only")?;
+                sys::set_read_only(tree.as_fd(), true).context("make /sys read-only")?;
             }
             tree
         }
     };
-    attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).doing("mount /sys")?;
+    attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).context("mount /sys")?;
     cgroups::mount(root, plan.privileged)
 }
 
@@ -308,10 +309,10 @@ fn protect(plan: &LaunchPlan, root: &Root) -> Step {
     let mut nothing: Option<OwnedFd> = None;
     for path in &plan.masked_paths {
         let what = format!("mask {path}");
-        let Some(target) = root.existing(Path::new(path)).doing(&what)? else {
+        let Some(target) = root.existing(Path::new(path)).context(&what)? else {
             continue;
         };
-        let directory = FileType::from_raw_mode(rustix::fs::fstat(&target).doing(&what)?.st_mode)
+        let directory = FileType::from_raw_mode(rustix::fs::fstat(&target).context(&what)?.st_mode)
             == FileType::Directory;
         let empty = match &nothing {
             _ if !directory => clone_tree(Path::new("/dev/null"), false),
@@ -322,20 +323,20 @@ fn protect(plan: &LaunchPlan, root: &Root) -> Step {
                 MountAttrFlags::MOUNT_ATTR_RDONLY,
             ),
         };
-        let empty = empty.doing(&what)?;
-        attach(empty.as_fd(), target.as_fd()).doing(&what)?;
+        let empty = empty.context(&what)?;
+        attach(empty.as_fd(), target.as_fd()).context(&what)?;
         if directory {
             nothing.get_or_insert(empty);
         }
     }
     for path in &plan.read_only_paths {
         let what = format!("make {path} read-only");
-        let Some(target) = root.existing(Path::new(path)).doing(&what)? else {
+        let Some(target) = root.existing(Path::new(path)).context(&what)? else {
             continue;
         };
-        let tree = clone_mount(target.as_fd(), true).doing(&what)?;
-        sys::set_read_only(tree.as_fd(), true).doing(&what)?;
-        attach(tree.as_fd(), target.as_fd()).doing(&what)?;
+        let tree = clone_mount(target.as_fd(), true).context(&what)?;
+        sys::set_read_only(tree.as_fd(), true).context(&what)?;
+        attach(tree.as_fd(), target.as_fd()).context(&what)?;
     }
     Ok(())
 }

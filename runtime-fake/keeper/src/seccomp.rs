@@ -9,7 +9,7 @@ mod rules;
 
 pub use interpret::SystemCall;
 pub use machine::Arch;
-pub use profile::Surroundings;
+pub use profile::HostContext;
 pub use program::Instruction;
 
 /// A filter as the kernel takes it.
@@ -23,10 +23,10 @@ pub struct Filter {
 
 /// Makes a filter of the runtime's own profile, or of `profile`'s text. The reason of a failure completes "the seccomp
 /// profile …".
-pub fn filter(profile: Option<&str>, around: Surroundings<'_>) -> Result<Filter, String> {
+pub fn filter(profile: Option<&str>, host: HostContext<'_>) -> Result<Filter, String> {
     let rules = match profile {
-        None => default::rules(around),
-        Some(text) => profile::read(text, around)?,
+        None => default::rules(host),
+        Some(text) => profile::read(text, host)?,
     };
     let program = program::build(&rules);
     if program.len() > program::LONGEST {
@@ -54,12 +54,12 @@ const WAITING: &str = r#"{
 impl Filter {
     /// The filter of a pod's process; none on a machine that no filter can be made for.
     pub fn waiting(kernel: (u32, u32)) -> Option<Self> {
-        let around = Surroundings {
+        let host = HostContext {
             native: Arch::native()?,
             kernel,
             capabilities: &[],
         };
-        filter(Some(WAITING), around).ok()
+        filter(Some(WAITING), host).ok()
     }
 
     /// As it is kept in a file: the flags, then eight bytes an instruction.

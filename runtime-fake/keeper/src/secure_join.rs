@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::failure::{Doing as _, Failure, FailureKind, Step};
+use crate::failure::{Context as _, Failure, FailureKind, Step};
 
 /// A chain of more links is a loop.
 const MAX_LINKS: usize = 40;
@@ -129,9 +129,9 @@ impl Root {
             }
             Err(Errno::NOTDIR) => return refused("is not a directory"),
             Err(Errno::LOOP) => return refused("leads through too many links, or one of /proc"),
-            Err(error) => return Err(error).doing(what()),
+            Err(error) => return Err(error).context(what()),
         };
-        rustix::process::fchdir(directory).doing(what())
+        rustix::process::fchdir(directory).context(what())
     }
 
     fn make(&self, path: &Path, kind: &str) -> Step<OwnedFd> {
@@ -142,7 +142,7 @@ impl Root {
         let mut done = PathBuf::from("/");
         let mut at = self
             .open(&done, OFlags::PATH | OFlags::DIRECTORY)
-            .doing(what())?;
+            .context(what())?;
         for name in parts(path) {
             done.push(name);
             at = match self.open(&done, OFlags::PATH | OFlags::DIRECTORY) {
@@ -150,12 +150,12 @@ impl Root {
                 Err(Errno::NOENT) => {
                     match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
                         Ok(()) | Err(Errno::EXIST) => {}
-                        Err(error) => return Err(error).doing(what()),
+                        Err(error) => return Err(error).context(what()),
                     }
                     self.open(&done, OFlags::PATH | OFlags::DIRECTORY)
-                        .doing(what())?
+                        .context(what())?
                 }
-                Err(error) => return Err(error).doing(what()),
+                Err(error) => return Err(error).context(what()),
             };
         }
         Ok(at)
@@ -179,17 +179,17 @@ impl Root {
             ) {
                 Ok(_) => {}
                 Err(Errno::EXIST) => {
-                    let link = rustix::fs::readlinkat(&parent, &name, Vec::new()).doing(what())?;
+                    let link = rustix::fs::readlinkat(&parent, &name, Vec::new()).context(what())?;
                     path = normal(
                         &path
                             .with_file_name("")
                             .join(OsStr::from_bytes(link.as_bytes())),
                     );
                 }
-                Err(error) => return Err(error).doing(what()),
+                Err(error) => return Err(error).context(what()),
             }
         }
-        Err(Errno::LOOP).doing(what())
+        Err(Errno::LOOP).context(what())
     }
 }
 

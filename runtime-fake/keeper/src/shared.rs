@@ -8,7 +8,7 @@ use std::{
 
 use crate::mount;
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step},
+    failure::{Context as _, Failure, FailureKind, Step},
     pause::Pause,
 };
 
@@ -30,7 +30,7 @@ impl Shared {
     /// The pod's own.
     pub(crate) fn of_pod(pause: &Pause) -> Step<Self> {
         let namespace = File::open(format!("/proc/{}/ns/pid", pause.pid));
-        let namespace = namespace.doing("find the pod's process namespace")?;
+        let namespace = namespace.context("find the pod's process namespace")?;
         Ok(Self {
             namespace: namespace.into(),
             proc: Source::Mounted(pause.proc.clone()),
@@ -40,11 +40,11 @@ impl Shared {
     /// That of the container whose first process is `pid`; none if it is the keeper's own, the host's.
     pub(crate) fn of_container(pid: i32) -> Step<Option<Self>> {
         let what = "find the process namespace of the target container";
-        let Some(namespace) = namespace(pid).doing(what)? else {
+        let Some(namespace) = namespace(pid).context(what)? else {
             return Ok(None);
         };
-        let mounts = File::open(format!("/proc/{pid}/ns/mnt")).doing(what)?;
-        let name = fs::read_link(format!("/proc/{pid}/ns/pid")).doing(what)?;
+        let mounts = File::open(format!("/proc/{pid}/ns/mnt")).context(what)?;
+        let name = fs::read_link(format!("/proc/{pid}/ns/pid")).context(what)?;
         let mounts = mounts.into();
         Ok(Some(Self {
             namespace,
@@ -67,7 +67,7 @@ impl Shared {
             Source::Mounted(None) => Ok(None),
             Source::Mounted(Some(path)) => mount::clone_tree(path, false)
                 .map(Some)
-                .doing("share the pod's /proc"),
+                .context("share the pod's /proc"),
             Source::Of { mounts, name } => {
                 let found = mount::in_namespace(mounts.as_fd(), || Ok(mount::own_proc(name)));
                 found?.map(Some).ok_or_else(|| {

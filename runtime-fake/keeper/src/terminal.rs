@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step},
+    failure::{Context as _, Failure, FailureKind, Step},
     frame::{Receiver, send},
     plan::MountPlan,
 };
@@ -52,7 +52,7 @@ pub(crate) fn receive(way: OwnedFd) -> Step<OwnedFd> {
     receiver
         .fill(&way)
         .and_then(|_| receiver.take_descriptors(1))
-        .doing("take over the terminal")?
+        .context("take over the terminal")?
         .pop()
         .ok_or_else(|| Failure::new(FailureKind::System, "the new process sent no terminal"))
 }
@@ -71,8 +71,8 @@ pub(crate) fn take(way: &OwnedFd) -> Step {
     // Nor may it lead to what another process has open.
     let resolve = ResolveFlags::NO_MAGICLINKS;
     let master = rustix::fs::openat2(CWD, "/dev/ptmx", flags, Mode::empty(), resolve)
-        .doing(format_args!("{what} (/dev/ptmx)"))?;
-    let stat = rustix::fs::fstat(&master).doing(what)?;
+        .context(format_args!("{what} (/dev/ptmx)"))?;
+    let stat = rustix::fs::fstat(&master).context(what)?;
     let device = (
         rustix::fs::major(stat.st_rdev),
         rustix::fs::minor(stat.st_rdev),
@@ -83,21 +83,21 @@ pub(crate) fn take(way: &OwnedFd) -> Step {
             "failed to open a terminal: /dev/ptmx in the container is something else",
         ));
     }
-    rustix::pty::unlockpt(&master).doing(what)?;
-    let slave = other_side(master.as_fd()).doing(what)?;
-    tcsetwinsize(&slave, SIZE).doing("set the terminal's size")?;
+    rustix::pty::unlockpt(&master).context(what)?;
+    let slave = other_side(master.as_fd()).context(what)?;
+    tcsetwinsize(&slave, SIZE).context("set the terminal's size")?;
     rustix::stdio::dup2_stdin(&slave)
         .and_then(|()| rustix::stdio::dup2_stdout(&slave))
         .and_then(|()| rustix::stdio::dup2_stderr(&slave))
-        .doing("use the terminal")?;
-    send(way, b"t", &[master.as_fd()]).doing("hand the terminal over")?;
+        .context("use the terminal")?;
+    send(way, b"t", &[master.as_fd()]).context("hand the terminal over")?;
     Ok(())
 }
 
 /// Makes the terminal that is this process's standard input that of the session that it leads.
 pub(crate) fn control() -> Step {
     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
-        .doing("make the terminal the session's own")
+        .context("make the terminal the session's own")
 }
 
 /// Shows the terminal that is this process's standard input as `/dev/console`, as container runtimes do. A client that
@@ -116,12 +116,12 @@ pub(crate) fn console(mounts: &[MountPlan]) -> Step {
         Mode::from_raw_mode(0o600),
     ) {
         Ok(_) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(error).doing(what),
+        Err(error) => return Err(error).context(what),
     }
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(rustix::stdio::stdin(), "", flags).doing(what)?;
+    let tree = open_tree(rustix::stdio::stdin(), "", flags).context(what)?;
     move_mount(
         tree.as_fd(),
         "",
@@ -129,7 +129,7 @@ pub(crate) fn console(mounts: &[MountPlan]) -> Step {
         "/dev/console",
         MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
     )
-    .doing(what)
+    .context(what)
 }
 
 /// Makes the standard streams that were made for this process its user's: `/dev/stdout` can be opened then.

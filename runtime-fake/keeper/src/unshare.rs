@@ -5,14 +5,14 @@ use std::io;
 use rustix::thread::UnshareFlags;
 
 use crate::{
-    failure::{Doing as _, Step},
+    failure::{Context as _, Step},
     sys,
 };
 
 /// Keeps the container's processes from looking into this one, whose /proc/PID/exe is the runtime's own program.
 /// `execve` ends it.
 pub(crate) fn hide() -> Step {
-    sys::set_dumpable(false).doing("hide from the container")
+    sys::set_dumpable(false).context("hide from the container")
 }
 
 /// `unshare` for the keeper and its forks.
@@ -31,6 +31,6 @@ pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
 pub(crate) fn own_keyring() -> Step {
     match sys::join_new_keyring() {
         Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => Ok(()),
-        joined => joined.doing("make a session keyring"),
+        joined => joined.context("make a session keyring"),
     }
 }

@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step, plain},
+    failure::{Context as _, Failure, FailureKind, Step, plain},
     plan::{IdMap, IdMaps, UserIds},
     sys::{self, Fork},
     unshare::unshare,
@@ -28,9 +28,9 @@ impl UserNamespace {
     /// Makes one.
     pub(crate) fn make(maps: &IdMaps) -> Step<Self> {
         let what = "make a user namespace";
-        let (mut said, mut say) = io::pipe().doing(what)?;
-        let (mut wait, go) = io::pipe().doing(what)?;
-        let child = match sys::fork(libc::CLONE_NEWUSER).doing(what)? {
+        let (mut said, mut say) = io::pipe().context(what)?;
+        let (mut wait, go) = io::pipe().context(what)?;
+        let child = match sys::fork(libc::CLONE_NEWUSER).context(what)? {
             Fork::Child => {
                 drop((said, go));
                 // Its number as /proc has it, which is not always that of this process's own namespace.
@@ -45,13 +45,13 @@ impl UserNamespace {
         drop((say, wait));
         let mut made = || -> Step<Self> {
             let mut number = String::new();
-            said.read_to_string(&mut number).doing(what)?;
+            said.read_to_string(&mut number).context(what)?;
             let of_child = |file: &str| format!("/proc/{number}/{file}");
             for (file, maps) in [("uid_map", &maps.uids), ("gid_map", &maps.gids)] {
                 write_map(&of_child(file), maps)?;
             }
             Ok(Self {
-                fd: File::open(of_child("ns/user")).doing(what)?.into(),
+                fd: File::open(of_child("ns/user")).context(what)?.into(),
                 maps: maps.clone(),
             })
         };
@@ -75,10 +75,10 @@ impl UserNamespace {
     pub(crate) fn enter(&self) -> Step {
         let what = "enter the pod's user namespace";
         let name = Some(LinkNameSpaceType::User);
-        rustix::thread::move_into_link_name_space(self.fd(), name).doing(what)?;
-        rustix::thread::set_thread_groups(&[]).doing(what)?;
-        rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).doing(what)?;
-        rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).doing(what)
+        rustix::thread::move_into_link_name_space(self.fd(), name).context(what)?;
+        rustix::thread::set_thread_groups(&[]).context(what)?;
+        rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).context(what)?;
+        rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).context(what)
     }
 
     /// Gives this process new namespaces that belong to this one. `inside` is done by their root.
@@ -97,14 +97,14 @@ impl UserNamespace {
                 LinkNameSpaceType::HostNameAndNISDomainName,
             ),
         ];
-        let (mut said, mut say) = io::pipe().doing(what)?;
-        let (mut wait, go) = io::pipe().doing(what)?;
-        let child = match sys::fork(0).doing(what)? {
+        let (mut said, mut say) = io::pipe().context(what)?;
+        let (mut wait, go) = io::pipe().context(what)?;
+        let child = match sys::fork(0).context(what)? {
             Fork::Child => {
                 drop((said, go));
                 let done = self
                     .enter()
-                    .and_then(|()| unshare(flags).doing(what))
+                    .and_then(|()| unshare(flags).context(what))
                     .and_then(|()| inside());
                 let _ = serde_json::to_writer(&mut say, &done);
                 drop(say);
@@ -116,7 +116,7 @@ impl UserNamespace {
         drop((say, wait));
         let mut joined = || -> Step {
             let mut report = Vec::new();
-            said.read_to_end(&mut report).doing(what)?;
+            said.read_to_end(&mut report).context(what)?;
             let report: Step = serde_json::from_slice(&report).map_err(|_| {
                 Failure::new(
                     FailureKind::System,
@@ -126,9 +126,9 @@ impl UserNamespace {
             report?;
             for (flag, file, name) in kinds {
                 if flags.contains(flag) {
-                    let namespace = File::open(format!("/proc/{child}/ns/{file}")).doing(what)?;
+                    let namespace = File::open(format!("/proc/{child}/ns/{file}")).context(what)?;
                     rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(name))
-                        .doing(what)?;
+                        .context(what)?;
                 }
             }
             Ok(())

@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{
     connection::Connection,
-    failure::{Doing as _, Failure, FailureKind, Step},
+    failure::{Context as _, Failure, FailureKind, Step},
     protocol::{Call, Message, Outcome, Request},
     sys::{self, Fork},
 };
@@ -91,7 +91,7 @@ fn answer(request: &Request, descriptors: Vec<OwnedFd>) -> Step<Fork> {
             "the zygote only forks keepers, each with three descriptors",
         ));
     };
-    let forked = sys::fork(0).doing("fork the pod's keeper")?;
+    let forked = sys::fork(0).context("fork the pod's keeper")?;
     if forked == Fork::Child {
         // Before its log is there, nothing can be said.
         let moved = rustix::stdio::dup2_stdin(stdin)

@@ -12,7 +12,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use keeper::survivor;
+use keeper::orphan;
 use nix::{
     sys::wait::{WaitStatus, waitpid},
     unistd::{ForkResult, fork},
@@ -58,7 +58,7 @@ pub(super) fn probe_namespaces() -> Result<(), Reason> {
 pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolation, Reason> {
     // Without a keeper there may be a container yet, for this daemon to kill. It may be in a namespace below ours.
     let survivors = state_dir
-        .map(survivor::living)
+        .map(orphan::living)
         .into_iter()
         .flatten()
         .filter(in_ours);

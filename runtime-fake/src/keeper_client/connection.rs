@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{
     id::ContainerId,
-    keeper_client::{Teller, Told, disconnected},
+    keeper_client::{ExitNotifier, Notification, disconnected},
 };
 
 /// An answer, and the descriptors that came along.
@@ -35,14 +35,14 @@ struct Pending {
     /// The container that the call creates or starts.
     container: Option<String>,
     /// Of an exec that the call begins.
-    ended: Option<Teller>,
+    ended: Option<ExitNotifier>,
 }
 
 #[derive(Default)]
 struct Waiting {
     calls: HashMap<u64, Pending>,
     /// Execs that run, by their process.
-    execs: HashMap<i32, Teller>,
+    execs: HashMap<i32, ExitNotifier>,
     /// Why the connection has ended, if it has.
     failed: Option<String>,
 }
@@ -66,7 +66,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn start(
         stream: std_net::UnixStream,
-        told: mpsc::UnboundedSender<Told>,
+        notify: mpsc::UnboundedSender<Notification>,
     ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let stream = UnixStream::from_std(stream)?;
@@ -78,7 +78,7 @@ impl Queue {
         };
         let reader = Reader {
             waiting: this.waiting.clone(),
-            told,
+            notify,
             outgoing: this.outgoing.downgrade(),
             next: this.next.clone(),
         };
@@ -91,7 +91,7 @@ impl Queue {
         &self,
         call: Call,
         descriptors: Vec<OwnedFd>,
-        ended: Option<Teller>,
+        ended: Option<ExitNotifier>,
     ) -> Result<oneshot::Receiver<Result<Answer, Failure>>, Failure> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let container =
@@ -155,7 +155,7 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 /// The task of a connection.
 struct Reader {
     waiting: Arc<Mutex<Waiting>>,
-    told: mpsc::UnboundedSender<Told>,
+    notify: mpsc::UnboundedSender<Notification>,
     outgoing: mpsc::WeakUnboundedSender<Numbered>,
     next: Arc<AtomicU64>,
 }
@@ -182,7 +182,7 @@ impl Reader {
         for pending in calls.into_values() {
             let _ = pending.answer.send(Err(disconnected(&why)));
         }
-        let _ = self.told.send(Told::Disconnected(why));
+        let _ = self.notify.send(Notification::Disconnected(why));
     }
 
     async fn read(&self, stream: &UnixStream) -> io::Result<()> {
@@ -204,11 +204,11 @@ impl Reader {
                     }
                     Message::Event(Event::ExecExited { pid, code }) => {
                         // One that never ran is not there: its process id may be the next one's.
-                        if let Some(teller) = lock(&self.waiting).execs.remove(&pid) {
-                            let _ = teller.0.code.set(code);
+                        if let Some(notifier) = lock(&self.waiting).execs.remove(&pid) {
+                            let _ = notifier.0.code.set(code);
                         }
                     }
-                    Message::Event(event) => drop(self.told.send(Told::Event(event))),
+                    Message::Event(event) => drop(self.notify.send(Notification::Event(event))),
                 }
             }
         }
@@ -241,7 +241,9 @@ impl Reader {
             // A program cannot be taken back: the store hears that it runs.
             if let (Outcome::Started { at, pid }, Some(container)) = (outcome, container) {
                 let container = ContainerId::from_record(&container);
-                let _ = self.told.send(Told::Started { container, at, pid });
+                let _ = self
+                    .notify
+                    .send(Notification::Started { container, at, pid });
             }
             return;
         };

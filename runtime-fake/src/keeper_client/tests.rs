@@ -22,8 +22,8 @@ const SHORT: Duration = Duration::from_millis(20);
 /// A client whose keeper answers its first requests with `messages`, numbers from 1 on.
 fn client(messages: &[Message]) -> (KeeperClient, std_net::UnixStream) {
     let (ours, keepers) = std_net::UnixStream::pair().unwrap();
-    let (told, _) = mpsc::unbounded_channel();
-    let client = KeeperClient::start(ours, told, Deadlines::all(LONG)).unwrap();
+    let (notify, _) = mpsc::unbounded_channel();
+    let client = KeeperClient::start(ours, notify, Deadlines::all(LONG)).unwrap();
     for message in messages {
         say(&keepers, message);
     }
@@ -36,12 +36,12 @@ fn pair(
 ) -> (
     KeeperClient,
     std_net::UnixStream,
-    mpsc::UnboundedReceiver<Told>,
+    mpsc::UnboundedReceiver<Notification>,
 ) {
     let (ours, keepers) = std_net::UnixStream::pair().unwrap();
-    let (told, news) = mpsc::unbounded_channel();
-    let client = KeeperClient::start(ours, told, Deadlines::all(limit)).unwrap();
-    (client, keepers, news)
+    let (notify, notifications) = mpsc::unbounded_channel();
+    let client = KeeperClient::start(ours, notify, Deadlines::all(limit)).unwrap();
+    (client, keepers, notifications)
 }
 
 fn say(keepers: &std_net::UnixStream, message: &Message) {
@@ -126,7 +126,7 @@ async fn an_exec_that_failed_leaves_the_next_one_its_own_exit_code() {
     let (client, _keeper) = client(&[failed, ended(128), begun, ended(3)]);
     let (first, second) = tokio::join!(exec(&client), exec(&client));
     assert_eq!(first.err().unwrap().kind, FailureKind::Invalid);
-    assert_eq!(second.ok().unwrap().ending.code().await, 3);
+    assert_eq!(second.ok().unwrap().exit.code().await, 3);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn call_carries_more_descriptors_than_one_message() {
 
 #[tokio::test]
 async fn every_call_fails_once_the_connection_has_failed() {
-    let (client, keepers, mut news) = pair(LONG);
+    let (client, keepers, mut notifications) = pair(LONG);
     let pending = tokio::spawn({
         let client = client.clone();
         async move { client.call(Call::State).await }
@@ -168,19 +168,25 @@ async fn every_call_fails_once_the_connection_has_failed() {
     keepers.shutdown(std::net::Shutdown::Write).unwrap();
     let failure = pending.await.unwrap().unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
-    assert!(matches!(news.recv().await, Some(Told::Disconnected(_))));
+    assert!(matches!(
+        notifications.recv().await,
+        Some(Notification::Disconnected(_))
+    ));
     let failure = client.call(Call::State).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
 }
 
 #[tokio::test]
 async fn every_call_fails_when_the_writer_fails() {
-    let (client, keepers, mut news) = pair(LONG);
+    let (client, keepers, mut notifications) = pair(LONG);
     // The other end still could write, and so gives a reader nothing to see.
     keepers.shutdown(std::net::Shutdown::Read).unwrap();
     let failure = client.call(Call::State).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
-    assert!(matches!(news.recv().await, Some(Told::Disconnected(_))));
+    assert!(matches!(
+        notifications.recv().await,
+        Some(Notification::Disconnected(_))
+    ));
 }
 
 #[tokio::test]
@@ -202,7 +208,7 @@ async fn call_fails_at_its_deadline_and_others_go_on() {
 /// The caller was told that nothing of it is there.
 #[tokio::test]
 async fn late_answers_are_undone() {
-    let (client, keepers, mut news) = pair(SHORT);
+    let (client, keepers, mut notifications) = pair(SHORT);
     let start = Call::Start {
         container: "c".to_owned(),
         restored: false,
@@ -217,8 +223,10 @@ async fn late_answers_are_undone() {
     say(&keepers, &reply(run.number, Outcome::Exec { pid: 7 }));
     let (undone, ..) = hear(&keepers, receiver).await;
     assert!(matches!(undone.call, Call::KillExec { pid: 7 }));
-    let told = news.recv().await;
-    assert!(matches!(told, Some(Told::Started { container, .. }) if container.as_str() == "c"));
+    let told = notifications.recv().await;
+    assert!(
+        matches!(told, Some(Notification::Started { container, .. }) if container.as_str() == "c")
+    );
 }
 
 /// A keeper that reads nothing fills its socket: what is behind that is forgotten when its caller has gone.

@@ -60,7 +60,7 @@ pub(crate) enum Profiles {
 
 /// Which profile is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wish {
+enum ProfileRequest {
     Unconfined,
     Default,
     Named(String),
@@ -71,30 +71,30 @@ pub(crate) fn profile(
     context: &LinuxContainerSecurityContext,
     profiles: impl FnOnce() -> Profiles,
 ) -> Result<Option<String>, Invalid> {
-    let wish = wish(context)?;
+    let request = request(context)?;
     // Nobody confines what is privileged (Kubernetes, "Privileged containers ignore any applied AppArmor profiles").
-    if wish == Wish::Unconfined || context.privileged {
+    if request == ProfileRequest::Unconfined || context.privileged {
         return Ok(None);
     }
-    match (wish, profiles()) {
-        (Wish::Named(name), Profiles::None) => invalid(format!(
+    match (request, profiles()) {
+        (ProfileRequest::Named(name), Profiles::None) => invalid(format!(
             "the AppArmor profile {name:?} cannot be had: this kernel has no AppArmor, or it is switched off; leave the profile out"
         )),
-        (Wish::Named(name), Profiles::Loaded(loaded)) if !loaded.contains(&name) => {
+        (ProfileRequest::Named(name), Profiles::Loaded(loaded)) if !loaded.contains(&name) => {
             invalid(lsm::profile_not_found(&name))
         }
-        (Wish::Named(name), Profiles::Loaded(_) | Profiles::Hidden) => Ok(Some(name)),
+        (ProfileRequest::Named(name), Profiles::Loaded(_) | Profiles::Hidden) => Ok(Some(name)),
         // What the runtime has of its own, which may be nothing: Status says so.
-        (Wish::Default, Profiles::Loaded(loaded)) if loaded.contains(DEFAULT) => {
+        (ProfileRequest::Default, Profiles::Loaded(loaded)) if loaded.contains(DEFAULT) => {
             Ok(Some(DEFAULT.to_owned()))
         }
-        (Wish::Default, _) | (Wish::Unconfined, _) => Ok(None),
+        (ProfileRequest::Default, _) | (ProfileRequest::Unconfined, _) => Ok(None),
     }
 }
 
-/// Reads both forms of the wish; the newer one wins. Who says nothing gets the runtime's own profile (Kubernetes, as both
+/// Reads both forms of the request; the newer one wins. Who says nothing gets the runtime's own profile (Kubernetes, as both
 /// containerd and CRI-O have it).
-fn wish(context: &LinuxContainerSecurityContext) -> Result<Wish, Invalid> {
+fn request(context: &LinuxContainerSecurityContext) -> Result<ProfileRequest, Invalid> {
     if let Some(profile) = &context.apparmor {
         return by_type(profile);
     }
@@ -103,8 +103,8 @@ fn wish(context: &LinuxContainerSecurityContext) -> Result<Wish, Invalid> {
         reason = "clients from before Kubernetes 1.30 say it this way"
     )]
     match context.apparmor_profile.as_str() {
-        "" | "runtime/default" => Ok(Wish::Default),
-        "unconfined" => Ok(Wish::Unconfined),
+        "" | "runtime/default" => Ok(ProfileRequest::Default),
+        "unconfined" => Ok(ProfileRequest::Unconfined),
         old if old.starts_with("localhost/") => named(old),
         old => invalid(format!(
             "apparmor_profile {old:?} is none of runtime/default, unconfined, localhost/NAME"
@@ -112,10 +112,10 @@ fn wish(context: &LinuxContainerSecurityContext) -> Result<Wish, Invalid> {
     }
 }
 
-fn by_type(profile: &SecurityProfile) -> Result<Wish, Invalid> {
+fn by_type(profile: &SecurityProfile) -> Result<ProfileRequest, Invalid> {
     match ProfileType::try_from(profile.profile_type) {
-        Ok(ProfileType::RuntimeDefault) => Ok(Wish::Default),
-        Ok(ProfileType::Unconfined) => Ok(Wish::Unconfined),
+        Ok(ProfileType::RuntimeDefault) => Ok(ProfileRequest::Default),
+        Ok(ProfileType::Unconfined) => Ok(ProfileRequest::Unconfined),
         Ok(ProfileType::Localhost) => named(&profile.localhost_ref),
         Err(_) => invalid(format!(
             "the AppArmor profile type {} is unknown",
@@ -124,7 +124,7 @@ fn by_type(profile: &SecurityProfile) -> Result<Wish, Invalid> {
     }
 }
 
-fn named(reference: &str) -> Result<Wish, Invalid> {
+fn named(reference: &str) -> Result<ProfileRequest, Invalid> {
     let name = reference.strip_prefix("localhost/").unwrap_or(reference);
     if name.is_empty() {
         return invalid("the AppArmor profile has no name");
@@ -134,7 +134,7 @@ fn named(reference: &str) -> Result<Wish, Invalid> {
             "{name:?} cannot be the name of an AppArmor profile"
         ));
     }
-    Ok(Wish::Named(name.to_owned()))
+    Ok(ProfileRequest::Named(name.to_owned()))
 }
 
 /// The names in the kernel's list: one a line, with the mode behind it.

@@ -36,11 +36,11 @@ fn all() -> Vec<u8> {
 /// The numbers of the capabilities of a process, in order, and those of its ambient set. `ALL` stands for all in either
 /// list; what is dropped by name is not there whatever else is said (containerd).
 pub(super) fn granted(
-    wished: &Capability,
+    requested: &Capability,
     privileged: bool,
 ) -> Result<(Vec<u8>, Vec<u8>), Invalid> {
-    let (add, drop) = (&wished.add_capabilities, &wished.drop_capabilities);
-    let ambient = numbers(&wished.add_ambient_capabilities)?;
+    let (add, drop) = (&requested.add_capabilities, &requested.drop_capabilities);
+    let ambient = numbers(&requested.add_ambient_capabilities)?;
     if privileged {
         return Ok((all(), ambient));
     }
@@ -107,12 +107,12 @@ mod tests {
         #[case] count: usize,
         #[case] of_them_ambient: usize,
     ) {
-        let wished = Capability {
+        let requested = Capability {
             add_capabilities: names(add),
             drop_capabilities: names(drop),
             add_ambient_capabilities: names(ambient),
         };
-        let (granted, ambient) = granted(&wished, false).unwrap();
+        let (granted, ambient) = granted(&requested, false).unwrap();
         assert_eq!((granted.len(), ambient.len()), (count, of_them_ambient));
     }
 

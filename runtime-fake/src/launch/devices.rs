@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cri::v1::Device;
-use keeper::plan::Rung;
+use keeper::plan::IsolationMode;
 use keeper::plan::{DevicePlan, Found};
 
 use crate::launch::{Invalid, invalid::invalid, paths};
@@ -41,8 +41,8 @@ pub(crate) fn check(device: &Device) -> Result<(), Invalid> {
     access(&device.permissions, &device.host_path).map(drop)
 }
 
-/// A wish with what was found for it: one device, or all of a directory.
-pub(crate) fn wished(device: &Device, found: Vec<Found>) -> Result<Vec<DevicePlan>, Invalid> {
+/// A request with what was found for it: one device, or all of a directory.
+pub(crate) fn requested(device: &Device, found: Vec<Found>) -> Result<Vec<DevicePlan>, Invalid> {
     let access = access(&device.permissions, &device.host_path)?;
     let at = if device.container_path.is_empty() {
         &device.host_path
@@ -64,8 +64,11 @@ pub(crate) fn wished(device: &Device, found: Vec<Found>) -> Result<Vec<DevicePla
 }
 
 /// The devices that are to be made. Without a mount namespace the host's are there, at their own places only.
-pub(super) fn on_rung(rung: Rung, devices: Vec<DevicePlan>) -> Result<Vec<DevicePlan>, Invalid> {
-    if rung != Rung::Process {
+pub(super) fn for_isolation(
+    isolation: IsolationMode,
+    devices: Vec<DevicePlan>,
+) -> Result<Vec<DevicePlan>, Invalid> {
+    if isolation != IsolationMode::Process {
         return Ok(devices);
     }
     match devices.iter().find(|d| d.path != d.host) {
@@ -135,7 +138,7 @@ mod tests {
         #[case] access: &str,
     ) {
         check(&device).unwrap();
-        let plans = wished(&device, vec![found]).unwrap();
+        let plans = requested(&device, vec![found]).unwrap();
         assert_eq!(
             (plans[0].path.to_str(), plans[0].access.as_str()),
             (Some(path), access)
@@ -155,12 +158,17 @@ mod tests {
     fn without_a_mount_namespace_a_device_stays_where_it_is() {
         let plans = |container| {
             let device = device("/dev/null", container, "r");
-            wished(&device, vec![found("/dev/null", "")]).unwrap()
+            requested(&device, vec![found("/dev/null", "")]).unwrap()
         };
-        assert_eq!(on_rung(Rung::Process, plans("")), Ok(Vec::new()));
-        assert!(on_rung(Rung::Process, plans("/dev/other")).is_err());
         assert_eq!(
-            on_rung(Rung::Rootless, plans("/dev/other")).unwrap().len(),
+            for_isolation(IsolationMode::Process, plans("")),
+            Ok(Vec::new())
+        );
+        assert!(for_isolation(IsolationMode::Process, plans("/dev/other")).is_err());
+        assert_eq!(
+            for_isolation(IsolationMode::Rootless, plans("/dev/other"))
+                .unwrap()
+                .len(),
             1
         );
     }

@@ -6,25 +6,25 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, Mount, MountPropagation};
-use keeper::plan::{Forbidden, MountPlan, MountSource, Propagation};
-use keeper::plan::{RootPlan, Rung};
+use keeper::plan::{IsolationMode, RootPlan};
+use keeper::plan::{MountFlag, MountPlan, MountSource, Propagation};
 
-use crate::launch::{Given, Invalid, invalid::invalid, paths, userns};
+use crate::launch::{ContainerInputs, Invalid, invalid::invalid, paths, userns};
 
 /// What every container has, unless the client brings its own.
 const PROVIDED: [&str; 3] = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"];
 
-/// What is forbidden of those: they are text, which a container's root may replace by something else.
-const OF_TEXT: [Forbidden; 3] = [Forbidden::Programs, Forbidden::SetUid, Forbidden::Devices];
+/// Flags of their mounts: they are text, which a container's root may replace by something else.
+const OF_TEXT: [MountFlag; 3] = [MountFlag::NoExec, MountFlag::NoSuid, MountFlag::NoDev];
 
 /// What every container has, what its image asks for, then what the client asked for.
 pub(super) fn with_namespace(
     config: &ContainerConfig,
-    given: &Given<'_>,
+    inputs: &ContainerInputs<'_>,
 ) -> Result<Vec<MountPlan>, Invalid> {
     let brought = |target: &Path| {
         let same = |m: &Mount| normal(Path::new(&m.container_path)) == normal(target);
-        config.mounts.iter().chain(&given.mounts).any(same)
+        config.mounts.iter().chain(&inputs.mounts).any(same)
     };
     let plain = |source: MountSource, target: &Path| MountPlan {
         source,
@@ -32,7 +32,7 @@ pub(super) fn with_namespace(
         read_only: false,
         recursive_read_only: false,
         propagation: Propagation::Private,
-        forbidden: Vec::new(),
+        flags: Vec::new(),
         ids: None,
         relabel: false,
     };
@@ -47,38 +47,42 @@ pub(super) fn with_namespace(
         MountPlan {
             // As read-only as the root that they are in (containerd).
             read_only: read_only_root,
-            forbidden: OF_TEXT.to_vec(),
+            flags: OF_TEXT.to_vec(),
             relabel: true,
             ..plain(
-                MountSource::Host(given.sandbox_directory.join(name)),
+                MountSource::Host(inputs.sandbox_directory.join(name)),
                 target,
             )
         }
     });
     // An image's volume is the directory that the image has there, with its contents and owners (containerd copies it).
     // A relative path begins at the root (containerd): `C:/data` is the directory `C:` there.
-    for volume in &given.image.volumes {
+    for volume in &inputs.image.volumes {
         paths::path("the image's volume", volume)?;
     }
-    let volumes = given.image.volumes.iter().map(Path::new);
+    let volumes = inputs.image.volumes.iter().map(Path::new);
     let volumes = volumes
         .filter(|target| !is_root(target) && !brought(target))
         .map(|target| plain(MountSource::Own, &Path::new("/").join(normal(target))));
-    let mut wished = config
+    let mut requested = config
         .mounts
         .iter()
-        .chain(&given.mounts)
+        .chain(&inputs.mounts)
         .enumerate()
-        .map(|(index, wish)| mount(index, wish, given))
+        .map(|(index, request)| mount(index, request, inputs))
         .collect::<Result<Vec<_>, _>>()?;
     // A mount must not hide one below it that comes before it in the list (containerd sorts in the same way).
-    wished.sort_by_key(|mount| normal(&mount.target).components().count());
+    requested.sort_by_key(|mount| normal(&mount.target).components().count());
     let mut volumes: Vec<MountPlan> = volumes.collect();
     volumes.sort_by_key(|mount| normal(&mount.target).components().count());
-    Ok(volumes.into_iter().chain(provided).chain(wished).collect())
+    Ok(volumes
+        .into_iter()
+        .chain(provided)
+        .chain(requested)
+        .collect())
 }
 
-fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, Invalid> {
+fn mount(index: usize, mount: &Mount, inputs: &ContainerInputs<'_>) -> Result<MountPlan, Invalid> {
     let target = &mount.container_path;
     if !Path::new(target).is_absolute() || target.contains('\0') {
         return invalid(format!(
@@ -90,24 +94,24 @@ fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, In
         return invalid("mounts: container_path / would hide the image");
     }
     let source = match &mount.image {
-        Some(image) => image_source(index, mount, &image.image, given)?,
+        Some(image) => image_source(index, mount, &image.image, inputs)?,
         None => host_source(mount)?,
     };
-    let propagation = propagation(mount, given.rung)?;
+    let propagation = propagation(mount, inputs.isolation)?;
     if mount.recursive_read_only && (!mount.readonly || propagation != Propagation::Private) {
         return invalid(format!(
             "mounts: recursive_read_only (for {target}) needs readonly and private propagation"
         ));
     }
-    let (target, mut forbidden) = (
+    let (target, mut flags) = (
         Path::new("/").join(normal(Path::new(target))),
-        forbidden(mount)?,
+        flags(mount)?,
     );
     if PROVIDED.iter().any(|text| target == Path::new(text)) {
-        forbidden.extend(
+        flags.extend(
             OF_TEXT
                 .iter()
-                .filter(|one| !forbidden.contains(one))
+                .filter(|one| !flags.contains(one))
                 .copied()
                 .collect::<Vec<_>>(),
         );
@@ -118,8 +122,8 @@ fn mount(index: usize, mount: &Mount, given: &Given<'_>) -> Result<MountPlan, In
         read_only: mount.readonly,
         recursive_read_only: mount.recursive_read_only,
         propagation,
-        forbidden,
-        ids: userns::mount(mount, given.rung)?,
+        flags,
+        ids: userns::mount(mount, inputs.isolation)?,
         relabel: mount.selinux_relabel,
     })
 }
@@ -144,7 +148,7 @@ fn image_source(
     index: usize,
     mount: &Mount,
     image: &str,
-    given: &Given<'_>,
+    inputs: &ContainerInputs<'_>,
 ) -> Result<MountSource, Invalid> {
     let target = &mount.container_path;
     if !mount.host_path.is_empty() {
@@ -166,11 +170,11 @@ fn image_source(
         ));
     }
     paths::path("mounts: image_sub_path", &mount.image_sub_path)?;
-    match given.volumes.get(image) {
+    match inputs.volumes.get(image) {
         Some(RootPlan::Layers(layers)) => Ok(MountSource::Image {
             layers: layers.clone(),
             sub_path: sub_path.to_owned(),
-            at: given.directory.join("volumes").join(index.to_string()),
+            at: inputs.directory.join("volumes").join(index.to_string()),
         }),
         Some(RootPlan::Host | RootPlan::Copied) => invalid(format!(
             "mounts: the image {image:?} (for {target}) is the host's own root, which cannot be a volume: use host_path"
@@ -181,21 +185,23 @@ fn image_source(
     }
 }
 
-fn propagation(mount: &Mount, rung: Rung) -> Result<Propagation, Invalid> {
+fn propagation(mount: &Mount, isolation: IsolationMode) -> Result<Propagation, Invalid> {
     let target = &mount.container_path;
-    let Ok(wished) = MountPropagation::try_from(mount.propagation) else {
+    let Ok(requested) = MountPropagation::try_from(mount.propagation) else {
         return invalid(format!(
             "mounts: unknown propagation {} (for {target})",
             mount.propagation
         ));
     };
-    match wished {
+    match requested {
         MountPropagation::PropagationPrivate => Ok(Propagation::Private),
         _ if mount.image.is_some() => invalid(format!(
             "mounts: an image volume (at {target}) has private propagation: nothing is mounted into images"
         )),
         MountPropagation::PropagationHostToContainer => Ok(Propagation::FromHost),
-        MountPropagation::PropagationBidirectional if rung == Rung::Root => Ok(Propagation::Both),
+        MountPropagation::PropagationBidirectional if isolation == IsolationMode::Root => {
+            Ok(Propagation::Both)
+        }
         MountPropagation::PropagationBidirectional => invalid(format!(
             "mounts: bidirectional propagation (for {target}) needs isolation root: a user namespace's mounts never reach \
              the host"
@@ -203,14 +209,14 @@ fn propagation(mount: &Mount, rung: Rung) -> Result<Propagation, Invalid> {
     }
 }
 
-fn forbidden(mount: &Mount) -> Result<Vec<Forbidden>, Invalid> {
+fn flags(mount: &Mount) -> Result<Vec<MountFlag>, Invalid> {
     let known = BTreeMap::from([
-        ("noexec", Forbidden::Programs),
-        ("nosuid", Forbidden::SetUid),
-        ("nodev", Forbidden::Devices),
-        ("noatime", Forbidden::AccessTimes),
-        ("nodiratime", Forbidden::DirectoryAccessTimes),
-        ("nosymfollow", Forbidden::Links),
+        ("noexec", MountFlag::NoExec),
+        ("nosuid", MountFlag::NoSuid),
+        ("nodev", MountFlag::NoDev),
+        ("noatime", MountFlag::NoAtime),
+        ("nodiratime", MountFlag::NoDirAtime),
+        ("nosymfollow", MountFlag::NoSymfollow),
     ]);
     let one = |name: &String| {
         known.get(name.as_str()).copied().ok_or_else(|| {

@@ -11,8 +11,8 @@ use cri::v1::{
     PodSandboxConfig, Signal,
 };
 use keeper::plan::{
-    Confinement, DevicePlan, ExecPlan, LaunchPlan, Pids, PodPlan, ProcessPlan, RootPlan, Rung,
-    UserIds,
+    Confinement, DevicePlan, ExecPlan, IsolationMode, LaunchPlan, Pids, PodPlan, ProcessPlan,
+    RootPlan, UserIds,
 };
 
 use super::{
@@ -22,16 +22,16 @@ use super::{
     log, mounts, paths, ports, seccomp, security, signal, strings, sysctl, userns,
 };
 
-/// What asks a process to end, unless it wishes for another one.
+/// What asks a process to end, unless the image or the client names another signal.
 const SIGTERM: i32 = 15;
 
 /// What programs on a terminal are told about it, unless the image or the client knows better (containerd says the same).
 const DEFAULT_TERM: &str = "TERM=xterm";
 
-/// What the runtime adds to a client's wishes.
+/// What the runtime adds to a client's request.
 #[derive(Debug)]
-pub(crate) struct Given<'a> {
-    pub(crate) rung: Rung,
+pub(crate) struct ContainerInputs<'a> {
+    pub(crate) isolation: IsolationMode,
     pub(crate) directory: PathBuf,
     pub(crate) sandbox_directory: &'a Path,
     pub(crate) root: RootPlan,
@@ -61,7 +61,7 @@ fn namespaces(config: &PodSandboxConfig) -> NamespaceOption {
 /// How a pod's surroundings are made.
 pub(crate) fn pod(
     config: &PodSandboxConfig,
-    rung: Rung,
+    isolation: IsolationMode,
     directory: PathBuf,
     ephemeral: bool,
 ) -> Result<PodPlan, Invalid> {
@@ -79,9 +79,9 @@ pub(crate) fn pod(
     }
     strings::check_pod(config)?;
     paths::path("log_directory", &config.log_directory)?;
-    let wished = namespaces(config);
-    let own = |mode: i32| mode != NamespaceMode::Node as i32 && rung != Rung::Process;
-    for (field, mode) in [("network", wished.network), ("ipc", wished.ipc)] {
+    let requested = namespaces(config);
+    let own = |mode: i32| mode != NamespaceMode::Node as i32 && isolation != IsolationMode::Process;
+    for (field, mode) in [("network", requested.network), ("ipc", requested.ipc)] {
         if mode != NamespaceMode::Pod as i32 && mode != NamespaceMode::Node as i32 {
             return invalid(format!(
                 "namespace_options.{field} of a sandbox is POD or NODE, not {mode}"
@@ -89,12 +89,12 @@ pub(crate) fn pod(
         }
     }
     if !matches!(
-        NamespaceMode::try_from(wished.pid),
+        NamespaceMode::try_from(requested.pid),
         Ok(NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Node)
     ) {
         return invalid(format!(
             "namespace_options.pid of a sandbox is POD, CONTAINER or NODE, not {}",
-            wished.pid
+            requested.pid
         ));
     }
     let linux = config.linux.as_ref();
@@ -102,11 +102,11 @@ pub(crate) fn pod(
         .map(|l| l.sysctls.clone().into_iter().collect())
         .unwrap_or_default();
     for name in sysctls.keys() {
-        sysctl::check(name, own(wished.network), own(wished.ipc))?;
+        sysctl::check(name, own(requested.network), own(requested.ipc))?;
     }
-    let hostname = if own(wished.network) {
+    let hostname = if own(requested.network) {
         hostname(config)?
-    } else if rung != Rung::Process && !config.hostname.is_empty() {
+    } else if isolation != IsolationMode::Process && !config.hostname.is_empty() {
         // The name belongs to the namespace, and that is the host's (as containerd has it; a kubelet asks for none).
         return invalid(format!(
             "the hostname {:?} cannot be had in the host's network, where the host's own name is: leave it out",
@@ -116,24 +116,27 @@ pub(crate) fn pod(
         String::new()
     };
     Ok(PodPlan {
-        rung,
+        isolation,
         directory,
         ephemeral,
         hostname,
-        own_network: own(wished.network),
+        own_network: own(requested.network),
         network_given: false,
-        own_ipc: own(wished.ipc),
-        user_namespace: userns::pod(&wished, rung)?,
-        shared_pids: wished.pid == NamespaceMode::Pod as i32 && rung != Rung::Process,
+        own_ipc: own(requested.ipc),
+        user_namespace: userns::pod(&requested, isolation)?,
+        shared_pids: requested.pid == NamespaceMode::Pod as i32
+            && isolation != IsolationMode::Process,
         sysctls: sysctls.into_iter().collect(),
         // In the host's network a pod's ports are the host's own already (as with containerd and CRI-O).
-        host_ports: if wished.network == NamespaceMode::Node as i32 {
+        host_ports: if requested.network == NamespaceMode::Node as i32 {
             Vec::new()
         } else {
             let ports = ports::host_ports(&config.port_mappings)?.into_iter();
             // Without a network namespace a program that listens on the same port has the host's already.
             ports
-                .filter(|port| rung != Rung::Process || port.host_port != port.pod_port)
+                .filter(|port| {
+                    isolation != IsolationMode::Process || port.host_port != port.pod_port
+                })
                 .collect()
         },
         cgroup: None,
@@ -159,7 +162,7 @@ fn hostname(config: &PodSandboxConfig) -> Result<String, Invalid> {
 pub(crate) fn container(
     config: &ContainerConfig,
     sandbox: &PodSandboxConfig,
-    given: Given<'_>,
+    inputs: ContainerInputs<'_>,
 ) -> Result<LaunchPlan, Invalid> {
     match &config.metadata {
         None => return invalid("the container has no metadata: a name is needed"),
@@ -181,15 +184,15 @@ pub(crate) fn container(
     if let Some(own) = &context.namespace_options {
         userns::check_container(own, &pod)?;
     }
-    let wished = context.namespace_options.clone().unwrap_or(pod.clone());
+    let requested = context.namespace_options.clone().unwrap_or(pod.clone());
     let in_pod = |mode: i32| mode != NamespaceMode::Node as i32;
-    let mounts = if given.rung == Rung::Process {
-        mounts::without_namespace(config.mounts.iter().chain(&given.mounts))?
+    let mounts = if inputs.isolation == IsolationMode::Process {
+        mounts::without_namespace(config.mounts.iter().chain(&inputs.mounts))?
     } else {
-        mounts::with_namespace(config, &given)?
+        mounts::with_namespace(config, &inputs)?
     };
-    if given.rung == Rung::Process {
-        check_without_namespaces(context, &given.root)?;
+    if inputs.isolation == IsolationMode::Process {
+        check_without_namespaces(context, &inputs.root)?;
     }
     let (masked, read_only) = security::protected_paths(config);
     let oom = config
@@ -198,17 +201,17 @@ pub(crate) fn container(
         .and_then(|l| l.resources.as_ref())
         .map(|r| r.oom_score_adj);
     Ok(LaunchPlan {
-        rung: given.rung,
-        process: process(config, context, given.image, &given.directory)?,
-        directory: given.directory,
-        root: given.root,
-        ids: userns::pod(&pod, given.rung)?,
+        isolation: inputs.isolation,
+        process: process(config, context, inputs.image, &inputs.directory)?,
+        directory: inputs.directory,
+        root: inputs.root,
+        ids: userns::pod(&pod, inputs.isolation)?,
         read_only_root: context.readonly_rootfs,
         mounts,
-        devices: devices::on_rung(given.rung, given.devices)?,
+        devices: devices::for_isolation(inputs.isolation, inputs.devices)?,
         masked_paths: masked,
         read_only_paths: read_only,
-        pids: match NamespaceMode::try_from(wished.pid) {
+        pids: match NamespaceMode::try_from(requested.pid) {
             Ok(NamespaceMode::Container) => Pids::Own,
             Ok(NamespaceMode::Node) => Pids::Host,
             Ok(NamespaceMode::Pod) if pod.pid == NamespaceMode::Pod as i32 => Pids::Pod,
@@ -217,18 +220,18 @@ pub(crate) fn container(
                     "namespace_options.pid is POD, but the sandbox was made without a shared process namespace",
                 );
             }
-            Ok(NamespaceMode::Target) => target(given.target)?,
+            Ok(NamespaceMode::Target) => target(inputs.target)?,
             Err(_) => {
                 return invalid(format!(
                     "namespace_options.pid is POD, CONTAINER, NODE or TARGET, not {}",
-                    wished.pid
+                    requested.pid
                 ));
             }
         },
         host_ipc: !in_pod(pod.ipc),
         host_network: !in_pod(pod.network),
         privileged: context.privileged,
-        log: log::log(&sandbox.log_directory, &config.log_path, given.log_max)?,
+        log: log::log(&sandbox.log_directory, &config.log_path, inputs.log_max)?,
         tty: config.tty,
         stdin: config.stdin,
         stdin_once: config.stdin_once,

@@ -8,7 +8,7 @@ use crate::launch::{Invalid, invalid::invalid};
 
 /// Which profile is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum ProfileRequest {
     /// No filter.
     Unconfined,
     /// The runtime's own.
@@ -17,10 +17,10 @@ pub(crate) enum Wish {
     File(PathBuf),
 }
 
-/// Reads both forms of the wish; the newer one wins. Nobody filters what is privileged (Kubernetes, Pod Security Context).
-pub(crate) fn wish(context: &LinuxContainerSecurityContext) -> Result<Wish, Invalid> {
+/// Reads both forms of the request; the newer one wins. Nobody filters what is privileged (Kubernetes, Pod Security Context).
+pub(crate) fn request(context: &LinuxContainerSecurityContext) -> Result<ProfileRequest, Invalid> {
     if context.privileged {
-        return Ok(Wish::Unconfined);
+        return Ok(ProfileRequest::Unconfined);
     }
     if let Some(profile) = &context.seccomp {
         return by_type(profile);
@@ -31,8 +31,8 @@ pub(crate) fn wish(context: &LinuxContainerSecurityContext) -> Result<Wish, Inva
     )]
     let path = context.seccomp_profile_path.as_str();
     match path {
-        "" | "unconfined" => Ok(Wish::Unconfined),
-        "runtime/default" | "docker/default" => Ok(Wish::Default),
+        "" | "unconfined" => Ok(ProfileRequest::Unconfined),
+        "runtime/default" | "docker/default" => Ok(ProfileRequest::Default),
         _ if path.starts_with("localhost/") => file(path),
         _ => invalid(format!(
             "seccomp_profile_path {path:?} is none of unconfined, runtime/default, localhost//PATH"
@@ -45,13 +45,13 @@ pub(super) fn kept(
     context: &LinuxContainerSecurityContext,
     container: &Path,
 ) -> Result<Option<PathBuf>, Invalid> {
-    Ok((wish(context)? != Wish::Unconfined).then(|| container.join("seccomp.bpf")))
+    Ok((request(context)? != ProfileRequest::Unconfined).then(|| container.join("seccomp.bpf")))
 }
 
-fn by_type(profile: &SecurityProfile) -> Result<Wish, Invalid> {
+fn by_type(profile: &SecurityProfile) -> Result<ProfileRequest, Invalid> {
     match ProfileType::try_from(profile.profile_type) {
-        Ok(ProfileType::RuntimeDefault) => Ok(Wish::Default),
-        Ok(ProfileType::Unconfined) => Ok(Wish::Unconfined),
+        Ok(ProfileType::RuntimeDefault) => Ok(ProfileRequest::Default),
+        Ok(ProfileType::Unconfined) => Ok(ProfileRequest::Unconfined),
         Ok(ProfileType::Localhost) => file(&profile.localhost_ref),
         Err(_) => invalid(format!(
             "the seccomp profile type {} is unknown",
@@ -60,14 +60,14 @@ fn by_type(profile: &SecurityProfile) -> Result<Wish, Invalid> {
     }
 }
 
-fn file(reference: &str) -> Result<Wish, Invalid> {
+fn file(reference: &str) -> Result<ProfileRequest, Invalid> {
     let path = reference.strip_prefix("localhost/").unwrap_or(reference);
     if !path.starts_with('/') || path.contains('\0') {
         return invalid(format!(
             "the seccomp profile {reference:?} is not an absolute path (CRI v1, SecurityProfile.localhost_ref)"
         ));
     }
-    Ok(Wish::File(PathBuf::from(path)))
+    Ok(ProfileRequest::File(PathBuf::from(path)))
 }
 
 #[cfg(test)]

@@ -195,9 +195,9 @@ pub(crate) fn container(
 }
 
 fn changed(options: Option<&SeLinuxOption>, mut process: Label, mut files: Label) -> Labels {
-    let set = |part: &mut String, wish: &str| {
-        if !wish.is_empty() {
-            wish.clone_into(part);
+    let set = |part: &mut String, request: &str| {
+        if !request.is_empty() {
+            request.clone_into(part);
         }
     };
     if let Some(options) = options {
@@ -294,8 +294,10 @@ mod tests {
 
     #[test]
     fn a_named_level_takes_none_of_the_free_ones() {
-        let wish = options("", "", "", "s0");
-        pod(Some(&wish), &Policy::default(), || panic!("not asked for"));
+        let request = options("", "", "", "s0");
+        pod(Some(&request), &Policy::default(), || {
+            panic!("not asked for")
+        });
     }
 
     #[rstest]
@@ -360,13 +362,13 @@ mod tests {
     #[case::colon("a:b")]
     #[case::nul("a\0b")]
     fn parts_that_would_end_a_label_are_refused(#[case] part: &str) {
-        for wish in [
+        for request in [
             options(part, "", "", ""),
             options("", part, "", ""),
             options("", "", part, ""),
         ] {
             assert!(
-                check(Some(&wish))
+                check(Some(&request))
                     .unwrap_err()
                     .0
                     .contains("selinux_options.")

@@ -1,17 +1,20 @@
 //! User namespaces: which ids a pod has of its own, and how the ids of mounted files are mapped: pure.
 
 use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
-use keeper::plan::Rung;
+use keeper::plan::IsolationMode;
 use keeper::plan::{IdMap, IdMaps};
 
 use crate::launch::{Invalid, invalid::invalid};
 
 /// The ids of a pod; none for those of the runtime.
-pub(super) fn pod(options: &NamespaceOption, rung: Rung) -> Result<Option<IdMaps>, Invalid> {
-    let Some(wished) = own(options)? else {
+pub(super) fn pod(
+    options: &NamespaceOption,
+    isolation: IsolationMode,
+) -> Result<Option<IdMaps>, Invalid> {
+    let Some(requested) = own(options)? else {
         return Ok(None);
     };
-    if rung == Rung::Process {
+    if isolation == IsolationMode::Process {
         return invalid(
             "a user namespace for the pod cannot be had: isolation is `process` on this box",
         );
@@ -28,22 +31,22 @@ pub(super) fn pod(options: &NamespaceOption, rung: Rung) -> Result<Option<IdMaps
         )),
     };
     Ok(Some(IdMaps {
-        uids: one("uids", &wished.uids)?,
-        gids: one("gids", &wished.gids)?,
+        uids: one("uids", &requested.uids)?,
+        gids: one("gids", &requested.gids)?,
     }))
 }
 
-/// The wish for a namespace of the pod's own, if it is one.
+/// The request for a namespace of the pod's own, if it is one.
 fn own(options: &NamespaceOption) -> Result<Option<&UserNamespace>, Invalid> {
-    let Some(wished) = &options.userns_options else {
+    let Some(requested) = &options.userns_options else {
         return Ok(None);
     };
-    match NamespaceMode::try_from(wished.mode) {
+    match NamespaceMode::try_from(requested.mode) {
         Ok(NamespaceMode::Node) => Ok(None),
-        Ok(NamespaceMode::Pod) => Ok(Some(wished)),
+        Ok(NamespaceMode::Pod) => Ok(Some(requested)),
         Ok(NamespaceMode::Container | NamespaceMode::Target) | Err(_) => invalid(format!(
             "userns_options.mode is POD or NODE, not {}",
-            wished.mode
+            requested.mode
         )),
     }
 }
@@ -53,8 +56,8 @@ pub(super) fn check_container(
     container: &NamespaceOption,
     pod: &NamespaceOption,
 ) -> Result<(), Invalid> {
-    let wished = own(container)?;
-    if container.userns_options.is_some() && wished != own(pod)? {
+    let requested = own(container)?;
+    if container.userns_options.is_some() && requested != own(pod)? {
         return invalid(
             "userns_options of the container are not those of its sandbox: a pod has one user namespace",
         );
@@ -78,7 +81,7 @@ fn map(field: &str, mapping: &IdMapping) -> Result<IdMap, Invalid> {
 }
 
 /// How the ids of a mount's files are mapped, if they are.
-pub(super) fn mount(mount: &Mount, rung: Rung) -> Result<Option<IdMaps>, Invalid> {
+pub(super) fn mount(mount: &Mount, isolation: IsolationMode) -> Result<Option<IdMaps>, Invalid> {
     let target = &mount.container_path;
     if mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty() {
         return Ok(None);
@@ -88,7 +91,7 @@ pub(super) fn mount(mount: &Mount, rung: Rung) -> Result<Option<IdMaps>, Invalid
             "mounts: the one at {target} has mappings of users or groups only: it needs both"
         ));
     }
-    if rung != Rung::Root {
+    if isolation != IsolationMode::Root {
         return invalid(format!(
             "mounts: the ids of the files at {target} can be mapped by root only: isolation is not `root` on this box"
         ));
@@ -145,7 +148,7 @@ mod tests {
         #[case] maps: &[(u32, u32, u32)],
         #[case] expected: Result<Option<(u32, u32)>, &str>,
     ) {
-        let found = pod(&options(mode, maps), Rung::Root);
+        let found = pod(&options(mode, maps), IsolationMode::Root);
         match expected {
             Ok(root) => assert_eq!(found.unwrap().map(|maps| maps.root()), root),
             Err(expected) => {
@@ -158,8 +161,11 @@ mod tests {
     #[test]
     fn there_are_none_without_namespaces() {
         let own = options(NamespaceMode::Pod, &[(0, 1000, 10)]);
-        assert!(pod(&own, Rung::Process).is_err());
-        assert_eq!(pod(&NamespaceOption::default(), Rung::Process), Ok(None));
+        assert!(pod(&own, IsolationMode::Process).is_err());
+        assert_eq!(
+            pod(&NamespaceOption::default(), IsolationMode::Process),
+            Ok(None)
+        );
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::{io, path::Path, time::Duration};
 
 use jiff::Timestamp;
 use keeper::{
-    cgroup::ending,
+    cgroup::cleanup,
+    orphan,
     protocol::{Exit, exit_record},
-    survivor,
 };
 
 use crate::{
@@ -35,7 +35,7 @@ pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
     let mut containers: Vec<String> = state.containers_of(id).map(|c| c.id.to_string()).collect();
     // That of the pod's process.
     containers.push(id.to_string());
-    let gone = super::blocking(move || ending::destroy(&place, &containers, LAST)).await;
+    let gone = super::blocking(move || cleanup::destroy(&place, &containers, LAST)).await;
     if !gone {
         tracing::warn!(
             sandbox = id.short(),
@@ -50,7 +50,7 @@ pub(super) async fn destroy_container_cgroup(container: &Container) {
     let Some(place) = container.cgroup.clone() else {
         return;
     };
-    if !super::blocking(move || ending::destroy_container(&place, LAST)).await {
+    if !super::blocking(move || cleanup::destroy_container(&place, LAST)).await {
         tracing::warn!(
             container = container.id.short(),
             "processes of the container did not end after SIGKILL: its cgroup is left"
@@ -73,7 +73,7 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
     }
     let _ = store.apply(Change::Keeper(id.clone(), Ok(()))).await;
     for container in left {
-        survivor::kill(&directory.join("containers").join(container.as_str()));
+        orphan::kill(&directory.join("containers").join(container.as_str()));
         let exit = recorded_exit(&exit_record(directory, container.as_str()));
         let event = exit.map_or_else(
             || ContainerEvent::Lost(Timestamp::now()),
@@ -124,7 +124,7 @@ mod tests {
             cgroup: None,
             not_applied: Vec::new(),
             confinement: keeper::plan::Confinement::default(),
-            trouble: None,
+            unknown_reason: None,
         }
     }
 

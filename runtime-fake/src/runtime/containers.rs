@@ -12,12 +12,12 @@ use crate::{
     container::{Container, ContainerEvent, ContainerState},
     keeper_client::unexpected,
     store::{Change, Refused, words},
-    trouble::Trouble,
+    unknown_reason::UnknownReason,
 };
 
 const SIGKILL: i32 = 9;
 /// How long the last news of a keeper that has ended may take to be in the store.
-const NEWS: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process that survives SIGKILL this long is stuck in the kernel: say so rather than wait for ever.
 const AFTER_KILL: Duration = Duration::from_secs(60);
 
@@ -87,11 +87,11 @@ impl Runtime {
                 return Err(unreachable(&container, doubt));
             }
             // Its keeper has ended, which the store is about to hear.
-            return match tokio::time::timeout(NEWS, ended()).await {
+            return match tokio::time::timeout(EXIT_TIMEOUT, ended()).await {
                 Ok(result) => Ok(result?),
                 Err(_) => Err(Error::Timeout {
                     what: format!("container {} (its keeper has ended)", container.id.short()),
-                    seconds: NEWS.as_secs(),
+                    seconds: EXIT_TIMEOUT.as_secs(),
                 }),
             };
         };
@@ -174,7 +174,7 @@ impl Runtime {
     }
 }
 
-fn unreachable(container: &Container, doubt: &Trouble) -> Error {
+fn unreachable(container: &Container, doubt: &UnknownReason) -> Error {
     Error::Unreachable {
         id: container.id.clone(),
         why: doubt.to_string(),

@@ -18,19 +18,19 @@ use keeper::{
         device::{self, DeviceKind},
     },
     failure::FailureKind,
-    plan::{Confinement, LaunchPlan, RootPlan, Rung, UserIds},
+    orphan,
+    plan::{Confinement, IsolationMode, LaunchPlan, RootPlan, UserIds},
     protocol::{Call, Outcome},
-    survivor,
 };
 
 use super::{
-    Error, Runtime, blocking, cleanup, io, pods::Pod, restore::Checkpoint, shift, volumes,
+    Error, Runtime, blocking, chown, cleanup, io, pods::Pod, restore::Checkpoint, volumes,
 };
 use crate::{
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
     keeper_client::unexpected,
-    launch::{self, Given, ImageDefaults, Invalid},
+    launch::{self, ContainerInputs, ImageDefaults, Invalid},
     sandbox::{Sandbox, selinux_options},
     store::{Change, Refused, State},
 };
@@ -107,21 +107,21 @@ impl Runtime {
         volumes::name_images(&mut config, &image.volume_ids);
         let handler = self.config.handlers.get(&sandbox.runtime_handler)?;
         handler.harden(&mut config);
-        let given = self.devices(&mut config).await?;
+        let resolved = self.devices(&mut config).await?;
         let directory = self.container_dir(&sandbox.id, id);
-        let given = Given {
-            rung: self.config.isolation.rung(),
+        let inputs = ContainerInputs {
+            isolation: self.config.isolation.mode(),
             directory: directory.clone(),
             sandbox_directory: &self.sandbox_dir(&sandbox.id),
             root: image.root,
             image: &image.defaults,
             volumes: image.volumes,
             target: self.target(sandbox, &config)?,
-            devices: given.devices,
-            mounts: given.mounts,
+            devices: resolved.devices,
+            mounts: resolved.mounts,
             log_max: self.config.log_max,
         };
-        let mut plan = launch::container(&config, &sandbox.config, given)?;
+        let mut plan = launch::container(&config, &sandbox.config, inputs)?;
         plan.process.confinement = self.confinement(sandbox, &config).await?;
         let resources = config.linux.as_ref().and_then(|l| l.resources.as_ref());
         let (cgroup, not_applied) = self.cgroups.container(
@@ -144,10 +144,10 @@ impl Runtime {
             started_at: None,
             user: None,
             exit: None,
-            cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.place.clone()),
+            cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.path.clone()),
             not_applied,
             confinement: plan.process.confinement.clone(),
-            trouble: None,
+            unknown_reason: None,
             image_id: image.id.clone(),
             image_name: image.names.name,
             image_reference: image.names.reference,
@@ -226,7 +226,7 @@ impl Runtime {
         let Outcome::Created { user, pid } = outcome else {
             return Err(unexpected(&outcome).into());
         };
-        if let Err(error) = survivor::note(&directory, pid) {
+        if let Err(error) = orphan::note(&directory, pid) {
             tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
         }
         if let Some(restore) = restore
@@ -268,7 +268,7 @@ impl Runtime {
                 let copy = plan.directory.join("rootfs");
                 images.copy(lower, &copy)?;
                 if let Some(ids) = &plan.ids {
-                    shift::give(&copy, ids).map_err(io("give the copy of the image to the pod"))?;
+                    chown::give(&copy, ids).map_err(io("give the copy of the image to the pod"))?;
                 }
                 plan.root = RootPlan::Copied;
             }
@@ -361,7 +361,7 @@ fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
     for path in [directory, &directory.join("layer")] {
         private::make(path).map_err(|error| io(what)(std::io::Error::other(error)))?;
     }
-    if plan.rung == Rung::Process {
+    if plan.isolation == IsolationMode::Process {
         // The container's users begin here: there is no other root.
         let mode = fs::Permissions::from_mode(0o711);
         fs::set_permissions(directory, mode).map_err(io(what))?;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use keeper::{criu::complaint, plan::Rung};
+use keeper::{criu::complaint, plan::IsolationMode};
 use tokio::{process::Command, time::timeout};
 
 use super::{Error, Runtime};
@@ -20,7 +20,7 @@ impl Runtime {
     /// A criu that can be used here.
     pub(super) async fn criu(&self) -> Result<PathBuf, Error> {
         let isolation = self.config.isolation;
-        let reason = if isolation.rung() == Rung::Root {
+        let reason = if isolation.mode() == IsolationMode::Root {
             match working().await {
                 Ok(program) => return Ok(program),
                 Err(reason) => reason,

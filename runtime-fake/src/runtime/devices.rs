@@ -19,7 +19,7 @@ use crate::{
 
 /// What the container gets besides what its configuration says.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct ResolvedDevices {
     pub(super) devices: Vec<DevicePlan>,
     pub(super) mounts: Vec<cri::v1::Mount>,
 }
@@ -27,37 +27,40 @@ pub(super) struct Given {
 impl Runtime {
     /// Finds what `config` asks for. Variables and groups of the Container Device Interface go into the configuration, so
     /// that further processes have them too.
-    pub(super) async fn devices(&self, config: &mut ContainerConfig) -> Result<Given, Error> {
+    pub(super) async fn devices(
+        &self,
+        config: &mut ContainerConfig,
+    ) -> Result<ResolvedDevices, Error> {
         let names = cdi::names(config)?;
         if names.is_empty() && config.devices.is_empty() {
-            return Ok(Given::default());
+            return Ok(ResolvedDevices::default());
         }
-        let (directories, wishes) = (self.config.cdi_dirs.clone(), config.devices.clone());
+        let (directories, requests) = (self.config.cdi_dirs.clone(), config.devices.clone());
         let (edits, found) = blocking(move || {
             let edits = cdi::edits(&directories, &names)?;
-            let devices = find(&wishes, &edits)?;
+            let devices = find(&requests, &edits)?;
             Ok::<_, Invalid>((edits, devices))
         })
         .await?;
         cdi::apply(&edits, config)?;
-        Ok(Given {
+        Ok(ResolvedDevices {
             devices: found,
             mounts: edits.mounts,
         })
     }
 }
 
-fn find(wishes: &[Device], edits: &Edits) -> Result<Vec<DevicePlan>, Invalid> {
+fn find(requests: &[Device], edits: &Edits) -> Result<Vec<DevicePlan>, Invalid> {
     let mut all: Vec<DevicePlan> = Vec::new();
     let mut add = |new: Vec<DevicePlan>| {
         // The later of two for one path is meant.
         all.retain(|old| new.iter().all(|n| n.path != old.path));
         all.extend(new);
     };
-    for device in wishes {
+    for device in requests {
         devices::check(device)?;
         let found = look(Path::new(&device.host_path))?;
-        add(devices::wished(device, found)?);
+        add(devices::requested(device, found)?);
     }
     for edit in &edits.nodes {
         add(vec![node(edit)?]);

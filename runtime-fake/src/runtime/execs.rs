@@ -9,7 +9,7 @@ use super::{
     Error, Runtime,
     containers::wrong_state,
     io,
-    streams::ends::{Outflow, pipe_from_process},
+    streams::stdio::{Outflow, pipe_from_process},
 };
 use crate::{container::ContainerState, launch, store::Refused};
 
@@ -61,13 +61,13 @@ impl Runtime {
             .await?;
         // Both end when the process has ended and what it wrote was read: an orphan that keeps them open has no claim on
         // the caller's time.
-        let mut stdout = Outflow::new(stdout, exec.ending.over.clone());
-        let mut stderr = Outflow::new(stderr, exec.ending.over.clone());
+        let mut stdout = Outflow::new(stdout, exec.exit.over.clone());
+        let mut stderr = Outflow::new(stderr, exec.exit.over.clone());
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let work = async {
             let read = tokio::join!(read(&mut stdout, &mut out), read(&mut stderr, &mut err));
             let ((), ()) = read;
-            exec.ending.code().await
+            exec.exit.code().await
         };
         let late = async {
             if timeout.is_zero() {

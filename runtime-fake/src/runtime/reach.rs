@@ -23,8 +23,8 @@ use jiff::Timestamp;
 use keeper::{
     failure::{FailureKind, plain},
     liveness::{self, Liveness},
+    orphan,
     protocol::{Call, ContainerState as Seen, Event, Outcome, VERSION},
-    survivor,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -36,7 +36,7 @@ use super::{
 use crate::{
     container::{ContainerEvent, ContainerState},
     id::{ContainerId, SandboxId},
-    keeper_client::{KeeperClient, Told, connect, listen},
+    keeper_client::{KeeperClient, Notification, connect, listen},
     store::{Change, Store},
 };
 
@@ -62,7 +62,7 @@ pub(super) struct Reach {
     pub(super) pods: Arc<Pods>,
 }
 
-type News = mpsc::UnboundedReceiver<Told>;
+type Notifications = mpsc::UnboundedReceiver<Notification>;
 
 impl Pods {
     /// Starts a keeper for a sandbox whose directory is there.
@@ -80,11 +80,11 @@ impl Pods {
         let streams = [listener, lock.into(), log.into()];
         let pid = self.zygote().spawn(streams).await?;
         liveness::note(directory, pid).map_err(&fail)?;
-        let (told, news) = mpsc::unbounded_channel();
-        let keeper = KeeperClient::start(stream, told, self.deadlines()).map_err(fail)?;
+        let (notify, notifications) = mpsc::unbounded_channel();
+        let keeper = KeeperClient::start(stream, notify, self.deadlines()).map_err(fail)?;
         let pod = Arc::new(Pod::new(keeper));
         self.insert(id, pod.clone());
-        tokio::spawn(self.reach(id, directory, store).follow(news));
+        tokio::spawn(self.reach(id, directory, store).follow(notifications));
         Ok(pod)
     }
 
@@ -112,12 +112,12 @@ impl Pods {
 
 impl Reach {
     /// Follows a keeper that was just started, until it has ended.
-    pub(super) async fn follow(self, mut news: News) {
+    pub(super) async fn follow(self, mut notifications: Notifications) {
         loop {
-            self.take_in(&mut news).await;
+            self.take_in(&mut notifications).await;
             self.pods.forget(&self.id);
             match self.look(UNNOTICED).await {
-                Some(found) => news = found,
+                Some(found) => notifications = found,
                 None => return,
             }
         }
@@ -129,39 +129,39 @@ impl Reach {
         let why = Err("it has not answered yet".to_owned());
         let change = Change::Keeper(self.id.clone(), why);
         let _ = self.store.apply(change).await;
-        let news = self.look(0).await;
-        let outcome = match news {
+        let notifications = self.look(0).await;
+        let outcome = match notifications {
             Some(_) => Found::Adopted,
             None => Found::Ended,
         };
         // The waiting task may have given up.
         let _ = found.send(outcome);
-        if let Some(news) = news {
-            self.follow(news).await;
+        if let Some(notifications) = notifications {
+            self.follow(notifications).await;
         }
     }
 
-    /// Takes a keeper's news into the store, until the connection ends.
-    async fn take_in(&self, news: &mut News) {
-        while let Some(told) = news.recv().await {
-            match told {
-                Told::Event(Event::Exited { container, exit }) => {
+    /// Takes a keeper's notifications into the store, until the connection ends.
+    async fn take_in(&self, notifications: &mut Notifications) {
+        while let Some(notification) = notifications.recv().await {
+            match notification {
+                Notification::Event(Event::Exited { container, exit }) => {
                     let id = ContainerId::from_record(&container);
                     let change = Change::Container(id, ContainerEvent::Exited(exit));
                     // A container that was removed meanwhile has no use for it.
                     let _ = self.store.apply(change).await;
                 }
-                Told::Event(Event::ExecExited { .. }) => {}
-                Told::Started { container, at, pid } => {
+                Notification::Event(Event::ExecExited { .. }) => {}
+                Notification::Started { container, at, pid } => {
                     if let Some(pid) = pid {
                         let of_container =
                             self.directory.join("containers").join(container.as_str());
-                        let _ = survivor::note(&of_container, pid);
+                        let _ = orphan::note(&of_container, pid);
                     }
                     let change = Change::Container(container, ContainerEvent::Started(at));
                     let _ = self.store.apply(change).await;
                 }
-                Told::Disconnected(why) => {
+                Notification::Disconnected(why) => {
                     tracing::debug!(
                         sandbox = self.id.short(),
                         why,
@@ -175,7 +175,7 @@ impl Reach {
 
     /// Connects to the keeper and brings the store up to date; none when it has ended. The first `unnoticed` attempts may
     /// fail without a word.
-    async fn look(&self, unnoticed: u32) -> Option<News> {
+    async fn look(&self, unnoticed: u32) -> Option<Notifications> {
         let (mut pause, longest) = PAUSES;
         for attempt in 0.. {
             let directory = self.directory.clone();
@@ -187,9 +187,9 @@ impl Reach {
                 }
                 Reached::Not(why) => why,
                 Reached::Connected(stream) => match self.adopt(stream).await {
-                    Ok(news) => {
+                    Ok(notifications) => {
                         self.note(Ok(())).await;
-                        return Some(news);
+                        return Some(notifications);
                     }
                     Err(why) => why,
                 },
@@ -214,11 +214,11 @@ impl Reach {
     }
 
     /// Asks the keeper at the other end of `stream` for its state, and takes it into the store.
-    async fn adopt(&self, stream: std::os::unix::net::UnixStream) -> Result<News, String> {
+    async fn adopt(&self, stream: std::os::unix::net::UnixStream) -> Result<Notifications, String> {
         // What is created from now on is not the earlier connection's.
         let state = self.store.state();
-        let (told, news) = mpsc::unbounded_channel();
-        let keeper = KeeperClient::start(stream, told, self.pods.deadlines())
+        let (notify, notifications) = mpsc::unbounded_channel();
+        let keeper = KeeperClient::start(stream, notify, self.pods.deadlines())
             .map_err(|error| plain(&error))?;
         let containers = loop {
             match keeper.call(Call::State).await {
@@ -255,7 +255,7 @@ impl Reach {
             let _ = keeper.call(Call::Forget { container }).await;
         }
         self.pods.insert(&self.id, Arc::new(Pod::new(keeper)));
-        Ok(news)
+        Ok(notifications)
     }
 }
 

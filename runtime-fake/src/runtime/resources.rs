@@ -83,8 +83,8 @@ impl Runtime {
         let limits = launch::pod_limits(&config)?;
         if let Some(plan) = self.cgroups.pod_plan(sandbox.cgroup.as_ref(), &limits)? {
             blocking(move || {
-                directory::make(&plan.place)?;
-                directory::change(&plan.place, &plan.writes)
+                directory::make(&plan.path)?;
+                directory::change(&plan.path, &plan.writes)
             })
             .await?;
         }

@@ -9,8 +9,8 @@ use std::{
 
 use cri::v1::{ContainerConfig, ImageSpec, PodSandboxConfig};
 use keeper::{
-    plan::{LaunchPlan, Pids, RestorePlan, RootPlan, Rung},
-    survivor,
+    orphan,
+    plan::{IsolationMode, LaunchPlan, Pids, RestorePlan, RootPlan},
 };
 
 use super::{Error, Runtime, blocking, checkpoint::archive_path, io};
@@ -157,7 +157,7 @@ impl Runtime {
                 from.remade.image
             ));
         }
-        if plan.rung != Rung::Root || plan.ids.is_some() {
+        if plan.isolation != IsolationMode::Root || plan.ids.is_some() {
             return invalid("it had no user namespace, and cannot have one now");
         }
         if plan.pids != Pids::Own {
@@ -261,7 +261,7 @@ impl Runtime {
     pub(super) fn came_back(&self, container: &Container, pid: Option<i32>) {
         let Some(pid) = pid else { return };
         let directory = self.container_dir(&container.sandbox, &container.id);
-        if let Err(error) = survivor::note(&directory, pid) {
+        if let Err(error) = orphan::note(&directory, pid) {
             tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
         }
         if let Err(error) = self.trash.put(&directory.join(DIRECTORY)) {

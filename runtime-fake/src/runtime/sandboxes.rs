@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use keeper::{
     failure::FailureKind,
     open_files,
-    plan::{ForwardPlan, IdMaps, PodPlan, Rung, of_network},
+    plan::{ForwardPlan, IdMaps, IsolationMode, PodPlan, of_network},
     protocol::Call,
 };
 use network::{PodNetns, cni::CniResult};
@@ -24,7 +24,7 @@ use crate::{
 /// How long a keeper may take to end when the daemon ends too: then it is killed rather than left.
 const HASTE: Duration = Duration::from_secs(2);
 /// How long the last news of a keeper that has ended may take to be in the store.
-const NEWS: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Runtime {
     /// Makes a sandbox and everything it needs; on failure nothing of it is left.
@@ -40,7 +40,7 @@ impl Runtime {
         let directory = self.sandbox_dir(&id);
         let mut plan = launch::pod(
             &config,
-            self.config.isolation.rung(),
+            self.config.isolation.mode(),
             directory.clone(),
             self.config.ephemeral,
         )?;
@@ -71,7 +71,7 @@ impl Runtime {
             state: SandboxState::Creating,
             created_at: Timestamp::now(),
             addresses: Vec::new(),
-            trouble: None,
+            unknown_reason: None,
         };
         // Made before the record, which is written into it.
         for directory in [&directory, &directory.join("containers")] {
@@ -153,7 +153,7 @@ impl Runtime {
             held.insert(0, network.map_err(io("hold the pod's network namespace"))?);
             plan.network_given = true;
         }
-        let wants_address = plan.own_network || plan.rung == Rung::Process;
+        let wants_address = plan.own_network || plan.isolation == IsolationMode::Process;
         let set_up = pod.keeper.set_up(plan, held);
         let given = if network.is_some() {
             // Both are waited for, so that nothing is taken down that is still being made.
@@ -248,12 +248,12 @@ impl Runtime {
         cleanup::destroy_cgroups(id, &self.store).await;
         // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
         let ended = |state: &State| state.containers_of(id).all(|c| c.ended() || !c.visible());
-        match tokio::time::timeout(NEWS, self.store.wait(ended)).await {
+        match tokio::time::timeout(EXIT_TIMEOUT, self.store.wait(ended)).await {
             Ok(waited) => waited?,
             Err(_) => {
                 return Err(Error::Timeout {
                     what: format!("the containers of pod sandbox {}", id.short()),
-                    seconds: NEWS.as_secs(),
+                    seconds: EXIT_TIMEOUT.as_secs(),
                 });
             }
         }
@@ -285,7 +285,7 @@ impl Runtime {
             .state()
             .sandboxes
             .get(&id)
-            .is_some_and(|s| s.cgroup.is_none() && s.trouble.is_some());
+            .is_some_and(|s| s.cgroup.is_none() && s.unknown_reason.is_some());
         self.store.apply(Change::RemoveSandbox(id)).await?;
         if unreadable {
             // Its record did not say which cgroup was its own: the one that belongs to no pod any more.

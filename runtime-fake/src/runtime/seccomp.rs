@@ -13,13 +13,13 @@ use cri::v1::{ContainerConfig, LinuxContainerSecurityContext};
 use keeper::{
     host,
     plan::ProcessPlan,
-    seccomp::{Arch, Surroundings},
+    seccomp::{Arch, HostContext},
 };
 
 use super::{Error, Runtime, blocking};
 use crate::launch::{
     Invalid,
-    seccomp::{self, Wish},
+    seccomp::{self, ProfileRequest},
 };
 
 /// Longer profiles are something else. Docker's own has 20 KiB.
@@ -35,13 +35,13 @@ impl Runtime {
         let none = LinuxContainerSecurityContext::default();
         let linux = config.linux.as_ref();
         let context = linux.and_then(|l| l.security_context.as_ref());
-        let wish = seccomp::wish(context.unwrap_or(&none))?;
-        if wish == Wish::Unconfined {
+        let request = seccomp::request(context.unwrap_or(&none))?;
+        if request == ProfileRequest::Unconfined {
             return Ok(None);
         }
         let capabilities = process.capabilities.clone();
         let filters = self.filters.clone();
-        if let Wish::File(path) = wish {
+        if let ProfileRequest::File(path) = request {
             let made = blocking(move || {
                 let text = read(&path).map_err(|reason| {
                     Invalid(format!(
@@ -97,12 +97,12 @@ fn make(text: Option<&str>, name: &str, capabilities: &[u8]) -> Result<Vec<u8>, 
                 .to_owned(),
         ));
     };
-    let around = Surroundings {
+    let host = HostContext {
         native,
         kernel: host::kernel(),
         capabilities,
     };
-    let filter = keeper::seccomp::filter(text, around)
+    let filter = keeper::seccomp::filter(text, host)
         .map_err(|reason| Invalid(format!("the seccomp profile {name} {reason}")))?;
     Ok(filter.to_bytes())
 }

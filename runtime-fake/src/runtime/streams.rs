@@ -1,6 +1,6 @@
 //! The streams of processes and the ports of pods, for clients of the stream server.
 
-pub(super) mod ends;
+pub(super) mod stdio;
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use std::{
 
 use keeper::{
     failure::plain,
-    plan::Rung,
+    plan::IsolationMode,
     protocol::{Call, Outcome},
 };
 use rustix::net::AddressFamily;
@@ -33,7 +33,7 @@ use crate::{
     streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size, Target},
 };
 
-use ends::{Inflow, Outflow, Shared, pipe_from_process, pipe_to_process, watch};
+use stdio::{Inflow, Outflow, Shared, pipe_from_process, pipe_to_process, watch};
 
 /// How long a port may take to answer: on a loopback interface only a program that accepts nothing takes any time.
 const CONNECTING: Duration = Duration::from_secs(10);
@@ -64,8 +64,8 @@ impl Target for Runtime {
             let terminal = exec.terminal.ok_or_else(no_terminal)?;
             let terminal = watch(terminal, Interest::READABLE | Interest::WRITABLE)
                 .map_err(io("watch a terminal"))?;
-            let mut output = Outflow::new(terminal.clone(), exec.ending.over.clone());
-            let ending = exec.ending;
+            let mut output = Outflow::new(terminal.clone(), exec.exit.over.clone());
+            let exit = exec.exit;
             let stdin = request.stdin.then(|| Inflow::new(terminal.clone()));
             let resize = Some(resizer(terminal));
             if request.stdout {
@@ -74,7 +74,7 @@ impl Target for Runtime {
                     stdout: Some(Box::new(output)),
                     stderr: None,
                     resize,
-                    ended: Box::pin(async move { Ok(ending.code().await) }),
+                    ended: Box::pin(async move { Ok(exit.code().await) }),
                 });
             }
             return Ok(Session {
@@ -86,7 +86,7 @@ impl Target for Runtime {
                     // Nobody wants what it writes; it is read, so that it goes on.
                     let mut chunk = vec![0u8; 4096];
                     while let Ok(1..) = output.read(&mut chunk).await {}
-                    Ok(ending.code().await)
+                    Ok(exit.code().await)
                 }),
             });
         }
@@ -102,14 +102,14 @@ impl Target for Runtime {
             .keeper
             .exec(id, plan, vec![child_stdin, child_stdout, child_stderr])
             .await?;
-        let ending = exec.ending;
-        let flow = |from: Shared| Box::new(Outflow::new(from, ending.over.clone())) as _;
+        let exit = exec.exit;
+        let flow = |from: Shared| Box::new(Outflow::new(from, exit.over.clone())) as _;
         Ok(Session {
             stdin: stdin.map(|s| Box::new(s) as _),
             stdout: stdout.map(flow),
             stderr: stderr.map(flow),
             resize: None,
-            ended: Box::pin(async move { Ok(ending.code().await) }),
+            ended: Box::pin(async move { Ok(exit.code().await) }),
         })
     }
 
@@ -203,7 +203,7 @@ impl Target for Runtime {
             return Err(unexpected(&outcome).into());
         }
         // Without a network namespace of its own a pod has its address on the host's loopback interface.
-        let own = if self.config.isolation.rung() == Rung::Process {
+        let own = if self.config.isolation.mode() == IsolationMode::Process {
             sandbox.addresses.first().copied()
         } else {
             None

@@ -89,8 +89,8 @@ impl Zygote {
             .stdout(Stdio::null())
             .spawn()?;
         // It has no news: its calls are answered, or fail.
-        let (told, _) = mpsc::unbounded_channel();
-        let client = KeeperClient::start(ours, told, self.deadlines)?;
+        let (notify, _) = mpsc::unbounded_channel();
+        let client = KeeperClient::start(ours, notify, self.deadlines)?;
         Ok(Running { process, client })
     }
 }

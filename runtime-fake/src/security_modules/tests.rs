@@ -78,14 +78,14 @@ fn the_runtimes_own_profile_is_loaded_once() {
             list.display()
         ),
     );
-    let modules = Modules::open(root.path(), Rung::Root, false);
+    let modules = Modules::open(root.path(), IsolationMode::Root, false);
     assert_eq!(text(root.path(), "rules"), apparmor::DEFAULT_RULES);
     assert_eq!(text(root.path(), "calls"), "--replace --skip-cache\n");
     assert_eq!(apparmor_of(&modules, None).as_deref(), Some("crib-default"));
     let [(_, said), _] = modules.describe();
     assert!(said.starts_with("crib-default"), "{said}");
     // Another daemon finds it there.
-    Modules::open(root.path(), Rung::Root, false);
+    Modules::open(root.path(), IsolationMode::Root, false);
     assert_eq!(text(root.path(), "calls").lines().count(), 1);
 }
 
@@ -96,7 +96,7 @@ fn without_a_parser_that_works_only_named_profiles_confine() {
         if let Some(script) = script {
             put_parser(root.path(), script);
         }
-        let modules = Modules::open(root.path(), Rung::Root, false);
+        let modules = Modules::open(root.path(), IsolationMode::Root, false);
         assert_eq!(apparmor_of(&modules, None), None);
         assert_eq!(
             apparmor_of(&modules, Some(&localhost("other"))).as_deref(),
@@ -113,14 +113,14 @@ fn an_ordinary_user_loads_nothing() {
         root.path(),
         &format!("touch {}/called", root.path().display()),
     );
-    Modules::open(root.path(), Rung::Rootless, false);
+    Modules::open(root.path(), IsolationMode::Rootless, false);
     assert!(!root.path().join("called").exists());
 }
 
 #[test]
 fn a_profile_that_is_loaded_later_is_found() {
     let root = box_with_apparmor("");
-    let modules = Modules::open(root.path(), Rung::Root, false);
+    let modules = Modules::open(root.path(), IsolationMode::Root, false);
     let refused = modules.container(Some(&localhost("later")), None, None);
     assert!(
         refused
@@ -143,7 +143,7 @@ fn a_profile_that_is_loaded_later_is_found() {
 fn switched_off_is_as_not_there() {
     let root = box_with_apparmor("p (enforce)\n");
     put(root.path(), "sys/module/apparmor/parameters/enabled", "N\n");
-    let modules = Modules::open(root.path(), Rung::Root, false);
+    let modules = Modules::open(root.path(), IsolationMode::Root, false);
     let refused = modules.container(Some(&localhost("p")), None, None);
     assert!(refused.unwrap_err().0.contains("no AppArmor"));
     assert_eq!(modules.describe()[0].1, "none");
@@ -159,7 +159,7 @@ fn labels_are_for_those_who_ask_or_for_all() {
         (false, None, Some(&asks), true),
         (true, None, None, true),
     ] {
-        let modules = Modules::open(root.path(), Rung::Root, all);
+        let modules = Modules::open(root.path(), IsolationMode::Root, all);
         let pod = modules.pod(of_pod, [].iter()).unwrap().unwrap();
         let context = LinuxContainerSecurityContext {
             selinux_options: own.cloned(),
@@ -181,7 +181,7 @@ fn labels_are_for_those_who_ask_or_for_all() {
 #[test]
 fn a_policy_without_containers_matters_to_those_who_ask() {
     let root = box_with_selinux();
-    let modules = Modules::open(root.path(), Rung::Root, false);
+    let modules = Modules::open(root.path(), IsolationMode::Root, false);
     fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
     let asks = level("s0:c1,c2");
     let pod = modules.pod(None, [].iter()).unwrap();
@@ -199,7 +199,7 @@ fn a_policy_without_containers_matters_to_those_who_ask() {
 #[test]
 fn a_pod_without_labels_has_no_containers_with_some() {
     let root = box_with_selinux();
-    let modules = Modules::open(root.path(), Rung::Root, false);
+    let modules = Modules::open(root.path(), IsolationMode::Root, false);
     let context = LinuxContainerSecurityContext {
         selinux_options: Some(level("s0")),
         ..Default::default()
@@ -212,7 +212,7 @@ fn a_pod_without_labels_has_no_containers_with_some() {
 #[test]
 fn no_two_pods_have_the_same_level() {
     let root = box_with_selinux();
-    let modules = Modules::open(root.path(), Rung::Root, true);
+    let modules = Modules::open(root.path(), IsolationMode::Root, true);
     let mut pods: Vec<Labels> = Vec::new();
     for _ in 0..50 {
         let labels = modules.pod(None, pods.iter()).unwrap().unwrap();
@@ -224,7 +224,7 @@ fn no_two_pods_have_the_same_level() {
 #[test]
 fn a_label_is_shown_to_the_policy() {
     let root = box_with_selinux();
-    let modules = Modules::open(root.path(), Rung::Root, true);
+    let modules = Modules::open(root.path(), IsolationMode::Root, true);
     let pod = modules.pod(Some(&level("s0:c1,c2")), [].iter()).unwrap();
     modules.container(None, None, pod.as_ref()).unwrap();
     let shown = text(root.path(), "sys/fs/selinux/context");
@@ -243,8 +243,11 @@ fn a_label_is_shown_to_the_policy() {
 fn labels_are_ignored_without_selinux() {
     let nothing = TempDir::new().unwrap();
     let labels = box_with_selinux();
-    for (root, rung) in [(&nothing, Rung::Root), (&labels, Rung::Process)] {
-        let modules = Modules::open(root.path(), rung, true);
+    for (root, isolation) in [
+        (&nothing, IsolationMode::Root),
+        (&labels, IsolationMode::Process),
+    ] {
+        let modules = Modules::open(root.path(), isolation, true);
         assert_eq!(modules.pod(None, [].iter()), Ok(None));
         assert_eq!(
             modules.pod(Some(&SeLinuxOption::default()), [].iter()),
@@ -278,7 +281,7 @@ fn a_policys_own_names_are_found() {
         "process = \"system_u:system_r:svirt_t:s0\"\n",
     );
     let process = || {
-        let modules = Modules::open(root.path(), Rung::Root, true);
+        let modules = Modules::open(root.path(), IsolationMode::Root, true);
         modules
             .pod(Some(&level("s0")), [].iter())
             .unwrap()

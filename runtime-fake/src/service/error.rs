@@ -136,9 +136,9 @@ fn image(error: &ImageError) -> Code {
 
 fn pull(error: &PullError) -> Code {
     match error {
-        PullError::Unreachable { .. } | PullError::Broken { .. } | PullError::Trouble { .. } => {
-            Code::Unavailable
-        }
+        PullError::Unreachable { .. }
+        | PullError::Broken { .. }
+        | PullError::ServerError { .. } => Code::Unavailable,
         PullError::Unauthenticated { .. } => Code::Unauthenticated,
         PullError::Denied { .. } => Code::PermissionDenied,
         PullError::NotFound { .. } => Code::NotFound,

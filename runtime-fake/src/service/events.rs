@@ -1,4 +1,4 @@
-//! `GetContainerEvents`: the store's news, one subscriber each.
+//! `GetContainerEvents`: the events of the store, one subscriber each.
 
 use cri::v1::ContainerEventResponse;
 use tokio::sync::{
@@ -10,23 +10,23 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::wire;
-use crate::store::News;
+use crate::store::StoreEvent;
 
 /// How many events wait for a subscriber outside the store's own queue.
 const AHEAD: usize = 16;
 
-/// All news from now on, until the subscriber goes or the daemon stops. One that reads too slowly is told how many it has
+/// All events from now on, until the subscriber goes or the daemon stops. One that reads too slowly is told how many it has
 /// missed, and its stream ends; nobody waits for it.
 pub(super) fn forward(
-    mut news: Receiver<News>,
+    mut stored: Receiver<StoreEvent>,
     stopping: CancellationToken,
 ) -> ReceiverStream<Result<ContainerEventResponse, Status>> {
     let (events, subscriber) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
         let pass_on = async {
             loop {
-                let event = match news.recv().await {
-                    Ok(news) => Ok(wire::event(&news)),
+                let event = match stored.recv().await {
+                    Ok(event) => Ok(wire::event(&event)),
                     Err(RecvError::Lagged(missed)) => Err(Status::data_loss(format!(
                         "{missed} events were missed: they were not read in time; list everything and subscribe again"
                     ))),
@@ -58,13 +58,13 @@ mod tests {
     use tokio_stream::StreamExt as _;
 
     use super::*;
-    use crate::{container::Told, id::SandboxId};
+    use crate::{container::EventKind, id::SandboxId};
 
-    fn news(about: &str) -> News {
-        News {
+    fn event(about: &str) -> StoreEvent {
+        StoreEvent {
             about: about.to_owned(),
             sandbox: SandboxId::random(),
-            told: Told::Created,
+            kind: EventKind::Created,
             at: Timestamp::UNIX_EPOCH,
             state: Arc::default(),
         }
@@ -75,14 +75,14 @@ mod tests {
         let sender = broadcast::Sender::new(2);
         let receiver = sender.subscribe();
         for about in ["a", "b", "c", "d", "e"] {
-            sender.send(news(about)).unwrap();
+            sender.send(event(about)).unwrap();
         }
         let mut events = forward(receiver, CancellationToken::new());
         let told = events.next().await.unwrap().unwrap_err();
         assert_eq!(told.code(), tonic::Code::DataLoss);
         assert!(told.message().starts_with("3 events were missed"), "{told}");
         // Nobody listens any longer.
-        sender.send(news("f")).unwrap_err();
+        sender.send(event("f")).unwrap_err();
         assert!(events.next().await.is_none());
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let stopping = CancellationToken::new();
         let mut events = forward(sender.subscribe(), stopping.clone());
         for about in ["a", "b", "c", "d", "e"] {
-            sender.send(news(about)).unwrap();
+            sender.send(event(about)).unwrap();
             let event = events.next().await.unwrap().unwrap();
             assert_eq!(event.container_id, about);
         }

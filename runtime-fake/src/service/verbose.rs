@@ -22,7 +22,7 @@ pub(super) async fn sandbox(runtime: &Runtime, sandbox: &Sandbox) -> HashMap<Str
     } else {
         (Some(0), None)
     };
-    let reason = sandbox.trouble.as_ref().map(ToString::to_string);
+    let reason = sandbox.unknown_reason.as_ref().map(ToString::to_string);
     info(
         sandbox,
         [

@@ -6,7 +6,7 @@ use cri::v1;
 use jiff::Timestamp;
 
 use crate::{
-    container::{Container, ContainerState, Told},
+    container::{Container, ContainerState, EventKind},
     id::SandboxId,
     launch::signal_of,
     sandbox::{Sandbox, SandboxState},
@@ -22,7 +22,9 @@ fn nanoseconds(at: Option<Timestamp>) -> i64 {
 
 fn sandbox_state(sandbox: &Sandbox) -> i32 {
     let state = match sandbox.state {
-        SandboxState::Ready if sandbox.trouble.is_none() => v1::PodSandboxState::SandboxReady,
+        SandboxState::Ready if sandbox.unknown_reason.is_none() => {
+            v1::PodSandboxState::SandboxReady
+        }
         SandboxState::Ready | SandboxState::Creating | SandboxState::NotReady => {
             v1::PodSandboxState::SandboxNotready
         }
@@ -172,24 +174,24 @@ pub(super) fn statuses_of(state: &State, sandbox: &SandboxId) -> Vec<v1::Contain
         .collect()
 }
 
-/// A piece of news. A deleted sandbox has no status (CRI v1, ContainerEventResponse).
-pub(super) fn event(news: &crate::store::News) -> v1::ContainerEventResponse {
-    let kind = match news.told {
-        Told::Created => v1::ContainerEventType::ContainerCreatedEvent,
-        Told::Started => v1::ContainerEventType::ContainerStartedEvent,
-        Told::Stopped => v1::ContainerEventType::ContainerStoppedEvent,
-        Told::Deleted => v1::ContainerEventType::ContainerDeletedEvent,
+/// A piece of event. A deleted sandbox has no status (CRI v1, ContainerEventResponse).
+pub(super) fn event(event: &crate::store::StoreEvent) -> v1::ContainerEventResponse {
+    let kind = match event.kind {
+        EventKind::Created => v1::ContainerEventType::ContainerCreatedEvent,
+        EventKind::Started => v1::ContainerEventType::ContainerStartedEvent,
+        EventKind::Stopped => v1::ContainerEventType::ContainerStoppedEvent,
+        EventKind::Deleted => v1::ContainerEventType::ContainerDeletedEvent,
     };
     v1::ContainerEventResponse {
-        container_id: news.about.clone(),
+        container_id: event.about.clone(),
         container_event_type: kind.into(),
-        created_at: nanoseconds(Some(news.at)),
-        pod_sandbox_status: news
+        created_at: nanoseconds(Some(event.at)),
+        pod_sandbox_status: event
             .state
             .sandboxes
-            .get(&news.sandbox)
+            .get(&event.sandbox)
             .map(|s| sandbox_status(s)),
-        containers_statuses: statuses_of(&news.state, &news.sandbox),
+        containers_statuses: statuses_of(&event.state, &event.sandbox),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use keeper::cgroup::{Place, hierarchy::Controller};
+use keeper::cgroup::{CgroupPath, hierarchy::Controller};
 
 use super::{
     parse::{self, keyed, limit, number},
@@ -19,10 +19,10 @@ struct Files {
 }
 
 impl Files {
-    fn of(place: &Place, controller: Controller) -> Option<Self> {
-        let branch = place.tree.branch(controller)?;
+    fn of(cgroup: &CgroupPath, controller: Controller) -> Option<Self> {
+        let branch = cgroup.tree.branch(controller)?;
         Some(Self {
-            directory: place.directory(branch),
+            directory: cgroup.directory(branch),
             v2: branch.v2,
         })
     }
@@ -41,10 +41,10 @@ impl Files {
 }
 
 /// The processes in it, those in cgroups below it included.
-pub(super) fn processes(place: &Place) -> Vec<i32> {
+pub(super) fn processes(cgroup: &CgroupPath) -> Vec<i32> {
     let mut found = Vec::new();
     // Every hierarchy has all of them; the first that answers is enough.
-    for directory in place.directories() {
+    for directory in cgroup.directories() {
         below(&directory, &mut found);
         if !found.is_empty() {
             break;
@@ -67,20 +67,20 @@ fn below(directory: &std::path::Path, found: &mut Vec<i32>) {
 }
 
 /// All that it counts, apart from what processes hold.
-pub(super) fn usage(place: &Place) -> Usage {
+pub(super) fn usage(cgroup: &CgroupPath) -> Usage {
     let pressure = |name: &str| {
-        let directory = place.unified()?;
+        let directory = cgroup.unified()?;
         parse::pressure(&fs::read_to_string(directory.join(name)).ok()?)
     };
     let mut usage = Usage {
-        cpu: cpu(place),
-        memory: memory(place).unwrap_or_default(),
-        io: io(place).unwrap_or_default(),
+        cpu: cpu(cgroup),
+        memory: memory(cgroup).unwrap_or_default(),
+        io: io(cgroup).unwrap_or_default(),
         tasks: Tasks {
-            threads_max: Files::of(place, Controller::Pids).and_then(|f| f.limit("pids.max")),
+            threads_max: Files::of(cgroup, Controller::Pids).and_then(|f| f.limit("pids.max")),
             ..Tasks::default()
         },
-        huge_pages: huge_pages(place).unwrap_or_default(),
+        huge_pages: huge_pages(cgroup).unwrap_or_default(),
     };
     usage.cpu.pressure = pressure("cpu.pressure");
     usage.memory.pressure = pressure("memory.pressure");
@@ -88,8 +88,8 @@ pub(super) fn usage(place: &Place) -> Usage {
     usage
 }
 
-fn cpu(place: &Place) -> Cpu {
-    let quota = Files::of(place, Controller::Cpu);
+fn cpu(cgroup: &CgroupPath) -> Cpu {
+    let quota = Files::of(cgroup, Controller::Cpu);
     let stat = quota
         .as_ref()
         .map(|f| f.text("cpu.stat"))
@@ -112,7 +112,7 @@ fn cpu(place: &Place) -> Cpu {
         return cpu;
     }
     cpu.throttled = keyed(&stat, "throttled_time");
-    if let Some(files) = Files::of(place, Controller::Cpuacct) {
+    if let Some(files) = Files::of(cgroup, Controller::Cpuacct) {
         let stat = files.text("cpuacct.stat");
         let ticks = |key| keyed(&stat, key).map(|n| n.saturating_mul(TICK));
         cpu.total = files.number("cpuacct.usage");
@@ -122,8 +122,8 @@ fn cpu(place: &Place) -> Cpu {
     cpu
 }
 
-fn memory(place: &Place) -> Option<Memory> {
-    let files = Files::of(place, Controller::Memory)?;
+fn memory(cgroup: &CgroupPath) -> Option<Memory> {
+    let files = Files::of(cgroup, Controller::Memory)?;
     let stat = files.text("memory.stat");
     let of = |key| keyed(&stat, key);
     Some(if files.v2 {
@@ -173,8 +173,8 @@ fn memory(place: &Place) -> Option<Memory> {
     })
 }
 
-fn io(place: &Place) -> Option<Io> {
-    let files = Files::of(place, Controller::Blkio)?;
+fn io(cgroup: &CgroupPath) -> Option<Io> {
+    let files = Files::of(cgroup, Controller::Blkio)?;
     let devices = if files.v2 {
         parse::io_stat(&files.text("io.stat"))
     } else {
@@ -189,8 +189,8 @@ fn io(place: &Place) -> Option<Io> {
     })
 }
 
-fn huge_pages(place: &Place) -> Option<BTreeMap<String, HugePages>> {
-    let files = Files::of(place, Controller::Hugetlb)?;
+fn huge_pages(cgroup: &CgroupPath) -> Option<BTreeMap<String, HugePages>> {
+    let files = Files::of(cgroup, Controller::Hugetlb)?;
     let (now, most) = if files.v2 {
         ("current", None)
     } else {

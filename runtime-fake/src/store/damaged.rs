@@ -10,7 +10,7 @@ use crate::{
     container::{Container, ContainerState},
     id::{ContainerId, SandboxId},
     sandbox::{Sandbox, SandboxState},
-    trouble::Trouble,
+    unknown_reason::UnknownReason,
 };
 
 /// The name of what has none that can be read, and the namespace of such a pod.
@@ -40,7 +40,7 @@ pub(super) fn sandbox(id: SandboxId, record: &Value, found: Timestamp, why: Stri
         addresses: part(record, "addresses").unwrap_or_default(),
         cgroup: part(record, "cgroup").flatten(),
         labels: part(record, "labels").flatten(),
-        trouble: Some(Trouble::Record(why)),
+        unknown_reason: Some(UnknownReason::Record(why)),
         id,
     }
 }
@@ -75,7 +75,7 @@ pub(super) fn container(
         cgroup: part(record, "cgroup").flatten(),
         not_applied: Vec::new(),
         confinement: part(record, "confinement").unwrap_or_default(),
-        trouble: Some(Trouble::Record(why)),
+        unknown_reason: Some(UnknownReason::Record(why)),
         id,
     }
 }

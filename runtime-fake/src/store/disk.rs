@@ -19,8 +19,8 @@ use file_tree::{Trash, private};
 use jiff::Timestamp;
 use keeper::{
     liveness::{self, Liveness},
+    orphan,
     protocol::exit_record,
-    survivor,
 };
 use serde_json::Value;
 
@@ -248,7 +248,7 @@ fn read_container(
             format!("is of container {} in pod {}", other.id, other.sandbox),
             Value::Null,
         ),
-        Loaded::Absent if survivor::may_live(directory) => {
+        Loaded::Absent if orphan::may_live(directory) => {
             ("is not there, and its process runs".to_owned(), Value::Null)
         }
         Loaded::Absent => return Ok(None),

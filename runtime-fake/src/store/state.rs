@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    container::{Container, ContainerEvent, ContainerState, Told},
+    container::{Container, ContainerEvent, ContainerState, EventKind},
     id::{ContainerId, SandboxId},
     sandbox::{Sandbox, SandboxEvent, SandboxState},
-    trouble::Trouble,
+    unknown_reason::UnknownReason,
 };
 
 /// Every record. Cheap to clone.
@@ -74,7 +74,7 @@ pub(crate) enum Refused {
 #[must_use]
 pub(crate) struct Effects {
     pub(crate) records: Vec<Record>,
-    pub(crate) news: Vec<(String, SandboxId, Told)>,
+    pub(crate) events: Vec<(String, SandboxId, EventKind)>,
 }
 
 /// What is to be on disk.
@@ -136,17 +136,17 @@ impl State {
                 };
                 if Arc::make_mut(sandbox).on(event) {
                     effects.records.push(record(sandbox.clone()));
-                    let told: &[Told] = match (before, sandbox.state) {
+                    let kinds: &[EventKind] = match (before, sandbox.state) {
                         (SandboxState::Creating, SandboxState::Ready) => {
-                            &[Told::Created, Told::Started]
+                            &[EventKind::Created, EventKind::Started]
                         }
                         (SandboxState::Creating, _) => &[],
                         (SandboxState::Ready, SandboxState::Ready) => &[],
-                        (SandboxState::Ready | SandboxState::NotReady, _) => &[Told::Stopped],
+                        (SandboxState::Ready | SandboxState::NotReady, _) => &[EventKind::Stopped],
                     };
                     effects
-                        .news
-                        .extend(told.iter().map(|told| (id.to_string(), id.clone(), *told)));
+                        .events
+                        .extend(kinds.iter().map(|kind| (id.to_string(), id.clone(), *kind)));
                 }
             }
             Change::RemoveSandbox(id) => {
@@ -158,7 +158,9 @@ impl State {
                 if let Some(sandbox) = self.sandboxes.remove(&id) {
                     effects.records.push(Record::NoSandbox(id.clone()));
                     if sandbox.visible() {
-                        effects.news.push((id.to_string(), id, Told::Deleted));
+                        effects
+                            .events
+                            .push((id.to_string(), id, EventKind::Deleted));
                     }
                 }
             }
@@ -195,16 +197,17 @@ impl State {
                 };
                 let before = container.state;
                 let limited = matches!(event, ContainerEvent::Limited(..));
-                let told = Arc::make_mut(container).on(event);
+                let kinds = Arc::make_mut(container).on(event);
                 if limited {
                     effects.records.push(Record::Container(container.clone()));
                 } else if container.state != before {
                     let record = Record::ContainerLife(container.clone());
                     effects.records.push(record);
                 }
-                effects.news.extend(
-                    told.into_iter()
-                        .map(|told| (id.to_string(), container.sandbox.clone(), told)),
+                effects.events.extend(
+                    kinds
+                        .into_iter()
+                        .map(|kind| (id.to_string(), container.sandbox.clone(), kind)),
                 );
             }
             Change::RemoveContainer(id) => self.remove_container(&id, &mut effects),
@@ -213,10 +216,10 @@ impl State {
         // In the place of a record that cannot be read nothing is written.
         effects.records.retain(|record| match record {
             Record::Sandbox(sandbox) | Record::SandboxLife(sandbox) => {
-                !is_damaged(sandbox.trouble.as_ref())
+                !is_damaged(sandbox.unknown_reason.as_ref())
             }
             Record::Container(container) | Record::ContainerLife(container) => {
-                !is_damaged(container.trouble.as_ref())
+                !is_damaged(container.unknown_reason.as_ref())
             }
             Record::NoSandbox(_) | Record::NoContainer(_) => true,
         });
@@ -225,17 +228,21 @@ impl State {
 
     /// Notes why a sandbox's keeper cannot be asked, or that it can. What a record that cannot be read says more about stays.
     fn keeper(&mut self, id: &SandboxId, why: Option<String>) {
-        let trouble = why.map(Trouble::Keeper);
+        let unknown_reason = why.map(UnknownReason::Keeper);
         if let Some(sandbox) = self.sandboxes.get_mut(id)
             && sandbox.state == SandboxState::Ready
-            && !is_damaged(sandbox.trouble.as_ref())
+            && !is_damaged(sandbox.unknown_reason.as_ref())
         {
-            Arc::make_mut(sandbox).trouble.clone_from(&trouble);
+            Arc::make_mut(sandbox)
+                .unknown_reason
+                .clone_from(&unknown_reason);
         }
         let containers = self.containers.values_mut();
         for container in containers.filter(|c| c.sandbox == *id && !c.ended()) {
-            if !is_damaged(container.trouble.as_ref()) {
-                Arc::make_mut(container).trouble.clone_from(&trouble);
+            if !is_damaged(container.unknown_reason.as_ref()) {
+                Arc::make_mut(container)
+                    .unknown_reason
+                    .clone_from(&unknown_reason);
             }
         }
     }
@@ -243,9 +250,11 @@ impl State {
     fn remove_container(&mut self, id: &ContainerId, effects: &mut Effects) {
         if let Some(container) = self.containers.remove(id) {
             if container.visible() {
-                effects
-                    .news
-                    .push((id.to_string(), container.sandbox.clone(), Told::Deleted));
+                effects.events.push((
+                    id.to_string(),
+                    container.sandbox.clone(),
+                    EventKind::Deleted,
+                ));
             }
             effects.records.push(Record::NoContainer(container));
         }
@@ -308,8 +317,8 @@ where
     }
 }
 
-fn is_damaged(trouble: Option<&Trouble>) -> bool {
-    matches!(trouble, Some(Trouble::Record(_)))
+fn is_damaged(unknown_reason: Option<&UnknownReason>) -> bool {
+    matches!(unknown_reason, Some(UnknownReason::Record(_)))
 }
 
 /// A state in words, for errors.
@@ -348,13 +357,13 @@ mod tests {
             addresses: Vec::new(),
             cgroup: None,
             labels: None,
-            trouble: None,
+            unknown_reason: None,
         }
     }
 
-    fn told(state: &mut State, change: Change) -> Vec<Told> {
-        let news = state.apply(change).unwrap().news;
-        news.into_iter().map(|(.., told)| told).collect()
+    fn events_of(state: &mut State, change: Change) -> Vec<EventKind> {
+        let events = state.apply(change).unwrap().events;
+        events.into_iter().map(|(.., kind)| kind).collect()
     }
 
     #[test]
@@ -362,16 +371,22 @@ mod tests {
         let mut state = State::default();
         let made = sandbox("a");
         let id = made.id.clone();
-        assert_eq!(told(&mut state, Change::AddSandbox(Box::new(made))), []);
+        assert_eq!(
+            events_of(&mut state, Change::AddSandbox(Box::new(made))),
+            []
+        );
         assert!(state.sandbox(id.as_str()).is_err());
         let ready = Change::Sandbox(id.clone(), SandboxEvent::Ready(Vec::new()));
-        assert_eq!(told(&mut state, ready), [Told::Created, Told::Started]);
+        assert_eq!(
+            events_of(&mut state, ready),
+            [EventKind::Created, EventKind::Started]
+        );
         let stopped = || Change::Sandbox(id.clone(), SandboxEvent::Stopped);
-        assert_eq!(told(&mut state, stopped()), [Told::Stopped]);
-        assert_eq!(told(&mut state, stopped()), []);
+        assert_eq!(events_of(&mut state, stopped()), [EventKind::Stopped]);
+        assert_eq!(events_of(&mut state, stopped()), []);
         let removed = Change::RemoveSandbox(id.clone());
-        assert_eq!(told(&mut state, removed), [Told::Deleted]);
-        assert_eq!(told(&mut state, Change::RemoveSandbox(id)), []);
+        assert_eq!(events_of(&mut state, removed), [EventKind::Deleted]);
+        assert_eq!(events_of(&mut state, Change::RemoveSandbox(id)), []);
     }
 
     #[test]

@@ -58,14 +58,14 @@ fn records_of_earlier_versions_are_understood(#[case] kept: Kept) {
     let (runs, done) = (container(kept.runs), container(kept.done));
     let state = directory.read().unwrap();
     let sandbox = &state.sandboxes[&sandbox];
-    assert_eq!(sandbox.trouble, None);
+    assert_eq!(sandbox.unknown_reason, None);
     assert_eq!(
         (sandbox.state, sandbox.key().0),
         (SandboxState::Ready, "web")
     );
     assert_eq!(sandbox.addresses.len(), 2);
     let runs = &state.containers[&runs];
-    assert_eq!(runs.trouble, None);
+    assert_eq!(runs.unknown_reason, None);
     assert_eq!(runs.state, ContainerState::Running);
     assert!(runs.started_at.is_some());
     assert_eq!(runs.config.envs[0].key, "COLOR");

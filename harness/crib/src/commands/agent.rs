@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent::clock::SystemClock;
 use agent::dialer::SystemDialer;
 use clap::Args;
-use runtime_fake::IsolationWish;
+use runtime_fake::IsolationRequest;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::UnixEndpoint;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
     }
     // An ordinary user's containers own files as subordinate ids, which only a user namespace of the same ids can remove.
     if !nix::unistd::geteuid().is_root()
-        && let Err(error) = runtime_fake::enter(IsolationWish::Auto, Some(&root_dir))
+        && let Err(error) = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir))
     {
         complain(&error);
         return Exit::NoRuntime;

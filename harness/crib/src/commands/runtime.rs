@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use nix::unistd::Gid;
-use runtime_fake::{Config, Deadlines, Isolation, IsolationWish};
+use runtime_fake::{Config, Deadlines, Isolation, IsolationRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::run::{REMOVING, remove_root};
@@ -40,8 +40,8 @@ pub(crate) struct RuntimeArgs {
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Isolation mode: auto, root, rootless or process
-    #[arg(long, default_value_t = IsolationWish::Auto)]
-    isolation: IsolationWish,
+    #[arg(long, default_value_t = IsolationRequest::Auto)]
+    isolation: IsolationRequest,
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
     #[arg(long, value_name = "PATH")]
     image_archive: Vec<PathBuf>,

@@ -44,7 +44,7 @@ pub enum PullError {
     },
     /// It has trouble, or wants to be left alone.
     #[error("registry {host} answered {status} while {doing}: try again later{}", said(.text))]
-    Trouble {
+    ServerError {
         /// Which.
         host: String,
         /// What was being done.
@@ -165,7 +165,7 @@ impl PullError {
     pub(crate) fn fault(&self) -> Fault {
         match self {
             Self::Broken { .. } => Fault::Passing,
-            Self::Trouble { after, .. } => Fault::Busy(*after),
+            Self::ServerError { after, .. } => Fault::Busy(*after),
             Self::Unreachable { .. }
             | Self::Unauthenticated { .. }
             | Self::Denied { .. }

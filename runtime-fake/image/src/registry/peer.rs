@@ -88,14 +88,14 @@ impl Peer {
                 host,
                 what: named(&repository, what),
             },
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => PullError::Trouble {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => PullError::ServerError {
                 host,
                 doing,
                 status: status.to_string(),
                 text,
                 after,
             },
-            _ if status.is_server_error() => PullError::Trouble {
+            _ if status.is_server_error() => PullError::ServerError {
                 host,
                 doing,
                 status: status.to_string(),

@@ -11,7 +11,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use crate::cgroup::{
-    CgroupPlan, Failed, Place,
+    CgroupPath, CgroupPlan, Failed,
     hierarchy::{Branch, Controller},
     plan::{Now, Write},
     program,
@@ -22,14 +22,14 @@ const ATTEMPTS: usize = 8;
 
 /// The ways into a cgroup, open.
 #[derive(Debug)]
-pub struct Entrance {
+pub struct CgroupFds {
     /// `tasks` of every v1 hierarchy.
     tasks: Vec<File>,
     /// The directory on v2.
     unified: Option<OwnedFd>,
 }
 
-impl Entrance {
+impl CgroupFds {
     /// The directory to be born in, on v2.
     pub fn unified(&self) -> Option<BorrowedFd<'_>> {
         self.unified.as_ref().map(|fd| fd.as_fd())
@@ -44,23 +44,23 @@ impl Entrance {
 }
 
 /// Makes a container's cgroup with everything that is in force there.
-pub fn prepare(plan: &CgroupPlan) -> Result<Entrance, Failed> {
-    make(&plan.place)?;
+pub fn prepare(plan: &CgroupPlan) -> Result<CgroupFds, Failed> {
+    make(&plan.path)?;
     for write in &plan.writes {
-        put(&plan.place, write)?;
+        put(&plan.path, write)?;
     }
-    if let (Some(rules), Some(unified)) = (&plan.devices, plan.place.unified()) {
+    if let (Some(rules), Some(unified)) = (&plan.devices, plan.path.unified()) {
         program::attach(&unified, rules)
             .map_err(Failed::to("restrict the container's access to devices"))?;
     }
-    entrance(&plan.place)
+    open_fds(&plan.path)
 }
 
 /// Opens the ways into a cgroup that is there.
-pub fn entrance(place: &Place) -> Result<Entrance, Failed> {
+pub fn open_fds(cgroup: &CgroupPath) -> Result<CgroupFds, Failed> {
     let mut tasks = Vec::new();
-    for branch in place.tree.branches.iter().filter(|b| !b.v2) {
-        let path = place.directory(branch).join("tasks");
+    for branch in cgroup.tree.branches.iter().filter(|b| !b.v2) {
+        let path = cgroup.directory(branch).join("tasks");
         let file = File::options().write(true).open(&path);
         tasks.push(file.map_err(Failed::to(format_args!("open {}", path.display())))?);
     }
@@ -70,14 +70,14 @@ pub fn entrance(place: &Place) -> Result<Entrance, Failed> {
             .map_err(io::Error::from)
             .map_err(Failed::to(format_args!("open {}", path.display())))
     };
-    let unified = place.unified().map(open).transpose()?;
-    Ok(Entrance { tasks, unified })
+    let unified = cgroup.unified().map(open).transpose()?;
+    Ok(CgroupFds { tasks, unified })
 }
 
 /// Makes a cgroup's directories where they are not there yet.
-pub fn make(place: &Place) -> Result<(), Failed> {
-    for branch in &place.tree.branches {
-        let directory = place.directory(branch);
+pub fn make(cgroup: &CgroupPath) -> Result<(), Failed> {
+    for branch in &cgroup.tree.branches {
+        let directory = cgroup.directory(branch);
         let mut made = make_in(branch, &directory);
         for _ in 1..ATTEMPTS {
             match &made {
@@ -168,8 +168,8 @@ fn filled(base: &Path, directory: &Path, name: &str) -> io::Result<String> {
 }
 
 /// Writes one file of a cgroup.
-fn put(place: &Place, write: &Write) -> Result<(), Failed> {
-    let Some(path) = place.file(write.controller, &write.file) else {
+fn put(cgroup: &CgroupPath, write: &Write) -> Result<(), Failed> {
+    let Some(path) = cgroup.file(write.controller, &write.file) else {
         return Ok(());
     };
     // Not created where it is not there: the kernel would say that permission is denied.
@@ -204,15 +204,15 @@ fn advice(write: &Write, error: &io::Error) -> &'static str {
 }
 
 /// Writes files of a cgroup that is in use: all of them, or, if one is refused, none.
-pub fn change(place: &Place, writes: &[Write]) -> Result<(), Failed> {
+pub fn change(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), Failed> {
     let mut old: Vec<Write> = Vec::new();
     for write in writes {
-        let before = place
+        let before = cgroup
             .file(write.controller, &write.file)
             .and_then(|path| fs::read_to_string(path).ok());
-        if let Err(failed) = put(place, write) {
+        if let Err(failed) = put(cgroup, write) {
             for write in old.iter().rev() {
-                if let Err(error) = put(place, write) {
+                if let Err(error) = put(cgroup, write) {
                     tracing::warn!(
                         error = crate::failure::chain(&error),
                         "a limit stays changed"
@@ -230,19 +230,20 @@ pub fn change(place: &Place, writes: &[Write]) -> Result<(), Failed> {
 }
 
 /// What the order of changes depends on. With `limit`, memory above it that can be taken back is taken back before.
-pub fn now(place: &Place, limit: i64) -> Now {
+pub fn now(cgroup: &CgroupPath, limit: i64) -> Now {
     let number = |controller, name: &str| -> Option<u64> {
-        let text = fs::read_to_string(place.file(controller, name)?).ok()?;
+        let text = fs::read_to_string(cgroup.file(controller, name)?).ok()?;
         text.trim().parse().ok()
     };
     let memory = |name: &str| number(Controller::Memory, name);
-    let v2 = |controller| place.tree.branch(controller).is_some_and(|b| b.v2);
+    let v2 = |controller| cgroup.tree.branch(controller).is_some_and(|b| b.v2);
     let used = if limit > 0 && v2(Controller::Memory) {
         // Else the kernel would kill to get there; on v1 it refuses.
         let above = memory("memory.current")
             .and_then(|used| used.checked_sub(limit.unsigned_abs()))
             .filter(|above| *above > 0);
-        if let (Some(above), Some(file)) = (above, place.file(Controller::Memory, "memory.reclaim"))
+        if let (Some(above), Some(file)) =
+            (above, cgroup.file(Controller::Memory, "memory.reclaim"))
         {
             // It takes back what it can, and fails when that is not all. Kernels before 5.19 do not have it.
             let _ = fs::write(file, above.to_string());

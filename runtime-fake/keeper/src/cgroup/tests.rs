@@ -4,49 +4,49 @@
 use std::{fs, io::Write as _, path::PathBuf, time::Duration};
 
 use crate::cgroup::{
-    CgroupPlan, Limits, Place,
+    CgroupPath, CgroupPlan, Limits, cleanup,
     device::{DeviceKind, DeviceRule, usual},
-    directory, ending,
+    directory,
     hierarchy::{Controller, Tree, mounted},
     plan::{Now, writes},
     program,
 };
 
 /// A cgroup on the v2 hierarchy alone, with the controllers that it has; it is gone at the end of the test.
-struct Unified(Place);
+struct Unified(CgroupPath);
 
 impl Unified {
     fn new(test: &str) -> Option<Self> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let found = mounted(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
         let only: Vec<_> = found.into_iter().filter(|h| h.v2).collect();
-        let (tree, _) = super::observe::usable(&only, nix::unistd::geteuid().is_root());
+        let (tree, _) = super::detect::usable(&only, nix::unistd::geteuid().is_root());
         if tree.branches.is_empty() {
             let reason = "no v2 cgroup can be made here";
             let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
             return None;
         }
-        let place = Place {
+        let cgroup = CgroupPath {
             own: vec![2],
             path: PathBuf::from(format!("crib-{test}-{}", std::process::id())).join("pod"),
             tree,
         };
-        Some(Self(place))
+        Some(Self(cgroup))
     }
 }
 
 impl Drop for Unified {
     fn drop(&mut self) {
-        ending::kill(&self.0);
-        ending::remove_in_time(&self.0, Duration::from_secs(5));
-        ending::remove_own(&self.0);
+        cleanup::kill(&self.0);
+        cleanup::remove_in_time(&self.0, Duration::from_secs(5));
+        cleanup::remove_own(&self.0);
     }
 }
 
 /// A process of the cgroup's, in a shell.
-fn inside(place: &Place, script: &str) -> std::process::Command {
+fn inside(cgroup: &CgroupPath, script: &str) -> std::process::Command {
     let mut command = std::process::Command::new("sh");
-    let procs = place.unified().unwrap().join("cgroup.procs");
+    let procs = cgroup.unified().unwrap().join("cgroup.procs");
     command
         .args(["-c", "echo 0 > \"$0\"; eval \"$1\""])
         .arg(procs)
@@ -59,11 +59,11 @@ fn all_of_a_cgroup_is_killed_and_it_goes() {
     let Some(unified) = Unified::new("all_of_a_cgroup_is_killed") else {
         return;
     };
-    let place = &unified.0;
-    directory::make(place).unwrap();
-    directory::make(place).unwrap();
+    let cgroup = &unified.0;
+    directory::make(cgroup).unwrap();
+    directory::make(cgroup).unwrap();
     let mut child = inside(
-        place,
+        cgroup,
         "(setsid sleep 1000 &); mkdir $(dirname $0)/inner; echo; sleep 1000",
     )
     .stdout(std::process::Stdio::piped())
@@ -71,12 +71,12 @@ fn all_of_a_cgroup_is_killed_and_it_goes() {
     .unwrap();
     let mut said = [0];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
-    assert!(!ending::remove(place));
-    ending::kill(place);
+    assert!(!cleanup::remove(cgroup));
+    cleanup::kill(cgroup);
     assert!(!child.wait().unwrap().success());
-    assert!(ending::remove_in_time(place, Duration::from_secs(5)));
-    assert!(ending::remove(place), "what is gone is gone");
-    ending::kill(place);
+    assert!(cleanup::remove_in_time(cgroup, Duration::from_secs(5)));
+    assert!(cleanup::remove(cgroup), "what is gone is gone");
+    cleanup::kill(cgroup);
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn huge_pages_have_a_limit_on_v2() {
     let Some(unified) = Unified::new("huge_pages_have_a_limit") else {
         return;
     };
-    let place = &unified.0;
-    let has = |controller| place.tree.branch(controller).is_some();
+    let cgroup = &unified.0;
+    let has = |controller| cgroup.tree.branch(controller).is_some();
     let size = fs::read_dir("/sys/kernel/mm/hugepages")
         .into_iter()
         .flatten()
@@ -104,20 +104,20 @@ fn huge_pages_have_a_limit_on_v2() {
         ..Limits::default()
     };
     let list = |limit| {
-        writes(&limits(limit), &place.tree, &Now::default())
+        writes(&limits(limit), &cgroup.tree, &Now::default())
             .unwrap()
             .list
     };
     let plan = CgroupPlan {
-        place: place.clone(),
+        path: cgroup.clone(),
         writes: list(4 << 20),
         devices: None,
     };
     directory::prepare(&plan).unwrap();
-    let file = place.file(Controller::Hugetlb, "hugetlb.2MB.max").unwrap();
+    let file = cgroup.file(Controller::Hugetlb, "hugetlb.2MB.max").unwrap();
     let in_force = || fs::read_to_string(&file).unwrap().trim().to_owned();
     assert_eq!(in_force(), (4 << 20).to_string());
-    directory::change(place, &list(8 << 20)).unwrap();
+    directory::change(cgroup, &list(8 << 20)).unwrap();
     assert_eq!(in_force(), (8 << 20).to_string());
     // All or nothing.
     let mut some = list(2 << 20);
@@ -127,7 +127,7 @@ fn huge_pages_have_a_limit_on_v2() {
         value: "1".to_owned(),
         optional: false,
     });
-    let failed = directory::change(place, &some).unwrap_err();
+    let failed = directory::change(cgroup, &some).unwrap_err();
     assert!(
         failed.to_string().contains("no pages of this size"),
         "{failed}"
@@ -146,18 +146,18 @@ fn a_program_keeps_devices_from_being_used() {
         let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
         return;
     }
-    let place = &unified.0;
+    let cgroup = &unified.0;
     let output = |rules: Vec<DeviceRule>| {
         directory::prepare(&CgroupPlan {
-            place: place.clone(),
+            path: cgroup.clone(),
             writes: Vec::new(),
             devices: Some(rules),
         })
         .unwrap();
         let script =
             "head -c 3 /dev/zero | wc -c; head -c 0 /dev/kmsg && echo read; echo > /dev/full";
-        let output = inside(place, script).output().unwrap();
-        assert!(ending::remove_in_time(place, Duration::from_secs(5)));
+        let output = inside(cgroup, script).output().unwrap();
+        assert!(cleanup::remove_in_time(cgroup, Duration::from_secs(5)));
         (
             String::from_utf8(output.stdout).unwrap(),
             String::from_utf8(output.stderr).unwrap(),
@@ -176,12 +176,12 @@ fn a_program_keeps_devices_from_being_used() {
 
 #[test]
 fn nothing_is_made_where_there_is_no_hierarchy() {
-    let place = Place {
+    let cgroup = CgroupPath {
         tree: Tree::default(),
         path: "x".into(),
         own: Vec::new(),
     };
-    directory::make(&place).unwrap();
-    assert!(ending::remove(&place));
-    assert_eq!(ending::oom_kills(&place), None);
+    directory::make(&cgroup).unwrap();
+    assert!(cleanup::remove(&cgroup));
+    assert_eq!(cleanup::oom_kills(&cgroup), None);
 }

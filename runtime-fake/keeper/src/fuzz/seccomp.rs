@@ -2,7 +2,7 @@
 
 use fuzz_target::{Target, bytes, text};
 
-use crate::seccomp::{Arch, Filter, Instruction, Surroundings, filter};
+use crate::seccomp::{Arch, Filter, HostContext, Instruction, filter};
 
 pub(super) const TARGETS: &[Target] =
     &[Target::new("seccomp_profile", seccomp_profile, profiles).slow(400)];
@@ -10,12 +10,12 @@ pub(super) const TARGETS: &[Target] =
 /// A filter is one that the kernel takes (`bpf_check_classic`): not too long, every jump forwards and inside, a verdict at
 /// the end; and it is read from its file as it was written.
 fn seccomp_profile(data: &[u8]) {
-    let around = Surroundings {
+    let host = HostContext {
         native: Arch::X86_64,
         kernel: (6, 1),
         capabilities: &[0, 1, 21],
     };
-    let Ok(made) = filter(Some(text(data)), around) else {
+    let Ok(made) = filter(Some(text(data)), host) else {
         return;
     };
     let program = &made.program;

@@ -19,8 +19,9 @@ pub struct MountPlan {
     pub recursive_read_only: bool,
     /// Whether later mounts show on the other side.
     pub propagation: Propagation,
-    /// What else is forbidden.
-    pub forbidden: Vec<Forbidden>,
+    /// Further flags of the mount.
+    #[serde(rename = "forbidden")]
+    pub flags: Vec<MountFlag>,
     /// How the ids of the files are mapped, if they are.
     #[serde(default)]
     pub ids: Option<IdMaps>,
@@ -60,20 +61,26 @@ pub enum Propagation {
     Both,
 }
 
-/// What a mount forbids or does without.
+/// A flag of a mount, as `mount_setattr` has it. Plans keep the older names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Forbidden {
+pub enum MountFlag {
     /// No program runs from it.
-    Programs,
+    #[serde(rename = "programs")]
+    NoExec,
     /// No program from it gains another user's rights.
-    SetUid,
+    #[serde(rename = "set_uid")]
+    NoSuid,
     /// No device in it can be opened.
-    Devices,
+    #[serde(rename = "devices")]
+    NoDev,
     /// Reading leaves no access time.
-    AccessTimes,
+    #[serde(rename = "access_times")]
+    NoAtime,
     /// ... on directories.
-    DirectoryAccessTimes,
+    #[serde(rename = "directory_access_times")]
+    NoDirAtime,
     /// No symbolic link in it is followed.
-    Links,
+    #[serde(rename = "links")]
+    NoSymfollow,
 }

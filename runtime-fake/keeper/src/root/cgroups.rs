@@ -10,7 +10,7 @@ use file_tree::mountinfo::mounts;
 use rustix::mount::MountAttrFlags;
 
 use crate::{
-    failure::{Doing as _, Step},
+    failure::{Context as _, Step},
     mount::{attach, new_mount},
     secure_join::Root,
     sys,
@@ -50,9 +50,9 @@ struct Hierarchy {
 /// Mounts them. What the kernel does not let us mount is left out.
 pub(crate) fn mount(root: &Root, writable: bool) -> Step {
     let what = "show the container its control groups";
-    let table = std::fs::read_to_string("/proc/self/mountinfo").doing(what)?;
+    let table = std::fs::read_to_string("/proc/self/mountinfo").context(what)?;
     let hierarchies = hierarchies(&table);
-    let Some(target) = root.existing(Path::new(AT)).doing(what)? else {
+    let Some(target) = root.existing(Path::new(AT)).context(what)? else {
         return Ok(());
     };
     let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID
@@ -71,7 +71,7 @@ pub(crate) fn mount(root: &Root, writable: bool) -> Step {
         && only.below.as_os_str().is_empty()
     {
         return match again(only) {
-            Some(tree) => attach(tree.as_fd(), target.as_fd()).doing(what),
+            Some(tree) => attach(tree.as_fd(), target.as_fd()).context(what),
             None => Ok(()),
         };
     }
@@ -85,25 +85,25 @@ pub(crate) fn mount(root: &Root, writable: bool) -> Step {
         &[("mode", "0755"), ("size", "64k")],
         flags - MountAttrFlags::MOUNT_ATTR_RDONLY,
     )
-    .doing(what)?;
-    attach(all.as_fd(), target.as_fd()).doing(what)?;
+    .context(what)?;
+    attach(all.as_fd(), target.as_fd()).context(what)?;
     let all = Root::new(all);
     for (hierarchy, tree) in trees {
         let at = all.directory(&Path::new("/").join(&hierarchy.below))?;
-        attach(tree.as_fd(), at.as_fd()).doing(what)?;
+        attach(tree.as_fd(), at.as_fd()).context(what)?;
         let name = hierarchy.below.to_string_lossy();
         // cpu → cpu,cpuacct: programs look for either.
         for controller in name
             .split(',')
             .filter(|c| name.contains(',') && CONTROLLERS.contains(c))
         {
-            rustix::fs::symlinkat(&*hierarchy.below, all.fd(), controller).doing(what)?;
+            rustix::fs::symlinkat(&*hierarchy.below, all.fd(), controller).context(what)?;
         }
     }
     if writable {
         return Ok(());
     }
-    sys::set_read_only(all.fd(), false).doing(what)
+    sys::set_read_only(all.fd(), false).context(what)
 }
 
 /// The hierarchies in a table of mounts (proc_pid_mountinfo(5)); of two at one place the later one lies on top.

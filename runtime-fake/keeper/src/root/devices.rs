@@ -11,10 +11,10 @@ use rustix::{
 };
 
 use crate::{
-    failure::{Doing as _, Step},
+    failure::{Context as _, Step},
     host_devices,
     mount::{attach, clone_tree},
-    plan::{DeviceKind, DevicePlan, Rung},
+    plan::{DeviceKind, DevicePlan, IsolationMode},
     secure_join::Root,
 };
 
@@ -35,9 +35,9 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 /// Makes the usual devices, links and directories in a new `/dev`.
-pub(crate) fn fill(rung: Rung, dev: BorrowedFd<'_>) -> Step {
+pub(crate) fn fill(isolation: IsolationMode, dev: BorrowedFd<'_>) -> Step {
     for (name, major, minor) in DEVICES {
-        let made = if rung == Rung::Rootless {
+        let made = if isolation == IsolationMode::Rootless {
             // A user namespace makes no devices: an empty file to mount the host's on.
             rustix::fs::mknodat(
                 dev,
@@ -55,14 +55,14 @@ pub(crate) fn fill(rung: Rung, dev: BorrowedFd<'_>) -> Step {
                 rustix::fs::makedev(major, minor),
             )
         };
-        made.doing(format_args!("make /dev/{name}"))?;
+        made.context(format_args!("make /dev/{name}"))?;
     }
     for (name, target) in DEVICE_LINKS {
-        rustix::fs::symlinkat(target, dev, name).doing(format_args!("make /dev/{name}"))?;
+        rustix::fs::symlinkat(target, dev, name).context(format_args!("make /dev/{name}"))?;
     }
     for name in ["pts", "shm", "mqueue"] {
         rustix::fs::mkdirat(dev, name, Mode::from_raw_mode(0o755))
-            .doing(format_args!("make /dev/{name}"))?;
+            .context(format_args!("make /dev/{name}"))?;
     }
     Ok(())
 }
@@ -71,24 +71,24 @@ pub(crate) fn fill(rung: Rung, dev: BorrowedFd<'_>) -> Step {
 pub(crate) fn bind(root: &Root) -> Step {
     for (name, ..) in DEVICES {
         let path = Path::new("/dev").join(name);
-        let tree =
-            clone_tree(&path, false).doing(format_args!("share the host's {}", path.display()))?;
+        let tree = clone_tree(&path, false)
+            .context(format_args!("share the host's {}", path.display()))?;
         attach(tree.as_fd(), root.file(&path)?.as_fd())
-            .doing(format_args!("mount {}", path.display()))?;
+            .context(format_args!("mount {}", path.display()))?;
     }
     Ok(())
 }
 
 /// Makes the devices that the container asks for. Where no node can be made, the host's is mounted.
-pub(crate) fn add(rung: Rung, root: &Root, devices: &[DevicePlan]) -> Step {
+pub(crate) fn add(isolation: IsolationMode, root: &Root, devices: &[DevicePlan]) -> Step {
     devices
         .iter()
-        .try_for_each(|device| make(rung, root, device))
+        .try_for_each(|device| make(isolation, root, device))
 }
 
 /// All of the host's devices besides the usual ones; what the box does not let us have is left out.
-pub(crate) fn add_all(rung: Rung, root: &Root) -> Step {
-    for device in host_devices::below(Path::new("/dev")).doing("list the host's devices")? {
+pub(crate) fn add_all(isolation: IsolationMode, root: &Root) -> Step {
+    for device in host_devices::below(Path::new("/dev")).context("list the host's devices")? {
         let usual = DEVICES.iter().map(|(name, ..)| *name).chain(["ptmx"]);
         if usual
             .into_iter()
@@ -97,7 +97,9 @@ pub(crate) fn add_all(rung: Rung, root: &Root) -> Step {
             continue;
         }
         // A mount for each would be of no use where none of them can be opened.
-        if rung == Rung::Rootless && rustix::fs::access(&device.host, Access::READ_OK).is_err() {
+        if isolation == IsolationMode::Rootless
+            && rustix::fs::access(&device.host, Access::READ_OK).is_err()
+        {
             continue;
         }
         let plan = DevicePlan {
@@ -106,18 +108,18 @@ pub(crate) fn add_all(rung: Rung, root: &Root) -> Step {
             node: device.node,
             access: String::new(),
         };
-        let _ = make(rung, root, &plan);
+        let _ = make(isolation, root, &plan);
     }
     Ok(())
 }
 
-fn make(rung: Rung, root: &Root, device: &DevicePlan) -> Step {
+fn make(isolation: IsolationMode, root: &Root, device: &DevicePlan) -> Step {
     let what = || format!("make the device {}", device.path.display());
-    if rung == Rung::Rootless {
+    if isolation == IsolationMode::Rootless {
         return mount(root, device);
     }
     let (Some(parent), Some(name)) = (device.path.parent(), device.path.file_name()) else {
-        return Err(Errno::INVAL).doing(what());
+        return Err(Errno::INVAL).context(what());
     };
     let parent = root.directory(parent)?;
     let node = &device.node;
@@ -133,7 +135,7 @@ fn make(rung: Rung, root: &Root, device: &DevicePlan) -> Step {
         Ok(()) => {}
         // What is there stays: it may be the host's. A box that lets nobody make devices may still have them.
         Err(Errno::EXIST | Errno::PERM) => return mount(root, device),
-        Err(error) => return Err(error).doing(what()),
+        Err(error) => return Err(error).context(what()),
     }
     let owner = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
     rustix::fs::chownat(
@@ -143,12 +145,12 @@ fn make(rung: Rung, root: &Root, device: &DevicePlan) -> Step {
         Some(owner.1),
         AtFlags::SYMLINK_NOFOLLOW,
     )
-    .doing(what())
+    .context(what())
 }
 
 fn mount(root: &Root, device: &DevicePlan) -> Step {
     let tree = clone_tree(&device.host, false)
-        .doing(format_args!("share the host's {}", device.host.display()))?;
+        .context(format_args!("share the host's {}", device.host.display()))?;
     attach(tree.as_fd(), root.file(&device.path)?.as_fd())
-        .doing(format_args!("mount {}", device.path.display()))
+        .context(format_args!("mount {}", device.path.display()))
 }

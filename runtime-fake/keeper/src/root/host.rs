@@ -12,10 +12,10 @@ use std::{
 use rustix::{fs::Mode, io::Errno, mount::MountAttrFlags};
 
 use crate::{
-    failure::{Doing as _, Step},
+    failure::{Context as _, Step},
     mount::{attach, clone_tree, labelled, new_mount, open_dir},
-    plan::Rung,
-    root::{mapped::Mapped, overlay},
+    plan::IsolationMode,
+    root::{idmap::IdMapper, overlay},
     sys,
 };
 
@@ -27,17 +27,17 @@ const EMPTY: [(&str, u32); 3] = [("tmp", 0o1777), ("run", 0o755), ("var/tmp", 0o
 /// Assembles it at `at`, with its writable layer at `layer`. Returns the mounts below `at` that are part of it, relative
 /// to it. `ids` are the container's own; where the host's files cannot have them, they seem to be nobody's.
 pub(crate) fn make(
-    rung: Rung,
+    isolation: IsolationMode,
     layer: &Path,
     at: &Path,
-    ids: Option<&Mapped<'_>>,
+    ids: Option<&IdMapper<'_>>,
     label: Option<&str>,
 ) -> Step<Vec<PathBuf>> {
     let what = "make the container's writable layer";
-    let tmpfs = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).doing(what)?;
-    attach(tmpfs.as_fd(), open_dir(layer).doing(what)?.as_fd()).doing(what)?;
+    let tmpfs = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).context(what)?;
+    attach(tmpfs.as_fd(), open_dir(layer).context(what)?.as_fd()).context(what)?;
     let target = Target {
-        rung,
+        isolation,
         layer,
         at,
         ids,
@@ -64,8 +64,8 @@ pub(crate) fn make(
             &labelled(&[("mode", &options)], label),
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
         );
-        attach(empty.doing(&what)?.as_fd(), directory.as_fd()).doing(&what)?;
-        ids.map_or(Ok(()), |ids| ids.own(&path)).doing(&what)?;
+        attach(empty.context(&what)?.as_fd(), directory.as_fd()).context(&what)?;
+        ids.map_or(Ok(()), |ids| ids.own(&path)).context(&what)?;
         parts.push(PathBuf::from(name));
     }
     Ok(parts)
@@ -73,10 +73,10 @@ pub(crate) fn make(
 
 /// Where the host's root is shown, and how.
 struct Target<'a> {
-    rung: Rung,
+    isolation: IsolationMode,
     layer: &'a Path,
     at: &'a Path,
-    ids: Option<&'a Mapped<'a>>,
+    ids: Option<&'a IdMapper<'a>>,
     label: Option<&'a str>,
 }
 
@@ -98,15 +98,15 @@ impl Target<'_> {
         let path = Path::new(path);
         let mapped = self.ids.and_then(|ids| ids.path(path).ok());
         let lower = mapped.unwrap_or_else(|| path.to_owned());
-        overlay::writable(self.rung, &[lower], layer, at, self.label)
+        overlay::writable(self.isolation, &[lower], layer, at, self.label)
     }
 
     /// Directories of the root that are other file systems, `/usr` or `/home`, say: an overlay does not look below mounts.
     fn graft_mounts(&self) -> Step<Vec<PathBuf>> {
         use std::os::unix::fs::MetadataExt as _;
         let mut parts = Vec::new();
-        let root = fs::metadata("/").doing("look at the host's root")?.dev();
-        for entry in fs::read_dir("/").doing("list the host's root")?.flatten() {
+        let root = fs::metadata("/").context("look at the host's root")?.dev();
+        for entry in fs::read_dir("/").context("list the host's root")?.flatten() {
             let name = entry.file_name();
             let Ok(meta) = entry.metadata() else { continue };
             if meta.is_dir() && meta.dev() != root && !not_shown(&name.to_string_lossy()) {
@@ -120,9 +120,9 @@ impl Target<'_> {
         let mut parts = Vec::new();
         let what = "make the container's root";
         let options = labelled(&[("mode", "0755")], self.label);
-        let skeleton = new_mount("tmpfs", &options, MountAttrFlags::empty()).doing(what)?;
-        attach(skeleton.as_fd(), open_dir(self.at).doing(what)?.as_fd()).doing(what)?;
-        for entry in fs::read_dir("/").doing("list the host's root")?.flatten() {
+        let skeleton = new_mount("tmpfs", &options, MountAttrFlags::empty()).context(what)?;
+        attach(skeleton.as_fd(), open_dir(self.at).context(what)?.as_fd()).context(what)?;
+        for entry in fs::read_dir("/").context("list the host's root")?.flatten() {
             let file_name = entry.file_name();
             let name = file_name.to_string_lossy();
             let (path, target) = (entry.path(), self.at.join(&file_name));
@@ -130,11 +130,11 @@ impl Target<'_> {
                 continue;
             };
             if kind.is_symlink() {
-                let link = fs::read_link(&path).doing(what)?;
-                std::os::unix::fs::symlink(link, &target).doing(what)?;
+                let link = fs::read_link(&path).context(what)?;
+                std::os::unix::fs::symlink(link, &target).context(what)?;
             } else if kind.is_dir() {
-                fs::create_dir(&target).doing(what)?;
-                self.own(&target).doing(what)?;
+                fs::create_dir(&target).context(what)?;
+                self.own(&target).context(what)?;
                 // What this user may not read is an empty directory of the container's own.
                 if !not_shown(&name) && fs::read_dir(&path).is_ok() {
                     parts.push(self.graft(&name)?);
@@ -149,12 +149,12 @@ impl Target<'_> {
         let what = format!("show the host's /{name}");
         let (layer, target) = (self.layer.join(format!("of-{name}")), self.at.join(name));
         let path = format!("/{name}");
-        rustix::fs::mkdir(&layer, Mode::from_raw_mode(0o755)).doing(&what)?;
-        self.make_layer(&layer).doing(&what)?;
+        rustix::fs::mkdir(&layer, Mode::from_raw_mode(0o755)).context(&what)?;
+        self.make_layer(&layer).context(&what)?;
         if self.overlay(&path, &layer, &target).is_err() {
-            let tree = clone_tree(Path::new(&path), true).doing(&what)?;
-            sys::set_read_only(tree.as_fd(), true).doing(&what)?;
-            attach(tree.as_fd(), open_dir(&target).doing(&what)?.as_fd()).doing(&what)?;
+            let tree = clone_tree(Path::new(&path), true).context(&what)?;
+            sys::set_read_only(tree.as_fd(), true).context(&what)?;
+            attach(tree.as_fd(), open_dir(&target).context(&what)?.as_fd()).context(&what)?;
         }
         Ok(PathBuf::from(name))
     }

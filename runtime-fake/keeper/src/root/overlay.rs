@@ -12,12 +12,12 @@ use rustix::{
 
 use crate::{
     failure::{Failure, FailureKind, plain},
-    plan::Rung,
+    plan::IsolationMode,
 };
 
 /// Mounts `lower`, topmost first, below a writable layer at `at`.
 pub(crate) fn writable(
-    rung: Rung,
+    isolation: IsolationMode,
     lower: &[PathBuf],
     layer: &Path,
     at: &Path,
@@ -28,17 +28,17 @@ pub(crate) fn writable(
         layer.join("upper").display(),
         layer.join("work").display()
     );
-    mount_overlay(rung, lower, &upper, at, label)
+    mount_overlay(isolation, lower, &upper, at, label)
 }
 
 /// Mounts `lower`, two layers at least, topmost first, at `at`, which is made. Nothing can be written.
 pub(crate) fn read_only(
-    rung: Rung,
+    isolation: IsolationMode,
     lower: &[PathBuf],
     at: &Path,
     label: Option<&str>,
 ) -> Result<(), Errno> {
-    mount_overlay(rung, lower, "", at, label)
+    mount_overlay(isolation, lower, "", at, label)
 }
 
 /// The mount option that gives all files of a file system one SELinux label; nothing without a label. In quotes: a label
@@ -56,7 +56,7 @@ pub(crate) fn failure(count: usize, error: Errno) -> Failure {
 }
 
 fn mount_overlay(
-    rung: Rung,
+    isolation: IsolationMode,
     lower: &[PathBuf],
     upper: &str,
     at: &Path,
@@ -76,7 +76,7 @@ fn mount_overlay(
             .display()
             .to_string()
     };
-    let user = if rung == Rung::Rootless {
+    let user = if isolation == IsolationMode::Rootless {
         ",userxattr"
     } else {
         ""

@@ -21,10 +21,10 @@ use rustix::{
 
 use crate::mount::{in_namespace, is_proc};
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step, plain},
+    failure::{Context as _, Failure, FailureKind, Step, plain},
     lsm,
     mount::{attach, clone_tree, open_dir},
-    plan::{Forbidden, MountPlan, MountSource, Propagation, Rung},
+    plan::{IsolationMode, MountFlag, MountPlan, MountSource, Propagation},
     root::overlay,
     secure_join::Root,
     sys,
@@ -65,7 +65,7 @@ impl Source {
 
 /// Opens what `mounts` name, before anything is mounted: a source is what the host has there.
 pub(crate) fn open(
-    rung: Rung,
+    isolation: IsolationMode,
     mounts: &[MountPlan],
     label: Option<&str>,
     host: Option<BorrowedFd<'_>>,
@@ -86,7 +86,7 @@ pub(crate) fn open(
             at,
         } = &mount.source
         {
-            *source = Some(open_image(rung, mount, layers, sub_path, at, label)?);
+            *source = Some(open_image(isolation, mount, layers, sub_path, at, label)?);
         }
     }
     Ok(sources.into_iter().map(Source).collect())
@@ -102,11 +102,11 @@ fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedF
         path.display(),
         mount.target.display()
     );
-    let tree = clone_tree(path, true).doing(&what)?;
+    let tree = clone_tree(path, true).context(&what)?;
     let propagation = match mount.propagation {
         Propagation::Private => libc::MS_PRIVATE,
         Propagation::FromHost => {
-            let shared = sharing(path).doing(&what)?;
+            let shared = sharing(path).context(&what)?;
             must_share(
                 mount,
                 path,
@@ -116,11 +116,11 @@ fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedF
             libc::MS_SLAVE
         }
         Propagation::Both => {
-            must_share(mount, path, sharing(path).doing(&what)?.shared, "shared")?;
+            must_share(mount, path, sharing(path).context(&what)?.shared, "shared")?;
             libc::MS_SHARED
         }
     };
-    sys::set_propagation(tree.as_fd(), propagation).doing(&what)?;
+    sys::set_propagation(tree.as_fd(), propagation).context(&what)?;
     forbid(mount, &tree)?;
     Ok(tree)
 }
@@ -149,23 +149,23 @@ fn forbid(mount: &MountPlan, tree: &OwnedFd) -> Step {
     let target = mount.target.display();
     if mount.read_only {
         sys::set_read_only(tree.as_fd(), mount.recursive_read_only)
-            .doing(format_args!("make the mount at {target} read-only"))?;
+            .context(format_args!("make the mount at {target} read-only"))?;
     }
-    let attributes = mount.forbidden.iter().fold(0, |all, option| {
+    let attributes = mount.flags.iter().fold(0, |all, option| {
         all | match option {
-            Forbidden::Programs => libc::MOUNT_ATTR_NOEXEC,
-            Forbidden::SetUid => libc::MOUNT_ATTR_NOSUID,
-            Forbidden::Devices => libc::MOUNT_ATTR_NODEV,
-            Forbidden::AccessTimes => libc::MOUNT_ATTR_NOATIME,
-            Forbidden::DirectoryAccessTimes => libc::MOUNT_ATTR_NODIRATIME,
-            Forbidden::Links => libc::MOUNT_ATTR_NOSYMFOLLOW,
+            MountFlag::NoExec => libc::MOUNT_ATTR_NOEXEC,
+            MountFlag::NoSuid => libc::MOUNT_ATTR_NOSUID,
+            MountFlag::NoDev => libc::MOUNT_ATTR_NODEV,
+            MountFlag::NoAtime => libc::MOUNT_ATTR_NOATIME,
+            MountFlag::NoDirAtime => libc::MOUNT_ATTR_NODIRATIME,
+            MountFlag::NoSymfollow => libc::MOUNT_ATTR_NOSYMFOLLOW,
         }
     });
     if attributes == 0 {
         return Ok(());
     }
     let what = format!("give the mount at {target} its mount_options");
-    sys::add_attributes(tree.as_fd(), attributes).doing(what)
+    sys::add_attributes(tree.as_fd(), attributes).context(what)
 }
 
 /// A directory for a path of the host where there is nothing (containerd makes it too).
@@ -230,7 +230,7 @@ fn must_share(mount: &MountPlan, path: &Path, shares: bool, wanted: &str) -> Ste
 }
 
 fn open_image(
-    rung: Rung,
+    isolation: IsolationMode,
     mount: &MountPlan,
     layers: &[PathBuf],
     sub_path: &Path,
@@ -239,24 +239,24 @@ fn open_image(
 ) -> Step<OwnedFd> {
     let what = format!("mount an image at {}", mount.target.display());
     let whole = match (layers, label) {
-        ([only], None) => open_dir(only).doing(&what)?,
+        ([only], None) => open_dir(only).context(&what)?,
         _ => {
             let mut layers = layers.to_vec();
             if let [_] = layers[..] {
                 // An overlay has two layers at least, and only as an overlay do the files have the label.
                 let empty = at.join("empty");
-                rustix::fs::mkdir(&empty, rustix::fs::Mode::from_raw_mode(0o755)).doing(&what)?;
+                rustix::fs::mkdir(&empty, rustix::fs::Mode::from_raw_mode(0o755)).context(&what)?;
                 layers.push(empty);
             }
-            overlay::read_only(rung, &layers, at, label)
+            overlay::read_only(isolation, &layers, at, label)
                 .map_err(|error| overlay::failure(layers.len(), error))?;
-            open_dir(at).doing(&what)?
+            open_dir(at).context(&what)?
         }
     };
     let found = if sub_path.as_os_str().is_empty() {
         Some(whole)
     } else {
-        Root::new(whole).existing(sub_path).doing(&what)?
+        Root::new(whole).existing(sub_path).context(&what)?
     };
     let Some(found) = found else {
         return Err(Failure::new(
@@ -270,8 +270,8 @@ fn open_image(
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(&found, "", flags).doing(&what)?;
-    sys::set_propagation(tree.as_fd(), libc::MS_PRIVATE).doing(&what)?;
+    let tree = open_tree(&found, "", flags).context(&what)?;
+    sys::set_propagation(tree.as_fd(), libc::MS_PRIVATE).context(&what)?;
     forbid(mount, &tree)?;
     Ok(tree)
 }
@@ -281,16 +281,16 @@ pub(crate) fn place(root: &Root, plan: &MountPlan, source: Source) -> Step {
     let Some(source) = source.0 else {
         return keep_writable(root, &plan.target);
     };
-    let kind = kind_of(&source).doing(format_args!("look at {}", named(plan)))?;
-    if let Some(there) = root.existing(&plan.target).doing(what(plan))? {
-        fits(plan, kind, kind_of(&there).doing(what(plan))?)?;
+    let kind = kind_of(&source).context(format_args!("look at {}", named(plan)))?;
+    if let Some(there) = root.existing(&plan.target).context(what(plan))? {
+        fits(plan, kind, kind_of(&there).context(what(plan))?)?;
     }
     let target = if kind == FileType::Directory {
         root.directory(&plan.target)?
     } else {
         root.file(&plan.target)?
     };
-    let resolved = root.path_of(&target).doing(what(plan))?;
+    let resolved = root.path_of(&target).context(what(plan))?;
     if resolved.starts_with("/proc") && !may_cover(&resolved, &source) {
         return Err(Failure::new(
             FailureKind::Invalid,
@@ -301,7 +301,7 @@ pub(crate) fn place(root: &Root, plan: &MountPlan, source: Source) -> Step {
             ),
         ));
     }
-    attach(source.as_fd(), target.as_fd()).doing(what(plan))
+    attach(source.as_fd(), target.as_fd()).context(what(plan))
 }
 
 fn what(plan: &MountPlan) -> String {
@@ -349,6 +349,6 @@ fn keep_writable(root: &Root, path: &Path) -> Step {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(&target, "", flags).doing(&what)?;
-    attach(tree.as_fd(), target.as_fd()).doing(&what)
+    let tree = open_tree(&target, "", flags).context(&what)?;
+    attach(tree.as_fd(), target.as_fd()).context(&what)
 }

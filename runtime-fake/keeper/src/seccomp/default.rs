@@ -3,7 +3,7 @@
 //! Everything else fails with EPERM, apart from calls that are younger than this list, which fail with ENOSYS.
 
 use crate::seccomp::{
-    profile::Surroundings,
+    profile::HostContext,
     rules::{Action, Comparison, Condition, Rule, Rules},
 };
 
@@ -99,7 +99,7 @@ const ENOSYS: u16 = 38;
 const SPEC_ALLOW: u32 = 4;
 
 /// The rules for a container.
-pub(super) fn rules(around: Surroundings<'_>) -> Rules {
+pub(super) fn rules(host: HostContext<'_>) -> Rules {
     let allow = |name: &str| Rule {
         name: name.to_owned(),
         action: Action::ALLOW,
@@ -113,12 +113,12 @@ pub(super) fn rules(around: Surroundings<'_>) -> Rules {
         }],
         ..allow(name)
     };
-    let has = |number: u8| around.capabilities.contains(&number);
+    let has = |number: u8| host.capabilities.contains(&number);
     let mut rules: Vec<Rule> = ALLOWED.split_whitespace().map(allow).collect();
     for (_, names) in WITH_CAPABILITY.iter().filter(|(number, _)| has(*number)) {
         rules.extend(names.split_whitespace().map(allow));
     }
-    if around.kernel >= SAFE_PTRACE {
+    if host.kernel >= SAFE_PTRACE {
         rules.push(allow("ptrace"));
     }
     for personality in PERSONALITIES {
@@ -139,7 +139,7 @@ pub(super) fn rules(around: Surroundings<'_>) -> Rules {
     }
     Rules {
         default: Action::errno(1),
-        arches: around.native.family().to_vec(),
+        arches: host.native.family().to_vec(),
         rules,
         flags: SPEC_ALLOW,
     }

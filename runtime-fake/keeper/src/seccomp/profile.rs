@@ -13,7 +13,7 @@ use crate::{
 
 /// What rules may depend on.
 #[derive(Debug, Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct HostContext<'a> {
     /// The machine's own interface.
     pub native: Arch,
     /// The kernel's version.
@@ -113,7 +113,7 @@ fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 }
 
 /// Reads a profile and resolves it.
-pub(super) fn read(text: &str, around: Surroundings<'_>) -> Result<Rules, Reason> {
+pub(super) fn read(text: &str, host: HostContext<'_>) -> Result<Rules, Reason> {
     let document: Document =
         serde_json::from_str(text).map_err(|error| format!("is not one: {error}"))?;
     if document.listener_path.is_some_and(|path| !path.is_empty()) {
@@ -127,12 +127,12 @@ pub(super) fn read(text: &str, around: Surroundings<'_>) -> Result<Rules, Reason
                 document.default_errno.as_deref(),
             )?,
         )?,
-        arches: arches(&document.architectures, &document.arch_map, around.native)?,
+        arches: arches(&document.architectures, &document.arch_map, host.native)?,
         rules: Vec::new(),
         flags: flags(document.flags.as_deref())?,
     };
     for entry in &document.syscalls {
-        if applies(entry, around)? {
+        if applies(entry, host)? {
             add(entry, &mut rules.rules)?;
         }
     }
@@ -215,13 +215,13 @@ fn flags(names: Option<&[String]>) -> Result<u32, Reason> {
 }
 
 /// Whether a rule is for this container (Docker's `includes` and `excludes`).
-fn applies(entry: &Entry, around: Surroundings<'_>) -> Result<bool, Reason> {
+fn applies(entry: &Entry, host: HostContext<'_>) -> Result<bool, Reason> {
     let has = |name: &String| -> Result<bool, Reason> {
         let number = capability::number(name)
             .ok_or_else(|| format!("names the unknown capability {name:?}"))?;
-        Ok(around.capabilities.contains(&number))
+        Ok(host.capabilities.contains(&number))
     };
-    let here = |name: &String| name == around.native.go_name();
+    let here = |name: &String| name == host.native.go_name();
     let (includes, excludes) = (&entry.includes, &entry.excludes);
     for name in &excludes.caps {
         if has(name)? {
@@ -239,8 +239,8 @@ fn applies(entry: &Entry, around: Surroundings<'_>) -> Result<bool, Reason> {
         return Ok(false);
     }
     Ok(
-        (excludes.min_kernel.is_empty() || around.kernel < version(&excludes.min_kernel)?)
-            && around.kernel >= version(&includes.min_kernel)?,
+        (excludes.min_kernel.is_empty() || host.kernel < version(&excludes.min_kernel)?)
+            && host.kernel >= version(&includes.min_kernel)?,
     )
 }
 

@@ -4,12 +4,12 @@ use super::*;
 
 #[test]
 fn a_filter_is_the_same_when_it_is_read_again() {
-    let around = Surroundings {
+    let host = HostContext {
         native: Arch::X86_64,
         kernel: (6, 1),
         capabilities: &[],
     };
-    let filter = filter(None, around).unwrap();
+    let filter = filter(None, host).unwrap();
     let bytes = filter.to_bytes();
     assert_eq!(Filter::from_bytes(&bytes), Some(filter));
     for broken in [&bytes[..4], &bytes[..bytes.len() - 1], &[]] {
@@ -19,7 +19,7 @@ fn a_filter_is_the_same_when_it_is_read_again() {
 
 #[test]
 fn a_profile_that_is_too_long_is_refused() {
-    let around = Surroundings {
+    let host = HostContext {
         native: Arch::X86_64,
         kernel: (6, 1),
         capabilities: &[],
@@ -29,6 +29,6 @@ fn a_profile_that_is_too_long_is_refused() {
         r#"{{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{}]}}"#,
         vec![rule; 1000].join(",")
     );
-    let reason = filter(Some(&text), around).unwrap_err();
+    let reason = filter(Some(&text), host).unwrap_err();
     assert!(reason.contains("the kernel takes 4096"), "{reason}");
 }

@@ -29,7 +29,11 @@ fn of_image(image: &str, sub_path: &str) -> Mount {
     }
 }
 
-fn plan_on(rung: Rung, mounts: Vec<Mount>, volumes: &[&str]) -> Result<Vec<MountPlan>, Invalid> {
+fn plan_on(
+    isolation: IsolationMode,
+    mounts: Vec<Mount>,
+    volumes: &[&str],
+) -> Result<Vec<MountPlan>, Invalid> {
     let config = ContainerConfig {
         mounts,
         ..Default::default()
@@ -38,8 +42,8 @@ fn plan_on(rung: Rung, mounts: Vec<Mount>, volumes: &[&str]) -> Result<Vec<Mount
         volumes: volumes.iter().map(|&v| v.into()).collect(),
         ..Default::default()
     };
-    let given = Given {
-        rung,
+    let inputs = ContainerInputs {
+        isolation,
         directory: "/state/c".into(),
         sandbox_directory: Path::new("/state"),
         root: RootPlan::Host,
@@ -53,7 +57,7 @@ fn plan_on(rung: Rung, mounts: Vec<Mount>, volumes: &[&str]) -> Result<Vec<Mount
         mounts: Vec::new(),
         log_max: None,
     };
-    with_namespace(&config, &given)
+    with_namespace(&config, &inputs)
 }
 
 fn targets(plans: &[MountPlan]) -> String {
@@ -75,7 +79,7 @@ fn targets(plans: &[MountPlan]) -> String {
 #[case::by_way_of_others(vec![of("/h", "/proc/../x/./y/")], &["/sys/../v/"], "/v /etc/hostname /etc/resolv.conf /etc/hosts /x/y")]
 fn order(#[case] mounts: Vec<Mount>, #[case] volumes: &[&str], #[case] expected: &str) {
     assert_eq!(
-        targets(&plan_on(Rung::Root, mounts, volumes).unwrap()),
+        targets(&plan_on(IsolationMode::Root, mounts, volumes).unwrap()),
         expected
     );
 }
@@ -83,33 +87,33 @@ fn order(#[case] mounts: Vec<Mount>, #[case] volumes: &[&str], #[case] expected:
 #[rstest]
 #[case::private(
     MountPropagation::PropagationPrivate,
-    Rung::Rootless,
+    IsolationMode::Rootless,
     Propagation::Private
 )]
 #[case::from_host(
     MountPropagation::PropagationHostToContainer,
-    Rung::Rootless,
+    IsolationMode::Rootless,
     Propagation::FromHost
 )]
 #[case::both(
     MountPropagation::PropagationBidirectional,
-    Rung::Root,
+    IsolationMode::Root,
     Propagation::Both
 )]
 fn propagations(
-    #[case] wished: MountPropagation,
-    #[case] rung: Rung,
+    #[case] requested: MountPropagation,
+    #[case] isolation: IsolationMode,
     #[case] expected: Propagation,
 ) {
     let mut mount = of("/h", "/mnt");
-    mount.set_propagation(wished);
-    let plans = plan_on(rung, vec![mount], &[]).unwrap();
+    mount.set_propagation(requested);
+    let plans = plan_on(isolation, vec![mount], &[]).unwrap();
     assert_eq!(plans.last().unwrap().propagation, expected);
 }
 
 #[test]
 fn an_image_is_a_source() {
-    let plans = plan_on(Rung::Root, vec![of_image("data", "etc")], &[]).unwrap();
+    let plans = plan_on(IsolationMode::Root, vec![of_image("data", "etc")], &[]).unwrap();
     let last = plans.last().unwrap();
     assert!(last.read_only);
     let expected = MountSource::Image {
@@ -144,7 +148,7 @@ fn with(mut mount: Mount, change: impl FnOnce(&mut Mount)) -> Mount {
 #[case::long_source(of(&"/x".repeat(2048), "/mnt"), "host_path is too long")]
 #[case::long_sub_path(of_image("data", &"x/".repeat(2048)), "image_sub_path is too long")]
 fn refused(#[case] mount: Mount, #[case] expected: &str) {
-    let error = plan_on(Rung::Rootless, vec![mount], &[]).unwrap_err();
+    let error = plan_on(IsolationMode::Rootless, vec![mount], &[]).unwrap_err();
     assert!(error.0.contains(expected), "{error}");
 }
 
@@ -153,10 +157,10 @@ fn options_are_understood() {
     let mount = with(of("/h", "/mnt"), |m| {
         m.mount_options = vec!["noexec".into(), "nosymfollow".into()];
     });
-    let plans = plan_on(Rung::Root, vec![mount], &[]).unwrap();
+    let plans = plan_on(IsolationMode::Root, vec![mount], &[]).unwrap();
     assert_eq!(
-        plans.last().unwrap().forbidden,
-        [Forbidden::Programs, Forbidden::Links]
+        plans.last().unwrap().flags,
+        [MountFlag::NoExec, MountFlag::NoSymfollow]
     );
 }
 
@@ -166,15 +170,15 @@ fn options_are_understood() {
 #[case::brought_with_options(
     vec![with(of("/h", "/etc/hosts"), |m| m.mount_options = vec!["nodev".into()])],
     "/etc/hosts",
-    &[Forbidden::Devices, Forbidden::Programs, Forbidden::SetUid]
+    &[MountFlag::NoDev, MountFlag::NoExec, MountFlag::NoSuid]
 )]
 #[case::others(vec![of("/h", "/etc/passwd")], "/etc/passwd", &[])]
 fn text_files_forbid_programs_and_devices(
     #[case] mounts: Vec<Mount>,
     #[case] target: &str,
-    #[case] expected: &[Forbidden],
+    #[case] expected: &[MountFlag],
 ) {
-    let plans = plan_on(Rung::Rootless, mounts, &[]).unwrap();
+    let plans = plan_on(IsolationMode::Rootless, mounts, &[]).unwrap();
     let found = plans.iter().find(|plan| plan.target == Path::new(target));
-    assert_eq!(found.unwrap().forbidden, expected);
+    assert_eq!(found.unwrap().flags, expected);
 }

@@ -28,8 +28,8 @@ fn options(sandbox: &mut PodSandboxConfig) -> &mut NamespaceOption {
     context.namespace_options.get_or_insert_default()
 }
 
-fn pod_on(sandbox: &PodSandboxConfig, rung: Rung) -> Result<PodPlan, Invalid> {
-    pod(sandbox, rung, "/state/sandboxes/s".into(), false)
+fn pod_on(sandbox: &PodSandboxConfig, isolation: IsolationMode) -> Result<PodPlan, Invalid> {
+    pod(sandbox, isolation, "/state/sandboxes/s".into(), false)
 }
 
 fn config() -> ContainerConfig {
@@ -68,13 +68,13 @@ fn confined() -> Confinement {
 }
 
 fn plan_on(
-    rung: Rung,
+    isolation: IsolationMode,
     config: &ContainerConfig,
     sandbox: &PodSandboxConfig,
     image: &ImageDefaults,
 ) -> Result<LaunchPlan, Invalid> {
-    let given = Given {
-        rung,
+    let inputs = ContainerInputs {
+        isolation,
         directory: "/state/sandboxes/s/containers/c".into(),
         sandbox_directory: Path::new("/state/sandboxes/s"),
         root: RootPlan::Host,
@@ -85,11 +85,11 @@ fn plan_on(
         mounts: Vec::new(),
         log_max: None,
     };
-    container(config, sandbox, given)
+    container(config, sandbox, inputs)
 }
 
 fn plan(config: &ContainerConfig) -> Result<LaunchPlan, Invalid> {
-    plan_on(Rung::Root, config, &sandbox(), &image())
+    plan_on(IsolationMode::Root, config, &sandbox(), &image())
 }
 
 #[track_caller]
@@ -99,20 +99,20 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Invalid>, expected: &str) {
 }
 
 #[rstest]
-#[case::nothing_said(|_: &mut NamespaceOption| {}, Rung::Root, (true, true, true))]
-#[case::own_processes(|o: &mut NamespaceOption| o.pid = NamespaceMode::Container.into(), Rung::Root, (true, true, false))]
-#[case::host_processes(|o: &mut NamespaceOption| o.pid = NamespaceMode::Node.into(), Rung::Rootless, (true, true, false))]
-#[case::host_network(|o: &mut NamespaceOption| o.network = NamespaceMode::Node.into(), Rung::Root, (false, true, true))]
-#[case::host_ipc(|o: &mut NamespaceOption| o.ipc = NamespaceMode::Node.into(), Rung::Root, (true, false, true))]
-#[case::no_namespaces(|_: &mut NamespaceOption| {}, Rung::Process, (false, false, false))]
+#[case::nothing_said(|_: &mut NamespaceOption| {}, IsolationMode::Root, (true, true, true))]
+#[case::own_processes(|o: &mut NamespaceOption| o.pid = NamespaceMode::Container.into(), IsolationMode::Root, (true, true, false))]
+#[case::host_processes(|o: &mut NamespaceOption| o.pid = NamespaceMode::Node.into(), IsolationMode::Rootless, (true, true, false))]
+#[case::host_network(|o: &mut NamespaceOption| o.network = NamespaceMode::Node.into(), IsolationMode::Root, (false, true, true))]
+#[case::host_ipc(|o: &mut NamespaceOption| o.ipc = NamespaceMode::Node.into(), IsolationMode::Root, (true, false, true))]
+#[case::no_namespaces(|_: &mut NamespaceOption| {}, IsolationMode::Process, (false, false, false))]
 fn pod_namespaces(
     #[case] change: fn(&mut NamespaceOption),
-    #[case] rung: Rung,
+    #[case] isolation: IsolationMode,
     #[case] expected: (bool, bool, bool),
 ) {
     let mut sandbox = sandbox();
     change(options(&mut sandbox));
-    let plan = pod_on(&sandbox, rung).unwrap();
+    let plan = pod_on(&sandbox, isolation).unwrap();
     assert_eq!((plan.own_network, plan.own_ipc, plan.shared_pids), expected);
     // A host name goes with the network.
     assert_eq!(plan.hostname, if expected.0 { "web" } else { "" });
@@ -130,7 +130,7 @@ fn pod_namespaces(
 fn pods_refused(#[case] change: fn(&mut PodSandboxConfig), #[case] expected: &str) {
     let mut sandbox = sandbox();
     change(&mut sandbox);
-    refused(pod_on(&sandbox, Rung::Root), expected);
+    refused(pod_on(&sandbox, IsolationMode::Root), expected);
 }
 
 #[rstest]
@@ -152,10 +152,10 @@ fn sysctls(#[case] name: &str, #[case] host_network: bool, #[case] error: Option
     linux.sysctls.insert(name.into(), "1".into());
     match error {
         None => assert_eq!(
-            pod_on(&sandbox, Rung::Root).unwrap().sysctls,
+            pod_on(&sandbox, IsolationMode::Root).unwrap().sysctls,
             [(name.to_owned(), "1".to_owned())]
         ),
-        Some(expected) => refused(pod_on(&sandbox, Rung::Root), expected),
+        Some(expected) => refused(pod_on(&sandbox, IsolationMode::Root), expected),
     }
 }
 
@@ -239,7 +239,7 @@ fn process_namespaces(
             ..Default::default()
         });
     }
-    let plan = plan_on(Rung::Root, &config, &sandbox, &image());
+    let plan = plan_on(IsolationMode::Root, &config, &sandbox, &image());
     match expected {
         Ok(pids) => assert_eq!(plan.unwrap().pids, pids),
         Err(expected) => refused(plan, expected),
@@ -281,7 +281,7 @@ fn a_log_directory_is_absolute() {
         ..config()
     };
     refused(
-        plan_on(Rung::Root, &config, &sandbox, &image()),
+        plan_on(IsolationMode::Root, &config, &sandbox, &image()),
         "log_directory",
     );
 }
@@ -317,7 +317,7 @@ fn nothing_to_run_is_refused() {
     };
     let empty = ImageDefaults::default();
     refused(
-        plan_on(Rung::Root, &config, &sandbox(), &empty),
+        plan_on(IsolationMode::Root, &config, &sandbox(), &empty),
         "no command",
     );
     refused(
@@ -337,10 +337,10 @@ fn nothing_to_run_is_refused() {
 #[test]
 fn what_needs_a_mount_namespace_is_refused_without_one() {
     let mut config = config();
-    assert!(plan_on(Rung::Process, &config, &sandbox(), &image()).is_ok());
+    assert!(plan_on(IsolationMode::Process, &config, &sandbox(), &image()).is_ok());
     context(&mut config).readonly_rootfs = true;
     refused(
-        plan_on(Rung::Process, &config, &sandbox(), &image()),
+        plan_on(IsolationMode::Process, &config, &sandbox(), &image()),
         "readonly_rootfs",
     );
 }
@@ -415,9 +415,9 @@ fn an_exec_is_like_its_container() {
 #[case::the_clients(Signal::Sigusr1, Some("SIGQUIT"), 10)]
 #[case::the_images(Signal::RuntimeDefault, Some("SIGQUIT"), 3)]
 #[case::neither(Signal::RuntimeDefault, None, 15)]
-fn stop_signals(#[case] wished: Signal, #[case] of_image: Option<&str>, #[case] expected: i32) {
+fn stop_signals(#[case] requested: Signal, #[case] of_image: Option<&str>, #[case] expected: i32) {
     let mut config = config();
-    config.stop_signal = wished.into();
+    config.stop_signal = requested.into();
     let image = ImageDefaults {
         stop_signal: of_image.map(Into::into),
         ..image()
@@ -443,7 +443,7 @@ fn terminals(#[case] tty: bool, #[case] of_image: &[&str], #[case] expected: Opt
         process.env.iter().rfind(of_term).cloned()
     };
     let container = ContainerConfig { tty, ..config() };
-    let plan = plan_on(Rung::Root, &container, &sandbox(), &image).unwrap();
+    let plan = plan_on(IsolationMode::Root, &container, &sandbox(), &image).unwrap();
     assert_eq!(plan.tty, tty);
     assert_eq!(last(plan.process).as_deref(), expected);
     let container = ContainerConfig {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use runtime_fake::IsolationWish;
+use runtime_fake::IsolationRequest;
 
 use crate::args::{Output, duration};
 use crate::exit;
@@ -47,8 +47,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) image_archive: Vec<PathBuf>,
     /// Isolation mode: auto, root, rootless or process
-    #[arg(long, default_value_t = IsolationWish::Auto)]
-    pub(crate) isolation: IsolationWish,
+    #[arg(long, default_value_t = IsolationRequest::Auto)]
+    pub(crate) isolation: IsolationRequest,
     /// Directory that keeps images for the next run; pods of an earlier run in it are removed
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,

@@ -5,8 +5,8 @@ use rstest::rstest;
 
 use crate::seccomp::profile::*;
 
-fn around(capabilities: &[u8]) -> Surroundings<'_> {
-    Surroundings {
+fn host(capabilities: &[u8]) -> HostContext<'_> {
+    HostContext {
         native: Arch::X86_64,
         kernel: (5, 10),
         capabilities,
@@ -36,7 +36,7 @@ fn a_profile_of_dockers() {
             {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38, "excludes": {"caps": ["CAP_SYS_ADMIN"], "arches": ["s390x"]}}
         ]
     }"#;
-    let rules = read(text, around(&[18])).unwrap();
+    let rules = read(text, host(&[18])).unwrap();
     assert_eq!(rules.default, Action::errno(38));
     assert_eq!(rules.arches, [Arch::X86_64, Arch::X86, Arch::X32]);
     assert_eq!(
@@ -44,7 +44,7 @@ fn a_profile_of_dockers() {
         ["accept", "read", "ptrace", "arch_prctl", "chroot", "clone3"]
     );
     assert_eq!(rules.rules[5].action, Action::errno(38));
-    let admin = read(text, around(&[18, 21])).unwrap();
+    let admin = read(text, host(&[18, 21])).unwrap();
     assert_eq!(
         names(&admin),
         ["accept", "read", "ptrace", "arch_prctl", "mount", "chroot"]
@@ -66,7 +66,7 @@ fn a_plain_profile() {
             ]}
         ]
     }"#;
-    let rules = read(text, around(&[])).unwrap();
+    let rules = read(text, host(&[])).unwrap();
     assert_eq!(
         (rules.default, rules.flags, rules.arches.as_slice()),
         (Action::LOG, 2, [Arch::X86_64, Arch::X86].as_slice())
@@ -142,6 +142,6 @@ fn a_plain_profile() {
     "\"new\""
 )]
 fn refused(#[case] text: &str, #[case] expected: &str) {
-    let reason = read(text, around(&[])).unwrap_err();
+    let reason = read(text, host(&[])).unwrap_err();
     assert!(reason.contains(expected), "{reason}");
 }

@@ -7,7 +7,7 @@ use rstest::rstest;
 use crate::seccomp::{
     default,
     interpret::{self, Shown as Call},
-    profile::{self, Surroundings},
+    profile::{self, HostContext},
     program::*,
     rules::Rule,
 };
@@ -29,8 +29,8 @@ fn call(arch: Arch, name: &str, arguments: &[u64]) -> Call {
     }
 }
 
-fn around(capabilities: &[u8]) -> Surroundings<'_> {
-    Surroundings {
+fn host(capabilities: &[u8]) -> HostContext<'_> {
+    HostContext {
         native: Arch::X86_64,
         kernel: (6, 1),
         capabilities,
@@ -38,7 +38,7 @@ fn around(capabilities: &[u8]) -> Surroundings<'_> {
 }
 
 fn profile(text: &str) -> Vec<Instruction> {
-    build(&profile::read(text, around(&[])).unwrap())
+    build(&profile::read(text, host(&[])).unwrap())
 }
 
 const DENIED: Action = Action::errno(EPERM);
@@ -73,16 +73,16 @@ fn the_default_profile(
     #[case] arguments: &[u64],
     #[case] expected: Action,
 ) {
-    let program = build(&default::rules(around(capabilities)));
+    let program = build(&default::rules(host(capabilities)));
     assert!(program.len() < 1500, "{}", program.len());
     assert_eq!(run(&program, call(arch, name, arguments)), expected);
 }
 
 #[test]
 fn the_default_profile_on_other_machines() {
-    let program = build(&default::rules(Surroundings {
+    let program = build(&default::rules(HostContext {
         native: Arch::Aarch64,
-        ..around(&[])
+        ..host(&[])
     }));
     assert_eq!(
         run(&program, call(Arch::Aarch64, "read", &[])),
@@ -101,7 +101,7 @@ fn the_default_profile_on_other_machines() {
 fn the_default_profile_names_calls_only() {
     let arches = [Arch::X86_64, Arch::X86, Arch::Aarch64, Arch::Arm];
     let all: Vec<u8> = (0..41).collect();
-    let unknown: Vec<String> = default::rules(around(&all))
+    let unknown: Vec<String> = default::rules(host(&all))
         .rules
         .into_iter()
         .map(|rule| rule.name)

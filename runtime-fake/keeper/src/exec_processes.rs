@@ -19,14 +19,14 @@ const PASSES: usize = 64;
 
 /// What tells an exec's processes from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kin {
+pub(crate) enum ExecScope {
     /// They are born into this cgroup namespace.
     Namespace(PathBuf),
     /// There is no such namespace: those of its session, and its descendants.
     Session,
 }
 
-impl Kin {
+impl ExecScope {
     /// What tells the processes that `pid` starts from others, now that its program runs.
     pub(crate) fn of(pid: i32) -> Self {
         match (namespace(pid), namespace(std::process::id())) {
@@ -40,30 +40,30 @@ fn namespace(pid: impl std::fmt::Display) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/cgroup")).ok()
 }
 
-/// Kills the exec `pid`, a child of this process that was not waited for, and all its kin.
-pub(crate) fn kill(pid: i32, kin: &Kin) {
+/// Kills the exec `pid`, a child of this process that was not waited for, and all its scope.
+pub(crate) fn kill(pid: i32, scope: &ExecScope) {
     sys::kill(-pid, libc::SIGKILL);
     sys::kill(pid, libc::SIGKILL);
     let mut killed = BTreeSet::new();
     for _ in 0..PASSES {
         // Who was killed cannot fork any more: once a pass finds nobody new there is nobody left.
-        let found: Vec<i32> = match kin {
-            Kin::Namespace(its) => processes()
+        let found: Vec<i32> = match scope {
+            ExecScope::Namespace(its) => processes()
                 .filter(|other| namespace(other).as_ref() == Some(its))
                 .collect(),
-            Kin::Session => of_session(pid),
+            ExecScope::Session => of_session(pid),
         };
-        let mut news = false;
+        let mut found_new = false;
         for other in found {
             if other != pid && killed.insert(other) {
-                news = true;
-                kill_if(other, || match kin {
-                    Kin::Namespace(its) => namespace(other).as_ref() == Some(its),
-                    Kin::Session => of_session(pid).contains(&other),
+                found_new = true;
+                kill_if(other, || match scope {
+                    ExecScope::Namespace(its) => namespace(other).as_ref() == Some(its),
+                    ExecScope::Session => of_session(pid).contains(&other),
                 });
             }
         }
-        if !news {
+        if !found_new {
             return;
         }
     }

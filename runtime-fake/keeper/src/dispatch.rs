@@ -9,8 +9,8 @@ use crate::{
     cgroups::Cgroups,
     container::{self, Container, Phase},
     dump,
-    exec::Place,
-    failure::{Doing as _, Failure, FailureKind, Step},
+    exec::ExecTarget,
+    failure::{Context as _, Failure, FailureKind, Step},
     forward,
     log::Stream,
     open_files, own_pid, pause, pod,
@@ -61,7 +61,7 @@ impl Keeper {
                 let created = Container::create(&plan, pod, shared.as_ref(), number);
                 let created = created.inspect_err(|_| {
                     if let Some(cgroup) = &plan.cgroup {
-                        self.cgroups.ended(cgroup.place.clone(), false);
+                        self.cgroups.ended(cgroup.path.clone(), false);
                     }
                 })?;
                 self.containers.insert(container, created);
@@ -78,15 +78,15 @@ impl Keeper {
             }
             Call::Exec { container, plan } => {
                 let target = self.running(&container)?;
-                let place = Place {
-                    rung: target.rung,
+                let exec_target = ExecTarget {
+                    isolation: target.isolation,
                     pid: target.pid,
-                    cgroup: target.entrance()?,
+                    cgroup: target.cgroup_fds()?,
                     container,
                 };
                 let users = self.pod.as_ref().and_then(|p| p.user_namespace.as_ref());
                 self.execs
-                    .start(number, &plan, place, users, descriptors)
+                    .start(number, &plan, exec_target, users, descriptors)
                     .map(|()| None)
             }
             Call::Attach {
@@ -136,7 +136,7 @@ impl Keeper {
                 target
                     .output
                     .open()
-                    .doing(format_args!("open the log file {path}"))?;
+                    .context(format_args!("open the log file {path}"))?;
                 Ok(Some(Outcome::Done))
             }
             Call::Forget { container } => match self.containers.get_mut(&container) {
@@ -189,7 +189,7 @@ fn sockets() -> Step<Vec<OwnedFd>> {
     };
     let what = "make a socket in the pod's network namespace";
     match (make(AddressFamily::INET), make(AddressFamily::INET6)) {
-        (Err(error), Err(_)) => Err(error).doing(what),
+        (Err(error), Err(_)) => Err(error).context(what),
         (one, other) => Ok(one.into_iter().chain(other).collect()),
     }
 }

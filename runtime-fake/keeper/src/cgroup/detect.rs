@@ -10,12 +10,11 @@ use std::{
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::cgroup::{
-    CgroupPlan, DeviceRule, Limits, Place, Wrong,
+    CgroupPath, CgroupPlan, DeviceRule, Limits, Wrong, cleanup,
     device::lines,
     directory::missing,
-    ending,
     hierarchy::{Branch, Controller, Hierarchy, Tree, mounted},
-    place::parent,
+    path::parent,
     plan::{Now, writes},
     program,
 };
@@ -130,7 +129,7 @@ impl Cgroups {
     }
 
     /// Where a pod's cgroup is to be; none where there can be no cgroup. Nothing is made yet.
-    pub fn pod(&self, wished: &str, sandbox: &str) -> Result<Option<Place>, Wrong> {
+    pub fn pod(&self, wished: &str, sandbox: &str) -> Result<Option<CgroupPath>, Wrong> {
         let ours = wished.is_empty();
         let path = if ours {
             Path::new(&self.name).join(sandbox)
@@ -148,7 +147,7 @@ impl Cgroups {
         };
         // The directory of all pods is the daemon's.
         let own = |branch| if ours { 1 } else { not_there(branch) };
-        Ok(Some(Place {
+        Ok(Some(CgroupPath {
             own: self.tree.branches.iter().map(own).collect(),
             tree: self.tree.clone(),
             path,
@@ -158,17 +157,17 @@ impl Cgroups {
     /// How a pod's cgroup is made: the client's own is left as it is.
     pub fn pod_plan(
         &self,
-        pod: Option<&Place>,
+        pod: Option<&CgroupPath>,
         limits: &Limits,
     ) -> Result<Option<CgroupPlan>, Wrong> {
-        let Some(place) = pod else { return Ok(None) };
-        let writes = if place.path.starts_with(&self.name) {
-            writes(limits, &place.tree, &Now::default())?.list
+        let Some(cgroup) = pod else { return Ok(None) };
+        let writes = if cgroup.path.starts_with(&self.name) {
+            writes(limits, &cgroup.tree, &Now::default())?.list
         } else {
             Vec::new()
         };
         Ok(Some(CgroupPlan {
-            place: place.clone(),
+            path: cgroup.clone(),
             writes,
             devices: None,
         }))
@@ -178,7 +177,7 @@ impl Cgroups {
     /// restricted without rules.
     pub fn container(
         &self,
-        pod: Option<&Place>,
+        pod: Option<&CgroupPath>,
         container: &str,
         limits: &Limits,
         rules: Option<&[DeviceRule]>,
@@ -187,8 +186,8 @@ impl Cgroups {
             let none = writes(limits, &Tree::default(), &Now::default())?;
             return Ok((None, none.not_applied));
         };
-        let place = pod.child(container);
-        let done = writes(limits, &place.tree, &Now::default())?;
+        let cgroup = pod.child(container);
+        let done = writes(limits, &cgroup.tree, &Now::default())?;
         let mut list = done.list;
         let mut program = None;
         if let Some(rules) = rules {
@@ -199,7 +198,7 @@ impl Cgroups {
             }
         }
         let plan = CgroupPlan {
-            place,
+            path: cgroup,
             writes: list,
             devices: program,
         };
@@ -208,7 +207,7 @@ impl Cgroups {
 
     /// Ends and takes away the pods' cgroups that no record is of: `known` has the ids of those that one is of.
     pub fn sweep(&self, known: impl Fn(&str) -> bool) {
-        let all = Place {
+        let all = CgroupPath {
             tree: self.tree.clone(),
             path: self.name.clone().into(),
             own: vec![0; self.tree.branches.len()],
@@ -222,8 +221,8 @@ impl Cgroups {
             .collect();
         for name in strangers {
             let pod = all.child(&name);
-            ending::kill(&pod);
-            if !ending::remove_in_time(&pod, LAST) {
+            cleanup::kill(&pod);
+            if !cleanup::remove_in_time(&pod, LAST) {
                 tracing::error!(cgroup = %pod.path.display(), "failed to take away");
             }
         }

@@ -5,7 +5,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use crate::{
     Keeper,
-    container::{Container, News, Phase},
+    container::{Container, Phase, ReportEvent},
     failure::{Failure, FailureKind},
     limit::Verdict,
     own_pid,
@@ -20,9 +20,9 @@ impl Keeper {
             let Some(container) = self.containers.get_mut(id) else {
                 return;
             };
-            let (news, phase, pid) = (container.news(), container.phase, container.pid);
-            let (number, result) = match (news, phase) {
-                (News::Ready(user), Phase::Creating { number }) => {
+            let (event, phase, pid) = (container.next_report(), container.phase, container.pid);
+            let (number, result) = match (event, phase) {
+                (ReportEvent::Ready(user), Phase::Creating { number }) => {
                     container.phase = Phase::Created;
                     let users = self
                         .pod
@@ -33,31 +33,37 @@ impl Keeper {
                     }
                     (number, Ok(Outcome::Created { pid, user }))
                 }
-                (News::Born(successor), _) => {
+                (ReportEvent::Born(successor), _) => {
                     container.pid = successor;
                     container.successor = true;
                     continue;
                 }
                 // criu runs, and says by its end how it went.
-                (News::Closed, Phase::Starting { .. }) if container.restoring.is_some() => continue,
-                (News::Closed, Phase::Starting { number }) if container.start_error.is_none() => {
+                (ReportEvent::Closed, Phase::Starting { .. }) if container.restoring.is_some() => {
+                    continue;
+                }
+                (ReportEvent::Closed, Phase::Starting { number })
+                    if container.start_error.is_none() =>
+                {
                     let at = Timestamp::now();
                     container.started = Some(at);
                     container.phase = Phase::Running;
                     let pid = container.successor.then_some(pid);
                     (number, Ok(Outcome::Started { at, pid }))
                 }
-                (News::Failed(failure), Phase::Starting { number }) => {
+                (ReportEvent::Failed(failure), Phase::Starting { number }) => {
                     container.start_error = Some(failure.clone());
                     (number, Err(failure))
                 }
                 // Answered when it has ended, so that the same id can be tried again at once.
-                (News::Failed(failure), Phase::Creating { .. }) => {
+                (ReportEvent::Failed(failure), Phase::Creating { .. }) => {
                     container.start_error = Some(failure);
                     continue;
                 }
-                (News::Nothing, _) => return,
-                (News::Ready(_) | News::Failed(_) | News::Closed, _) => continue,
+                (ReportEvent::Nothing, _) => return,
+                (ReportEvent::Ready(_) | ReportEvent::Failed(_) | ReportEvent::Closed, _) => {
+                    continue;
+                }
             };
             self.reply(number, result);
         }
@@ -89,17 +95,17 @@ impl Keeper {
         }
         if let Some(id) = self.container_of(pid) {
             self.hear(&id);
-            // It may have forked the process that becomes the program: then its own end is no news.
+            // It may have forked the process that becomes the program: then its own end is no event.
             if self.container_of(pid).as_ref() == Some(&id) && !self.restored(&id, code) {
                 self.container_ended(&id, code);
             }
         } else if self.execs.has(pid) {
-            let (answer, news) = self.execs.ended(pid, code);
+            let (answer, event) = self.execs.ended(pid, code);
             if let Some(answer) = answer {
                 self.answered(answer);
             }
-            if let Some(news) = news {
-                self.say(&news);
+            if let Some(event) = event {
+                self.say(&event);
             }
         } else if let Some(container) = self.preparing(pid) {
             container.preparing = None;
@@ -268,7 +274,7 @@ impl Keeper {
         }));
     }
 
-    /// Kills everything, tells the last news and ends.
+    /// Kills everything, tells the last event and ends.
     pub(crate) fn end(mut self) -> std::io::Result<()> {
         loop {
             let children = record::children(own_pid());

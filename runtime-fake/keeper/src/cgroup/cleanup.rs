@@ -18,7 +18,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-use crate::cgroup::{Place, hierarchy::Controller};
+use crate::cgroup::{CgroupPath, hierarchy::Controller};
 
 /// How often a cgroup is looked at on a box that has v1 alone: its one way to tell that a cgroup has become empty is to run a
 /// program on the host (`release_agent`), which is for the host's owner to set.
@@ -28,14 +28,14 @@ const ROUNDS: usize = 1000;
 
 /// How many processes of a cgroup the kernel has killed because its memory, or the box's, was used up; none where nobody
 /// counts.
-pub fn oom_kills(place: &Place) -> Option<u64> {
-    let v2 = place.tree.branch(Controller::Memory)?.v2;
+pub fn oom_kills(cgroup: &CgroupPath) -> Option<u64> {
+    let v2 = cgroup.tree.branch(Controller::Memory)?.v2;
     let name = if v2 {
         "memory.events"
     } else {
         "memory.oom_control"
     };
-    let text = fs::read_to_string(place.file(Controller::Memory, name)?).ok()?;
+    let text = fs::read_to_string(cgroup.file(Controller::Memory, name)?).ok()?;
     counted(&text, "oom_kill")
 }
 
@@ -51,8 +51,8 @@ fn counted(text: &str, name: &str) -> Option<u64> {
 }
 
 /// Kills everything in a cgroup and below it. The last of it may take a moment to be gone.
-pub fn kill(place: &Place) {
-    if let Some(unified) = place.unified() {
+pub fn kill(cgroup: &CgroupPath) {
+    if let Some(unified) = cgroup.unified() {
         match fs::write(unified.join("cgroup.kill"), "1") {
             Ok(()) => return,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !unified.exists() => return,
@@ -60,11 +60,11 @@ pub fn kill(place: &Place) {
             Err(_) => {}
         }
     }
-    let Some(directory) = place.directories().find(|d| d.exists()) else {
+    let Some(directory) = cgroup.directories().find(|d| d.exists()) else {
         return;
     };
     // What is frozen forks no faster than it is killed.
-    let freezer = place.file(Controller::Freezer, "freezer.state");
+    let freezer = cgroup.file(Controller::Freezer, "freezer.state");
     let freeze = |state: &str| {
         if let Some(file) = &freezer {
             // Without it the rounds below have to do.
@@ -123,9 +123,9 @@ impl Visitor for Processes {
 }
 
 /// Takes a cgroup away with what its processes have made below it. Says whether it is gone: it has to be empty.
-pub fn remove(place: &Place) -> bool {
+pub fn remove(cgroup: &CgroupPath) -> bool {
     // Every one is tried, whatever became of the others.
-    let left = place.directories().filter(|d| !remove_directory(d));
+    let left = cgroup.directories().filter(|d| !remove_directory(d));
     left.count() == 0
 }
 
@@ -157,13 +157,13 @@ impl Visitor for Below {
 }
 
 /// [`remove`], as often as it takes for what was killed to be gone, but no longer than `patience`.
-pub fn remove_in_time(place: &Place, patience: Duration) -> bool {
+pub fn remove_in_time(cgroup: &CgroupPath, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     // On a box with both it tells for v1 too: a process leaves all its cgroups at once.
-    let events = place
+    let events = cgroup
         .unified()
         .and_then(|directory| File::open(directory.join("cgroup.events")).ok());
-    while !remove(place) {
+    while !remove(cgroup) {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return false;
@@ -197,14 +197,14 @@ fn wait_for_news(events: &File, patience: Duration) {
 }
 
 /// Takes away what was made for a pod's cgroup, as far as nobody else has come to use it.
-pub fn remove_own(place: &Place) {
-    for directory in place.removed() {
+pub fn remove_own(cgroup: &CgroupPath) {
+    for directory in cgroup.removed() {
         let _ = fs::remove_dir(directory);
     }
 }
 
 /// Takes away the directory of all pods, if this one was the last in it.
-pub fn remove_parent(pod: &Place) {
+pub fn remove_parent(pod: &CgroupPath) {
     for (directory, own) in pod.directories().zip(&pod.own) {
         // A client's own are the client's.
         if *own == 1
@@ -216,7 +216,7 @@ pub fn remove_parent(pod: &Place) {
 }
 
 /// Ends a pod's cgroups whatever is in them: those of `containers`, and its own. Says whether they are gone.
-pub fn destroy(pod: &Place, containers: &[String], patience: Duration) -> bool {
+pub fn destroy(pod: &CgroupPath, containers: &[String], patience: Duration) -> bool {
     let mut all = true;
     for container in containers {
         all &= destroy_container(&pod.child(container), patience);
@@ -226,12 +226,12 @@ pub fn destroy(pod: &Place, containers: &[String], patience: Duration) -> bool {
 }
 
 /// Ends a container's cgroups whatever is in them. Says whether they are gone.
-pub fn destroy_container(place: &Place, patience: Duration) -> bool {
-    if !place.directories().any(|d| d.exists()) {
+pub fn destroy_container(cgroup: &CgroupPath, patience: Duration) -> bool {
+    if !cgroup.directories().any(|d| d.exists()) {
         return true;
     }
-    kill(place);
-    remove_in_time(place, patience)
+    kill(cgroup);
+    remove_in_time(cgroup, patience)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::cgroup::{
 
 /// A cgroup: the same path in every hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct CgroupPath {
     /// The hierarchies.
     pub tree: Tree,
     /// The path below the base of each.
@@ -20,7 +20,7 @@ pub struct Place {
     pub own: Vec<usize>,
 }
 
-impl Place {
+impl CgroupPath {
     /// The cgroup `name` inside of this one.
     pub fn child(&self, name: &str) -> Self {
         Self {
@@ -132,19 +132,19 @@ mod tests {
             v2: false,
             controllers: [].into(),
         };
-        let place = Place {
+        let cgroup = CgroupPath {
             tree: Tree {
                 branches: vec![branch("/cpu"), branch("/pids")],
             },
             path: "kubepods/podx".into(),
             own: vec![0, 2],
         };
-        let removed: Vec<_> = place.removed().collect();
+        let removed: Vec<_> = cgroup.removed().collect();
         assert_eq!(
             removed,
             ["/pids/kubepods/podx", "/pids/kubepods"].map(PathBuf::from)
         );
-        let container = place.child("c");
+        let container = cgroup.child("c");
         let removed: Vec<_> = container.removed().collect();
         assert_eq!(
             removed,

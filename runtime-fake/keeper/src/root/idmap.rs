@@ -18,7 +18,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    failure::{Doing as _, Failure, FailureKind, Step},
+    failure::{Context as _, Failure, FailureKind, Step},
     frame,
     mount::{attach, clone_tree, new_mount, open_dir},
     plan::LaunchPlan,
@@ -31,22 +31,23 @@ use crate::{
 };
 
 /// Where files are given the ids of a user namespace.
-pub(crate) struct Mapped<'a> {
+pub(crate) struct IdMapper<'a> {
     namespace: &'a UserNamespace,
     place: PathBuf,
     count: Cell<usize>,
 }
 
-impl<'a> Mapped<'a> {
+impl<'a> IdMapper<'a> {
     /// `place` is a path of the container's own directory, where nothing is yet.
     pub(crate) fn new(namespace: &'a UserNamespace, place: PathBuf) -> Step<Self> {
         let what = "prepare the mapping of ids";
         match rustix::fs::mkdir(&place, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(error).doing(what),
+            Err(error) => return Err(error).context(what),
         }
-        let tmpfs = new_mount("tmpfs", &[("mode", "0700")], MountAttrFlags::empty()).doing(what)?;
-        attach(tmpfs.as_fd(), open_dir(&place).doing(what)?.as_fd()).doing(what)?;
+        let tmpfs =
+            new_mount("tmpfs", &[("mode", "0700")], MountAttrFlags::empty()).context(what)?;
+        attach(tmpfs.as_fd(), open_dir(&place).context(what)?.as_fd()).context(what)?;
         Ok(Self {
             namespace,
             place,
@@ -106,7 +107,7 @@ pub(crate) fn map(tree: BorrowedFd<'_>, namespace: &UserNamespace, target: &Path
 
 /// One frame on the socket; all but the last come with a descriptor.
 #[derive(Debug, Serialize, Deserialize)]
-enum Parcel {
+enum RootMessage {
     Root,
     SharedMemory,
     Proc,
@@ -125,48 +126,50 @@ pub(crate) fn prepare(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>, to:
     keep.extend(namespace.map(|namespace| namespace.fd().as_raw_fd()));
     sys::close_others(&mut keep);
     let work = || -> Step {
-        sys::die_with_parent().doing("be ended with the keeper")?;
+        sys::die_with_parent().context("be ended with the keeper")?;
         rustix::process::umask(Mode::empty());
-        unshare(UnshareFlags::NEWNS).doing("make a mount namespace")?;
+        unshare(UnshareFlags::NEWNS).context("make a mount namespace")?;
         let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-        mount_change("/", propagation).doing("separate the container's mounts from the host's")?;
+        mount_change("/", propagation)
+            .context("separate the container's mounts from the host's")?;
         let ids = namespace
-            .map(|namespace| Mapped::new(namespace, plan.directory.join("mapped")))
+            .map(|namespace| IdMapper::new(namespace, plan.directory.join("mapped")))
             .transpose()?;
         let host = pod.host_mounts.as_ref().map(|fd| fd.as_fd());
         let outside = super::outside(plan, pod.shm.as_deref(), shared, host, ids.as_ref())?;
         let root = clone_tree(&plan.directory.join("rootfs"), true)
-            .doing("hand over the container's root")?;
-        let send = |parcel: &Parcel, fd: Option<&OwnedFd>| send(to, parcel, fd);
-        send(&Parcel::Root, Some(&root))?;
+            .context("hand over the container's root")?;
+        let send = |message: &RootMessage, fd: Option<&OwnedFd>| send(to, message, fd);
+        send(&RootMessage::Root, Some(&root))?;
         if let Some(shm) = &outside.shm {
-            send(&Parcel::SharedMemory, Some(shm))?;
+            send(&RootMessage::SharedMemory, Some(shm))?;
         }
         if let Some(proc) = &outside.proc {
-            send(&Parcel::Proc, Some(proc))?;
+            send(&RootMessage::Proc, Some(proc))?;
         }
         for (index, source) in outside.sources.iter().enumerate() {
             if let Some(tree) = source.tree() {
-                send(&Parcel::Source(index), Some(tree))?;
+                send(&RootMessage::Source(index), Some(tree))?;
             }
         }
         let parts = outside.parts;
-        send(&Parcel::Done { parts }, None)
+        send(&RootMessage::Done { parts }, None)
     };
     if let Err(failure) = work() {
         // When nobody listens any more there is nobody to tell.
-        let _ = send(to, &Parcel::Failed(failure), None);
+        let _ = send(to, &RootMessage::Failed(failure), None);
     }
     std::process::exit(0)
 }
 
-fn send(to: &OwnedFd, parcel: &Parcel, descriptor: Option<&OwnedFd>) -> Step {
+fn send(to: &OwnedFd, message: &RootMessage, descriptor: Option<&OwnedFd>) -> Step {
     let what = "hand over the container's root";
-    let document = serde_json::to_vec(parcel)
+    let document = serde_json::to_vec(message)
         .map_err(io::Error::from)
-        .doing(what)?;
-    let mut frame = frame::Outgoing::new(document, descriptor.into_iter().collect()).doing(what)?;
-    while !frame.send(to).doing(what)? {}
+        .context(what)?;
+    let mut frame =
+        frame::Outgoing::new(document, descriptor.into_iter().collect()).context(what)?;
+    while !frame.send(to).context(what)? {}
     Ok(())
 }
 
@@ -186,41 +189,41 @@ pub(crate) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outsi
     };
     let (mut receiver, mut root) = (frame::Receiver::default(), None);
     loop {
-        let Some(document) = receiver.next_document().doing(what)? else {
-            if receiver.fill(from).doing(what)? == 0 {
+        let Some(document) = receiver.next_document().context(what)? else {
+            if receiver.fill(from).context(what)? == 0 {
                 let message = "the process that prepares the container's root ended early";
                 return Err(Failure::new(FailureKind::System, message));
             }
             continue;
         };
-        let parcel = serde_json::from_slice(&document).map_err(io::Error::from);
+        let message = serde_json::from_slice(&document).map_err(io::Error::from);
         let mut take = || receiver.take_descriptors(1).map(|mut all| all.pop());
-        match parcel.doing(what)? {
-            Parcel::Root => root = take().doing(what)?,
-            Parcel::SharedMemory => outside.shm = take().doing(what)?,
-            Parcel::Proc => outside.proc = take().doing(what)?,
-            Parcel::Source(index) => {
-                let tree = take().doing(what)?;
+        match message.context(what)? {
+            RootMessage::Root => root = take().context(what)?,
+            RootMessage::SharedMemory => outside.shm = take().context(what)?,
+            RootMessage::Proc => outside.proc = take().context(what)?,
+            RootMessage::Source(index) => {
+                let tree = take().context(what)?;
                 if let (Some(source), Some(tree)) = (outside.sources.get_mut(index), tree) {
                     *source = volumes::Source::of(tree);
                 }
             }
-            Parcel::Failed(failure) => return Err(failure),
-            Parcel::Done { parts } => {
+            RootMessage::Failed(failure) => return Err(failure),
+            RootMessage::Done { parts } => {
                 outside.parts = parts;
                 break;
             }
         }
     }
     let Some(root) = root else {
-        return Err(io::Error::from(io::ErrorKind::InvalidData)).doing(what);
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).context(what);
     };
     // What the host has there is not needed any more.
     for place in ["/tmp", "/mnt", "/etc", "/usr"] {
         if let Ok(target) = open_dir(Path::new(place)) {
-            attach(root.as_fd(), target.as_fd()).doing(what)?;
+            attach(root.as_fd(), target.as_fd()).context(what)?;
             return Ok((PathBuf::from(place), outside));
         }
     }
-    Err(io::Error::from(io::ErrorKind::NotFound)).doing(what)
+    Err(io::Error::from(io::ErrorKind::NotFound)).context(what)
 }
