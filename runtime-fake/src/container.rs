@@ -316,7 +316,7 @@ mod tests {
     #[case::limited(ContainerState::Created, ContainerEvent::Limited(Box::default(), Vec::new()), ContainerState::Created, &[])]
     #[case::limited_late(ContainerState::Exited, ContainerEvent::Limited(Box::default(), Vec::new()), ContainerState::Exited, &[])]
     #[case::found_again(ContainerState::Lost, ContainerEvent::Exited(exit(3, Some(T), None)), ContainerState::Exited, &[])]
-    fn machine(
+    fn container_events_change_state_as_specified(
         #[case] from: ContainerState,
         #[case] event: ContainerEvent,
         #[case] to: ContainerState,
@@ -342,7 +342,11 @@ mod tests {
     )]
     #[case(ContainerState::Exited, exit(137, Some(T), None), "Error")]
     #[case(ContainerState::Lost, exit(255, None, None), "Unknown")]
-    fn reasons(#[case] state: ContainerState, #[case] exit: Exit, #[case] reason: &str) {
+    fn container_reason_follows_state_and_exit(
+        #[case] state: ContainerState,
+        #[case] exit: Exit,
+        #[case] reason: &str,
+    ) {
         assert_eq!(
             Container {
                 exit: Some(exit),

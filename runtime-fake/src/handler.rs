@@ -104,14 +104,14 @@ mod tests {
     #[case("A", false)]
     #[case("a.b", false)]
     #[case("a/b", false)]
-    fn names(#[case] name: &str, #[case] good: bool) {
+    fn handler_names_are_dns_labels(#[case] name: &str, #[case] good: bool) {
         let mut handlers = Handlers::default();
         assert_eq!(handlers.add(name, Handler::default()).is_ok(), good);
         assert_eq!(handlers.names().count(), 1 + usize::from(good));
     }
 
     #[test]
-    fn an_unknown_one_is_named_beside_those_that_are_there() {
+    fn unknown_handler_error_lists_known_handlers() {
         let mut handlers = Handlers::default();
         handlers.add("strict", Handler::default()).unwrap();
         assert!(handlers.get("").is_ok() && handlers.get("strict").is_ok());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn it_adds_and_never_takes_away() {
+    fn harden_adds_restrictions_only() {
         let strict = Handler {
             no_new_privs: true,
             read_only_root: true,

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_64_digits_and_differ() {
+    fn random_ids_have_64_digits_and_differ() {
         let (a, b) = (SandboxId::random(), SandboxId::random());
         assert_eq!(a.as_str().len(), 64);
         assert!(

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_read_as_they_are_written() {
+    fn isolation_request_round_trips_as_text() {
         for request in [
             IsolationRequest::Auto,
             IsolationRequest::Root,

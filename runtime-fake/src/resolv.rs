@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directives_in_order() {
+    fn resolv_conf_directives_are_written_in_order() {
         let list = |text: &str| {
             text.split_whitespace()
                 .map(ToOwned::to_owned)

@@ -52,7 +52,7 @@ mod tests {
         Some("(d.c:2): tty: no")
     )]
     #[case::just_the_end("Error (d.c:3): Dumping FAILED.", None)]
-    fn what_criu_did_not_like(#[case] log: &str, #[case] expected: Option<&str>) {
+    fn complaint_is_first_error_in_criu_log(#[case] log: &str, #[case] expected: Option<&str>) {
         assert_eq!(complaint(log).as_deref(), expected);
     }
 }

@@ -140,7 +140,7 @@ mod tests {
     #[case::a_name_of_parentheses("7 (a) S 1 (b)) R 4 7 6 0 -1", Some((4, 6)))]
     #[case::cut("7 (sh) S 3", None)]
     #[case::nonsense("", None)]
-    fn where_a_process_comes_from(#[case] stat: &str, #[case] expected: Option<(i32, i32)>) {
+    fn stat_yields_parent_and_session(#[case] stat: &str, #[case] expected: Option<(i32, i32)>) {
         assert_eq!(parent_and_session(stat), expected);
     }
 }

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_own_family_is_tried_first() {
+    fn forward_tries_address_family_of_client_first() {
         let addresses: Vec<IpAddr> = ["10.0.0.2", "fd00::2"].map(|a| a.parse().unwrap()).into();
         assert_eq!(targets(&addresses, false), addresses);
         assert_eq!(targets(&addresses, true), [addresses[1], addresses[0]]);

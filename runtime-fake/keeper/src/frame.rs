@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in(documents in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..20), cut in 1usize..50) {
+        fn frames_round_trip(documents in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..20), cut in 1usize..50) {
             let stream: Vec<u8> = documents.iter().flat_map(|d| encode(d)).collect();
             let (a, b) = UnixStream::pair().unwrap();
             let mut receiver = Receiver::default();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_ride_along() {
+    fn frame_carries_descriptors() {
         let (a, b) = UnixStream::pair().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         send(&a, &encode(b"one"), &[writer.as_fd()]).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_descriptors_are_an_error() {
+    fn receive_fails_when_descriptors_are_lost() {
         let (a, b) = UnixStream::pair().unwrap();
         let file = File::open("/dev/null").unwrap();
         send(&a, b"x", &[file.as_fd()]).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_length_is_refused() {
+    fn receive_rejects_frame_over_limit() {
         let (a, b) = UnixStream::pair().unwrap();
         send(&a, &u32::MAX.to_le_bytes(), &[]).unwrap();
         let mut receiver = Receiver::default();

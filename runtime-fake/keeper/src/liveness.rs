@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lock_tells_who_lives() {
+    fn lock_shows_whether_keeper_is_alive() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(of(dir.path()), Liveness::Ended);
         let (lock, _log) = files(dir.path()).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_at_is_unknown() {
+    fn keeper_is_unknown_when_lock_cannot_be_read() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(LOCK)).unwrap();
         assert!(matches!(of(dir.path()), Liveness::Unknown(_)));
@@ -199,7 +199,7 @@ mod tests {
 
     /// Keepers of earlier versions have a process id on record, and no lock.
     #[test]
-    fn process_id_tells_where_there_is_no_lock() {
+    fn process_id_shows_whether_keeper_is_alive_without_lock() {
         let dir = tempfile::tempdir().unwrap();
         note(dir.path(), std::process::id().try_into().unwrap()).unwrap();
         // This process is no keeper.

@@ -127,7 +127,10 @@ mod tests {
     #[case::empty_line(&["\n"], &[('F', "")])]
     #[case::no_newline(&["hello"], &[('P', "hello")])]
     #[case::across_reads(&["he", "llo\nwor", "ld\n"], &[('F', "hello"), ('F', "world")])]
-    fn tags(#[case] pieces: &[&str], #[case] expected: &[(char, &str)]) {
+    fn lines_carry_full_and_partial_tags(
+        #[case] pieces: &[&str],
+        #[case] expected: &[(char, &str)],
+    ) {
         let expected: Vec<_> = expected
             .iter()
             .map(|(tag, text)| (*tag, text.as_bytes().to_vec()))
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut() {
+    fn lines_over_maximum_are_split() {
         let long = vec![b'x'; MAX_PART * 2 + 5];
         let tags: Vec<_> = lines(&[&long[..], b"\n"])
             .iter()
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_just_the_greatest_length_is_whole() {
+    fn line_of_maximum_length_is_not_split() {
         let mut line = vec![b'x'; MAX_PART];
         line.push(b'\n');
         assert_eq!(
@@ -161,7 +164,7 @@ mod tests {
     proptest! {
         /// What went in comes out, however it was cut: a part's text is followed at once, a whole line by a newline.
         #[test]
-        fn nothing_is_lost(pieces in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..60), 0..40)) {
+        fn log_preserves_all_bytes(pieces in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..60), 0..40)) {
 
             let mut joined = Vec::new();
             for (tag, text) in lines(&pieces) {

@@ -92,12 +92,12 @@ mod tests {
         Some("778")
     )]
     #[case::cut("1 (sh) S 0", None)]
-    fn start_times(#[case] stat: &str, #[case] expected: Option<&str>) {
+    fn stat_yields_start_time(#[case] stat: &str, #[case] expected: Option<&str>) {
         assert_eq!(started(stat), expected);
     }
 
     #[test]
-    fn only_who_was_noted_is_killed() {
+    fn kill_spares_processes_not_on_record() {
         let dir = tempfile::tempdir().unwrap();
         let mut child = Command::new("sleep")
             .arg("1000")

@@ -129,7 +129,7 @@ mod tests {
     #[case::other_group(plan("www", Some("extra"), &[], false), 33, 50, &[50], "/var/www")]
     #[case::group_number(plan("www", Some("99"), &[99, 50], true), 33, 99, &[99, 50, 51], "/var/www")]
     #[case::no_home(plan("homeless", None, &[], true), 40, 40, &[40], "/")]
-    fn found(
+    fn user_resolves_to_ids_groups_and_home(
         #[case] plan: UserPlan,
         #[case] uid: u32,
         #[case] gid: u32,
@@ -156,7 +156,7 @@ mod tests {
     #[case::group(plan("0", Some("4294967295"), &[], true), "no process can be given the id")]
     #[case::further(plan("0", None, &[4294967295], true), "no process can be given the id")]
     #[case::in_the_image(plan("evil", None, &[], true), "no process can be given the id")]
-    fn refused(#[case] plan: UserPlan, #[case] expected: &str) {
+    fn unknown_users_and_invalid_ids_are_refused(#[case] plan: UserPlan, #[case] expected: &str) {
         assert!(
             resolve(&plan, PASSWD, GROUP)
                 .unwrap_err()

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_sees_the_stream_that_it_asked_for() {
+    fn watcher_receives_requested_stream_only() {
         let (mut watchers, mut reader) = watched();
         watchers.show(Stream::Stdout, b"one ");
         watchers.show(Stream::Stderr, b"two ");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_misses_something_and_is_told() {
+    fn slow_watcher_is_told_of_dropped_output() {
         let (mut watchers, mut reader) = watched();
         let chunk = vec![b'x'; 16 << 10];
         for _ in 0..10 {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_what_it_missed_when_nothing_more_comes() {
+    fn slow_watcher_is_told_of_dropped_output_at_end() {
         let (mut watchers, mut reader) = watched();
         let chunk = vec![b'x'; 16 << 10];
         for _ in 0..10 {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_gone_is_let_go() {
+    fn disconnected_watcher_is_removed() {
         let (mut watchers, reader) = watched();
         watchers.prune();
         assert_eq!(watchers.descriptors().count(), 1);

@@ -194,7 +194,7 @@ mod tests {
     #[case("1:30", Err(()))]
     #[case("yes", Err(()))]
     #[case("rw-r-----", Err(()))]
-    fn a_number_is_what_other_readers_take_it_for(
+    fn numbers_parse_as_in_other_yaml_readers(
         #[case] scalar: &str,
         #[case] want: Result<Option<u32>, ()>,
     ) {
@@ -229,14 +229,14 @@ mod tests {
     #[case("'010'", "010")]
     #[case("\"yes\"", "yes")]
     #[case("!!str 010", "010")]
-    fn a_text_is_what_other_readers_take_it_for(#[case] scalar: &str, #[case] want: &str) {
+    fn strings_parse_as_in_other_yaml_readers(#[case] scalar: &str, #[case] want: &str) {
         assert_eq!(read::<Text>(scalar).unwrap().it, want);
     }
 
     #[rstest]
     #[case("[a]")]
     #[case("{a: b}")]
-    fn what_is_no_scalar_is_refused(#[case] value: &str) {
+    fn collections_are_rejected_as_scalars(#[case] value: &str) {
         let error = read::<Text>(value).map(|text| text.it).unwrap_err();
         assert!(error.contains("a scalar"), "{error}");
         assert!(read::<Number>(value).is_err());

@@ -222,7 +222,7 @@ mod tests {
     #[case("1vendor/gpu=0", false)]
     #[case("vendor/gpu=0/1", false)]
     #[case("", false)]
-    fn names(#[case] text: &str, #[case] good: bool) {
+    fn device_names_are_validated(#[case] text: &str, #[case] good: bool) {
         assert_eq!(
             Name::parse(text).map(|n| n.to_string()).ok(),
             good.then(|| text.to_owned())
@@ -245,7 +245,7 @@ containerEdits:
 ";
 
     #[test]
-    fn both_forms_are_read() {
+    fn specifications_parse_from_yaml_and_json() {
         let spec = parse(YAML, Format::Yaml).unwrap();
         assert_eq!(
             spec.devices[0].container_edits.device_nodes[0].file_mode,
@@ -256,7 +256,7 @@ containerEdits:
     }
 
     #[test]
-    fn a_yaml_file_means_what_it_means_to_other_readers() {
+    fn yaml_file_parses_as_in_other_readers() {
         let text = "
 cdiVersion: 0.6.0
 kind: vendor.com/gpu
@@ -299,7 +299,11 @@ devices:
     #[case::twice("kind:", "cdiVersion: 0.6.0\nkind:", "duplicate")]
     #[case::misspelt("permissions", "permission", "permission")]
     #[case::nonsense(YAML, "nonsense", "expected mapping start at line 1, column 1")]
-    fn what_is_wrong_is_said(#[case] good: &str, #[case] bad: &str, #[case] expected: &str) {
+    fn parse_error_names_the_mistake(
+        #[case] good: &str,
+        #[case] bad: &str,
+        #[case] expected: &str,
+    ) {
         let error = parse(&YAML.replace(good, bad), Format::Yaml).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }

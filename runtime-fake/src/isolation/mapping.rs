@@ -75,12 +75,12 @@ mod tests {
     #[case::single("         0       1000          1\n", Mapped::Some(1))]
     #[case::subordinate("0 1000 1\n1 100000 65536\n", Mapped::Some(65537))]
     #[case::unwritten("", Mapped::Some(0))]
-    fn maps(#[case] map: &str, #[case] expected: Mapped) {
+    fn mapped_ids_counts_uid_map(#[case] map: &str, #[case] expected: Mapped) {
         assert_eq!(mapped_ids(map), expected);
     }
 
     #[test]
-    fn ranges_are_found_by_name_and_number() {
+    fn subordinate_ranges_match_name_or_number() {
         let file = "other:100000:65536\nme:165536:65536\n1000:300000:10\nme:broken\nme:5:0\n";
         let ranges = subordinate(file, "me", 1000);
         assert_eq!(

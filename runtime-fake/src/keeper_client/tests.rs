@@ -110,7 +110,7 @@ fn ended(code: i32) -> Message {
 
 /// The first process had the id that the second one gets, and never ran.
 #[tokio::test]
-async fn an_exec_that_failed_leaves_the_next_one_its_own_exit_code() {
+async fn exec_after_failed_exec_gets_its_own_exit_code() {
     let refused = Failure::new(FailureKind::Invalid, "no such file");
     let failed = Message::Reply {
         number: 1,
@@ -130,7 +130,7 @@ async fn an_exec_that_failed_leaves_the_next_one_its_own_exit_code() {
 }
 
 #[tokio::test]
-async fn a_request_beyond_the_frame_limit_is_not_sent() {
+async fn request_over_frame_limit_is_not_sent() {
     let (client, keeper) = client(&[]);
     let call = Call::Start {
         container: "x".repeat(MAX_FRAME),

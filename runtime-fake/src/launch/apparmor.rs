@@ -218,7 +218,7 @@ mod tests {
     #[case::the_newer_wins(both("web server"), loaded(), Some("web server"))]
     #[case::privileged(privileged(old("")), loaded(), None)]
     #[case::privileged_and_named(privileged(old("localhost/gone")), loaded(), None)]
-    fn given(
+    fn apparmor_profile_follows_request_and_kernel(
         #[case] context: LinuxContainerSecurityContext,
         #[case] has: Profiles,
         #[case] wanted: Option<&str>,
@@ -253,7 +253,7 @@ mod tests {
         "cannot be the name"
     )]
     #[case::nonsense_of_privileged(privileged(old("default")), loaded(), "runtime/default")]
-    fn refused(
+    fn apparmor_profile_is_refused_when_unavailable_or_invalid(
         #[case] context: LinuxContainerSecurityContext,
         #[case] has: Profiles,
         #[case] wanted: &str,
@@ -263,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_type_is_refused() {
+    fn unknown_apparmor_profile_type_is_refused() {
         let mut context = new(ProfileType::Localhost, "p");
         context.apparmor.as_mut().unwrap().profile_type = 7;
         assert!(profile(&context, loaded).unwrap_err().0.contains('7'));
     }
 
     #[test]
-    fn the_rules_bear_the_name() {
+    fn default_rules_use_default_profile_name() {
         assert!(DEFAULT_RULES.starts_with(&format!("profile {DEFAULT} ")));
         assert!(DEFAULT_RULES.contains(&format!("peer={DEFAULT},")));
     }

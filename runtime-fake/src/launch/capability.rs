@@ -100,7 +100,7 @@ mod tests {
     #[case::ambient_and_granted("", "", "KILL", 14, 1)]
     #[case::ambient_only("", "ALL", "NET_ADMIN", 1, 1)]
     #[case::ambient_and_dropped("", "NET_RAW", "NET_RAW", 13, 0)]
-    fn counts(
+    fn capabilities_follow_add_drop_and_ambient(
         #[case] add: &str,
         #[case] drop: &str,
         #[case] ambient: &str,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_is_refused() {
+    fn unknown_capability_is_refused() {
         for misspelt in [
             Capability {
                 add_capabilities: names("NET_ADMN"),

@@ -131,7 +131,7 @@ mod tests {
         "/dev/y/a/b",
         "mrw"
     )]
-    fn plans(
+    fn device_plan_has_path_and_permissions(
         #[case] device: Device,
         #[case] found: Found,
         #[case] path: &str,
@@ -150,12 +150,12 @@ mod tests {
     #[case::relative_inside(device("/dev/null", "null", "r"), "container_path \"null\"")]
     #[case::nul(device("/dev/null\0", "/dev/null", "r"), "not an absolute path")]
     #[case::letters(device("/dev/null", "/dev/null", "rx"), "some of r, w and m")]
-    fn refused(#[case] device: Device, #[case] expected: &str) {
+    fn invalid_device_is_refused(#[case] device: Device, #[case] expected: &str) {
         assert!(check(&device).unwrap_err().0.contains(expected));
     }
 
     #[test]
-    fn without_a_mount_namespace_a_device_stays_where_it_is() {
+    fn device_keeps_host_path_without_mount_namespace() {
         let plans = |container| {
             let device = device("/dev/null", container, "r");
             requested(&device, vec![found("/dev/null", "")]).unwrap()

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_update_leaves_what_it_does_not_name() {
+    fn update_keeps_unset_limits() {
         let page = |size: &str, limit| HugepageLimit {
             page_size: size.to_owned(),
             limit,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_the_weight_of_all_in_it_and_no_limit() {
+    fn pod_has_cpu_weight_and_no_limit() {
         let shares = |cpu_shares| {
             Some(LinuxContainerResources {
                 cpu_shares,

@@ -60,7 +60,7 @@ mod tests {
     #[case::longest_path(&"/abc".repeat(1023), None)]
     #[case::longer_path(&"/abc".repeat(1024), Some("too long"))]
     #[case::nul("/a\0b", Some("NUL byte"))]
-    fn paths(#[case] text: &str, #[case] complaint: Option<&str>) {
+    fn path_length_and_nul_are_checked(#[case] text: &str, #[case] complaint: Option<&str>) {
         let refused = path("working_dir", text).err().map(|error| error.0);
         match complaint {
             None => assert_eq!(refused, None),
@@ -73,7 +73,9 @@ mod tests {
     #[case::relative_directory(|c: &mut ContainerConfig, _: &mut LinuxContainerSecurityContext| c.working_dir = "srv".into())]
     #[case::masked(|_: &mut ContainerConfig, s: &mut LinuxContainerSecurityContext| s.masked_paths = vec!["\0".into()])]
     #[case::read_only(|_: &mut ContainerConfig, s: &mut LinuxContainerSecurityContext| s.readonly_paths = vec!["\0".into()])]
-    fn fields(#[case] set: fn(&mut ContainerConfig, &mut LinuxContainerSecurityContext)) {
+    fn every_path_field_is_checked(
+        #[case] set: fn(&mut ContainerConfig, &mut LinuxContainerSecurityContext),
+    ) {
         let (mut config, mut context) = Default::default();
         check(&config, &context).unwrap();
         set(&mut config, &mut context);

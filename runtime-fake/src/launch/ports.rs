@@ -78,7 +78,7 @@ mod tests {
     #[case(0, "", 80, 8080, "80/TCP")]
     #[case(1, "127.0.0.1", 53, 53, "127.0.0.1:53/UDP")]
     #[case(2, "::1", 65535, 1, "[::1]:65535/SCTP")]
-    fn what_is_asked_for(
+    fn port_mapping_becomes_host_port(
         #[case] protocol: i32,
         #[case] host: &str,
         #[case] host_port: i32,
@@ -96,7 +96,7 @@ mod tests {
     #[case(0, "", 80, 0, "container_port 0 is not a port")]
     #[case(7, "", 80, 80, "protocol 7 is none of")]
     #[case(0, "localhost", 80, 80, "host_ip \"localhost\" is not an address")]
-    fn what_cannot_be_asked_for(
+    fn invalid_port_mapping_is_refused(
         #[case] protocol: i32,
         #[case] host: &str,
         #[case] host_port: i32,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_without_a_host_port_asks_for_nothing() {
+    fn port_mapping_without_host_port_is_ignored() {
         assert_eq!(host_ports(&[mapping(0, "", 0, 80)]).unwrap(), []);
     }
 
@@ -120,7 +120,7 @@ mod tests {
     #[case((0, "0.0.0.0", 80), (0, "127.0.0.1", 80), true)]
     #[case((0, "0.0.0.0", 80), (0, "::", 80), false)]
     #[case((0, "127.0.0.1", 80), (0, "127.0.0.2", 80), false)]
-    fn the_same_port_twice(
+    fn overlapping_host_ports_are_refused(
         #[case] one: (i32, &str, i32),
         #[case] two: (i32, &str, i32),
         #[case] expected: bool,

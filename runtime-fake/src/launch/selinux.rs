@@ -277,7 +277,7 @@ mod tests {
         "system_u:object_r:container_file_t:s0:c1,c2"
     )]
     #[case::all("u", "r", "t", "s0", "u:r:t:s0", "u:object_r:container_file_t:s0")]
-    fn pods(
+    fn pod_labels_follow_selinux_options(
         #[case] user: &str,
         #[case] role: &str,
         #[case] kind: &str,
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_level_takes_none_of_the_free_ones() {
+    fn pod_with_named_level_allocates_none() {
         let request = options("", "", "", "s0");
         pod(Some(&request), &Policy::default(), || {
             panic!("not asked for")
@@ -306,7 +306,7 @@ mod tests {
     #[case::level("", "s0:c9", false, "system_u:system_r:pod_t:s0:c9", "s0:c9")]
     #[case::privileged("", "", true, "system_u:system_r:spc_t:s0", "s0:c1,c2")]
     #[case::privileged_and_named("web_t", "s0:c9", true, "system_u:system_r:spc_t:s0", "s0:c9")]
-    fn containers(
+    fn container_labels_derive_from_pod_labels(
         #[case] kind: &str,
         #[case] level: &str,
         #[case] privileged: bool,
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_says_what_containers_are_called() {
+    fn policy_contexts_supply_default_labels() {
         let list = "# x\nprocess = \"a_u:a_r:svirt_lxc_net_t:s0\"\nfile=\"b_u:b_r:svirt_sandbox_file_t:s0\"\nro_file = \"c\"\n";
         let labels = pod(None, &Policy::read(list), || "s0:c1,c2".into());
         assert_eq!(labels.process, "a_u:a_r:svirt_lxc_net_t:s0:c1,c2");
@@ -351,7 +351,7 @@ mod tests {
     #[case("s", false)]
     #[case("s0:c99999999999999999999", false)]
     #[case("s0\n", false)]
-    fn levels(#[case] level: &str, #[case] good: bool) {
+    fn selinux_level_syntax_is_checked(#[case] level: &str, #[case] good: bool) {
         let said = check(Some(&options("", "", "", level)));
         assert_eq!(said.is_ok(), good, "{said:?}");
     }
@@ -361,7 +361,7 @@ mod tests {
     #[case::quote("a\"b")]
     #[case::colon("a:b")]
     #[case::nul("a\0b")]
-    fn parts_that_would_end_a_label_are_refused(#[case] part: &str) {
+    fn label_parts_with_separators_are_refused(#[case] part: &str) {
         for request in [
             options(part, "", "", ""),
             options("", part, "", ""),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_of_one_pod_each() {
+    fn free_level_is_unused_by_other_pods() {
         let labels = |level: &str| Labels {
             process: format!("u:r:t:{level}"),
             files: String::new(),

@@ -84,7 +84,7 @@ mod tests {
     #[case(34, Signal::Sigrtmin)]
     #[case(64, Signal::Sigrtmax)]
     #[case::of_no_name(33, Signal::RuntimeDefault)]
-    fn numbers_have_names_of_the_contract(#[case] number: i32, #[case] expected: Signal) {
+    fn signal_numbers_map_to_cri_names(#[case] number: i32, #[case] expected: Signal) {
         assert_eq!(signal_of(number), expected);
     }
 
@@ -99,12 +99,12 @@ mod tests {
     #[case("SIGNAL_SIGRTMAX", 64)]
     #[case("SIGNAL_SIGCLD", 17)]
     #[case("SIGNAL_SIGPOLL", 29)]
-    fn known(#[case] name: &str, #[case] expected: i32) {
+    fn signal_names_map_to_numbers(#[case] name: &str, #[case] expected: i32) {
         assert_eq!(number(name).unwrap(), expected);
     }
 
     #[test]
-    fn every_signal_of_the_contract_has_a_number() {
+    fn every_cri_signal_has_a_number() {
         let all: Vec<Signal> = (1..).map_while(|v| Signal::try_from(v).ok()).collect();
         assert!(all.len() > 60, "{}", all.len());
         for signal in all {
@@ -121,7 +121,7 @@ mod tests {
     #[case("RTMIN+99")]
     #[case("RTMAX-99")]
     #[case("RTMIN+")]
-    fn unknown(#[case] name: &str) {
+    fn unknown_signal_is_refused(#[case] name: &str) {
         assert!(number(name).unwrap_err().0.contains(name));
     }
 }

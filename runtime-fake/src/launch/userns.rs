@@ -143,7 +143,7 @@ mod tests {
     #[case::too_high(NamespaceMode::Pod, &[(0, u32::MAX - 5, 10)], Err("beyond"))]
     #[case::a_containers(NamespaceMode::Container, &[(0, 1000, 10)], Err("POD or NODE"))]
     #[case::anothers(NamespaceMode::Target, &[(0, 1000, 10)], Err("POD or NODE"))]
-    fn pods(
+    fn pod_user_namespace_needs_one_mapping_with_root(
         #[case] mode: NamespaceMode,
         #[case] maps: &[(u32, u32, u32)],
         #[case] expected: Result<Option<(u32, u32)>, &str>,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_none_without_namespaces() {
+    fn user_namespace_is_refused_without_namespaces() {
         let own = options(NamespaceMode::Pod, &[(0, 1000, 10)]);
         assert!(pod(&own, IsolationMode::Process).is_err());
         assert_eq!(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_its_pods() {
+    fn container_user_namespace_equals_that_of_pod() {
         let none = NamespaceOption::default();
         let node = options(NamespaceMode::Node, &[]);
         let own = options(NamespaceMode::Pod, &[(0, 1000, 10)]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn files_change_hands() {
+    fn idmap_shifts_file_owners() {
         let map = |outside| IdMap {
             inside: 0,
             outside,

@@ -67,9 +67,9 @@ mod tests {
     use keeper::plan::IdMap;
 
     #[test]
-    fn everything_changes_hands_once() {
+    fn chown_shifts_each_file_once() {
         if !nix::unistd::geteuid().is_root() {
-            let line = "skipped: everything_changes_hands_once: only root can give files away";
+            let line = "skipped: chown_shifts_each_file_once: only root can give files away";
             let _ = writeln!(io::stderr(), "{line}");
             return;
         }

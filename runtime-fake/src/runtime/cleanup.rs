@@ -130,7 +130,7 @@ mod tests {
 
     /// A keeper may be killed between the record of an exit and the word of it.
     #[tokio::test]
-    async fn what_a_keeper_recorded_last_is_believed() {
+    async fn exit_recorded_by_keeper_is_used() {
         let root = tempfile::tempdir().unwrap();
         let (directory, mut state) = store::open(root.path()).unwrap();
         let id = SandboxId::random();

@@ -123,7 +123,7 @@ mod tests {
     #[case::a_word_beside_it(MAX_OUTPUT, 4, MAX_OUTPUT - 4, 4)]
     #[case::a_word_before_it(4, MAX_OUTPUT, 4, MAX_OUTPUT - 4)]
     #[case::both_are_long(MAX_OUTPUT, MAX_OUTPUT, MAX_OUTPUT / 2, MAX_OUTPUT / 2)]
-    fn outputs_fit_together(
+    fn exec_output_is_cut_to_common_limit(
         #[case] out: usize,
         #[case] err: usize,
         #[case] kept_out: usize,

@@ -67,7 +67,7 @@ fn apparmor_of(
 }
 
 #[test]
-fn the_runtimes_own_profile_is_loaded_once() {
+fn default_apparmor_profile_is_loaded_once() {
     let root = box_with_apparmor("other (enforce)\n");
     let list = root.path().join("sys/kernel/security/apparmor/profiles");
     put_parser(
@@ -90,7 +90,7 @@ fn the_runtimes_own_profile_is_loaded_once() {
 }
 
 #[test]
-fn without_a_parser_that_works_only_named_profiles_confine() {
+fn default_apparmor_profile_needs_working_parser() {
     for script in [None, Some("echo 'no such abi' >&2; exit 1")] {
         let root = box_with_apparmor("other (enforce)\n");
         if let Some(script) = script {
@@ -107,7 +107,7 @@ fn without_a_parser_that_works_only_named_profiles_confine() {
 }
 
 #[test]
-fn an_ordinary_user_loads_nothing() {
+fn rootless_runtime_loads_no_profile() {
     let root = box_with_apparmor("");
     put_parser(
         root.path(),
@@ -118,7 +118,7 @@ fn an_ordinary_user_loads_nothing() {
 }
 
 #[test]
-fn a_profile_that_is_loaded_later_is_found() {
+fn apparmor_profile_loaded_later_is_found() {
     let root = box_with_apparmor("");
     let modules = Modules::open(root.path(), IsolationMode::Root, false);
     let refused = modules.container(Some(&localhost("later")), None, None);
@@ -140,7 +140,7 @@ fn a_profile_that_is_loaded_later_is_found() {
 }
 
 #[test]
-fn switched_off_is_as_not_there() {
+fn disabled_apparmor_counts_as_absent() {
     let root = box_with_apparmor("p (enforce)\n");
     put(root.path(), "sys/module/apparmor/parameters/enabled", "N\n");
     let modules = Modules::open(root.path(), IsolationMode::Root, false);
@@ -150,7 +150,7 @@ fn switched_off_is_as_not_there() {
 }
 
 #[test]
-fn labels_are_for_those_who_ask_or_for_all() {
+fn selinux_labels_apply_on_request_or_to_all() {
     let root = box_with_selinux();
     let asks = level("s0:c7,c8");
     for (all, of_pod, own, labelled) in [
@@ -179,7 +179,7 @@ fn labels_are_for_those_who_ask_or_for_all() {
 
 /// On a box whose policy knows no containers pods that ask for nothing are none the worse for it.
 #[test]
-fn a_policy_without_containers_matters_to_those_who_ask() {
+fn policy_without_container_types_fails_on_request_only() {
     let root = box_with_selinux();
     let modules = Modules::open(root.path(), IsolationMode::Root, false);
     fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
@@ -197,7 +197,7 @@ fn a_policy_without_containers_matters_to_those_who_ask() {
 
 /// A pod of an earlier version has no labels that a container's could be made of.
 #[test]
-fn a_pod_without_labels_has_no_containers_with_some() {
+fn container_labels_need_labelled_pod() {
     let root = box_with_selinux();
     let modules = Modules::open(root.path(), IsolationMode::Root, false);
     let context = LinuxContainerSecurityContext {
@@ -210,7 +210,7 @@ fn a_pod_without_labels_has_no_containers_with_some() {
 }
 
 #[test]
-fn no_two_pods_have_the_same_level() {
+fn pods_get_distinct_selinux_levels() {
     let root = box_with_selinux();
     let modules = Modules::open(root.path(), IsolationMode::Root, true);
     let mut pods: Vec<Labels> = Vec::new();
@@ -222,7 +222,7 @@ fn no_two_pods_have_the_same_level() {
 }
 
 #[test]
-fn a_label_is_shown_to_the_policy() {
+fn selinux_labels_are_validated_by_policy() {
     let root = box_with_selinux();
     let modules = Modules::open(root.path(), IsolationMode::Root, true);
     let pod = modules.pod(Some(&level("s0:c1,c2")), [].iter()).unwrap();
@@ -268,7 +268,7 @@ fn labels_are_ignored_without_selinux() {
 }
 
 #[test]
-fn a_policys_own_names_are_found() {
+fn policy_context_file_is_read() {
     let root = box_with_selinux();
     put(
         root.path(),

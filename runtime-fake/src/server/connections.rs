@@ -119,7 +119,7 @@ mod tests {
     #[case::nobody_outside_a_user_namespace(0, false, None, 65534, false)]
     #[case::the_hosts_root_seen_from_inside(0, false, Some(65534), 65534, true)]
     #[case::a_subordinate_user(0, false, Some(65534), 7, false)]
-    fn admits(
+    fn admission_checks_peer_uid(
         #[case] own: u32,
         #[case] group: bool,
         #[case] unmapped: Option<u32>,

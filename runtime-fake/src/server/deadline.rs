@@ -96,7 +96,7 @@ mod tests {
     #[case::negative("-1S", None)]
     #[case::nothing("", None)]
     #[case::another_alphabet("1µ", None)]
-    fn reads_what_a_client_sends(#[case] text: &str, #[case] expected: Option<Duration>) {
+    fn grpc_timeout_header_is_parsed(#[case] text: &str, #[case] expected: Option<Duration>) {
         let mut headers = HeaderMap::new();
         let value = http::HeaderValue::from_bytes(text.as_bytes()).expect("a header");
         headers.insert(HEADER, value);
@@ -107,7 +107,11 @@ mod tests {
     #[case::in_time("100m", Duration::from_millis(99), None)]
     #[case::too_late("100m", Duration::from_millis(101), Some("4"))]
     #[tokio::test(start_paused = true)]
-    async fn keeps_it(#[case] given: &str, #[case] taken: Duration, #[case] code: Option<&str>) {
+    async fn call_ends_at_client_deadline(
+        #[case] given: &str,
+        #[case] taken: Duration,
+        #[case] code: Option<&str>,
+    ) {
         let slow = tower::service_fn(move |_: Request<()>| async move {
             tokio::time::sleep(taken).await;
             Ok::<_, Infallible>(Response::new(Body::empty()))

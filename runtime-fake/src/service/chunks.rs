@@ -35,7 +35,7 @@ mod tests {
     #[case::full(&[BYTES / 2 - 8; 4], &[2, 2])]
     #[case::a_byte_more(&[BYTES / 2 - 7; 4], &[1, 1, 1, 1])]
     #[case::too_long_alone(&[1, BYTES * 3, 1], &[1, 1, 1])]
-    fn parts(#[case] lengths: &[usize], #[case] want: &[usize]) {
+    fn chunks_stay_below_message_limit(#[case] lengths: &[usize], #[case] want: &[usize]) {
         let parts = chunks(lengths.to_vec(), |length| *length);
         assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), want);
         assert_eq!(parts.concat(), lengths);

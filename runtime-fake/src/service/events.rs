@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_too_slow_is_told_and_gets_no_more() {
+    async fn slow_subscriber_gets_data_loss_and_stream_ends() {
         let sender = broadcast::Sender::new(2);
         let receiver = sender.subscribe();
         for about in ["a", "b", "c", "d", "e"] {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_get_all_in_order_until_the_daemon_stops() {
+    async fn subscriber_gets_all_events_in_order_until_shutdown() {
         let sender = broadcast::Sender::new(2);
         let stopping = CancellationToken::new();
         let mut events = forward(sender.subscribe(), stopping.clone());

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_image_comes_and_goes() {
+    async fn image_is_listed_until_removed() {
         let bench = Bench::new("");
         assert_eq!(bench.status("example.com/app:1", false).await.image, None);
         assert_eq!(bench.list(None).await, []);
@@ -424,7 +424,11 @@ mod tests {
     #[case("1003:users", Some(1003), "")]
     #[case("www-data:www-data", None, "www-data")]
     #[tokio::test]
-    async fn users(#[case] user: &str, #[case] uid: Option<i64>, #[case] name: &str) {
+    async fn image_user_is_reported_as_uid_or_name(
+        #[case] user: &str,
+        #[case] uid: Option<i64>,
+        #[case] name: &str,
+    ) {
         let bench = Bench::new(user);
         let id = bench.pull("example.com/app:1").await.unwrap();
         let image = bench.status(&id, false).await.image.unwrap();
@@ -435,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_have_codes_and_say_why() {
+    async fn pull_errors_map_to_grpc_codes() {
         let bench = Bench::new("");
         let code = |result: Result<String, Status>| result.unwrap_err().code();
         assert_eq!(code(bench.pull("").await), Code::InvalidArgument);
@@ -458,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_file_system_is_there_and_grows() {
+    async fn image_filesystem_usage_grows_with_images() {
         let bench = Bench::new("");
         let used = async || {
             let request = Request::new(v1::ImageFsInfoRequest {});

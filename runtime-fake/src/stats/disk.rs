@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_with_two_names_counts_once() {
+    fn disk_usage_counts_hard_links_once() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let empty = of_layer(directory.path());

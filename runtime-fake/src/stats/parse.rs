@@ -191,7 +191,11 @@ mod tests {
     #[case("usage_usec_x 5\n", "usage_usec", None)]
     #[case("usage_usec max\n", "usage_usec", None)]
     #[case("", "usage_usec", None)]
-    fn keys(#[case] text: &str, #[case] key: &str, #[case] expected: Option<u64>) {
+    fn flat_keyed_file_yields_value(
+        #[case] text: &str,
+        #[case] key: &str,
+        #[case] expected: Option<u64>,
+    ) {
         assert_eq!(keyed(text, key), expected);
     }
 
@@ -200,12 +204,15 @@ mod tests {
     #[case("max\n", None)]
     #[case("9223372036854771712\n", None)]
     #[case("", None)]
-    fn limits(#[case] text: &str, #[case] expected: Option<u64>) {
+    fn limit_file_yields_number_unless_unlimited(
+        #[case] text: &str,
+        #[case] expected: Option<u64>,
+    ) {
         assert_eq!(limit(text), expected);
     }
 
     #[test]
-    fn both_lines_of_pressure() {
+    fn pressure_file_yields_some_and_full() {
         let text = "some avg10=1.50 avg60=0.20 avg300=0.01 total=1234\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         let pressure = pressure(text).unwrap();
         assert_eq!(pressure.some.total, 1_234_000);
@@ -216,12 +223,12 @@ mod tests {
     #[rstest]
     #[case::nothing("")]
     #[case::no_total("some avg10=1.50\n")]
-    fn no_pressure(#[case] text: &str) {
+    fn invalid_pressure_file_yields_none(#[case] text: &str) {
         assert_eq!(pressure(text), None);
     }
 
     #[test]
-    fn devices_of_both_versions() {
+    fn io_statistics_parse_for_both_versions() {
         let expected = [DeviceIo {
             device: "254:0".to_owned(),
             read_bytes: 4096,
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_but_the_loopback() {
+    fn network_statistics_exclude_loopback() {
         let text = "Inter-|   Receive                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    lo:  1 1 0 0 0 0 0 0  1 1 0 0 0 0 0 0\n  eth0: 100 2 3 4 0 0 0 0 500 6 7 8 0 0 0 0\n";
         assert_eq!(
             net_dev(text),
@@ -254,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_everything_in_it() {
+    fn process_name_with_parentheses_is_parsed() {
         let text = "17 (a) b (c) S 1 17 17 0 -1 4194560 10 11 12 13 14 15 16 17 20 0 1 0 5 0 0";
         assert_eq!(
             process_stat(text).unwrap(),

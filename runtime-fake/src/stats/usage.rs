@@ -164,7 +164,7 @@ mod tests {
     #[case::too_near((0, 0), (49_999_999, 1), None)]
     #[case::a_new_counter((0, 9), (1_000_000_000, 8), None)]
     #[case::for_years((0, 0), (u64::MAX, u64::MAX), Some(1_000_000_000))]
-    fn processors(
+    fn cpu_rate_derives_from_two_samples(
         #[case] before: (u64, u64),
         #[case] now: (u64, u64),
         #[case] expected: Option<u64>,
@@ -177,7 +177,7 @@ mod tests {
     #[case::no_limit(Memory { usage: Some(10), inactive_file: Some(3), ..Memory::default() }, Some(7), None)]
     #[case::a_limit(Memory { usage: Some(10), limit: Some(20), ..Memory::default() }, Some(10), Some(10))]
     #[case::more_inactive_than_all(Memory { usage: Some(1), inactive_file: Some(3), limit: Some(2), ..Memory::default() }, Some(0), Some(2))]
-    fn working_sets(
+    fn working_set_and_available_memory_derive_from_usage(
         #[case] memory: Memory,
         #[case] working_set: Option<u64>,
         #[case] available: Option<u64>,

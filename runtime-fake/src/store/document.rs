@@ -148,7 +148,7 @@ mod tests {
     #[case::odd(r#"{"version": "x", "name": "a"}"#, "has the version")]
     #[case::a_field_missing(r#"{"version": 1}"#, "cannot be understood")]
     #[case::no_object("7", "cannot be understood")]
-    fn damaged_records_say_why(#[case] text: &str, #[case] expected: &str) {
+    fn damaged_record_is_reported_with_reason(#[case] text: &str, #[case] expected: &str) {
         let Loaded::Damaged { why, .. } = understand::<Record>(text.as_bytes()) else {
             panic!("{text:?} is understood");
         };
@@ -159,7 +159,7 @@ mod tests {
     #[case::before_there_were_versions(json!({"name": "a"}))]
     #[case::of_this_runtime(json!({"version": 1, "name": "a"}))]
     #[case::with_more(json!({"version": 1, "name": "a", "later": 2}))]
-    fn known_versions_are_understood(#[case] value: Value) {
+    fn known_record_versions_are_read(#[case] value: Value) {
         let Loaded::Record(record) = understand::<Record>(value.to_string().as_bytes()) else {
             panic!("{value} is not understood");
         };
@@ -173,7 +173,7 @@ mod tests {
     #[case::cut_at_the_end("\n{\"name\": \"b\"}\n{\"na", "b")]
     #[case::cut_in_between("\n{\"na\n{\"name\": \"c\"}", "c")]
     #[case::no_object("\n7", "a")]
-    fn changes_replace_fields(#[case] changes: &str, #[case] expected: &str) {
+    fn appended_changes_replace_fields(#[case] changes: &str, #[case] expected: &str) {
         let text = format!("{{\n  \"version\": 1,\n  \"name\": \"a\"\n}}{changes}");
         let Loaded::Record(record) = understand::<Record>(text.as_bytes()) else {
             panic!("{text} is not understood");

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_is_told_of_once_it_is_ready() {
+    fn sandbox_events_begin_when_ready() {
         let mut state = State::default();
         let made = sandbox("a");
         let id = made.id.clone();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_taken_once() {
+    fn duplicate_name_is_refused() {
         let mut state = State::default();
         let _ = state
             .apply(Change::AddSandbox(Box::new(sandbox("a"))))
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_an_id_will_do_if_it_is_of_one_only() {
+    fn id_prefix_resolves_when_unique() {
         let mut state = State::default();
         // Among 17 ids two begin with the same digit.
         for number in 0..17 {

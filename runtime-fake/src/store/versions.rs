@@ -41,7 +41,7 @@ fn id(record: &str) -> String {
 #[case::before_there_were_versions(kept!("0"))]
 #[case::pretty_and_replaced(kept!("1"))]
 #[case::appended_to(kept!("2"))]
-fn records_of_earlier_versions_are_understood(#[case] kept: Kept) {
+fn records_of_earlier_versions_are_read(#[case] kept: Kept) {
     let place = tempfile::tempdir().unwrap();
     let directory = Directory::open(place.path()).unwrap();
     let sandbox = SandboxId::from_record(&id(kept.sandbox));

@@ -69,7 +69,7 @@ mod tests {
     #[case::not_one_with_a_token(&[Enters(0, None), Enters(1, None), Leaves(0), Enters(2, None), Enters(3, None), Enters(4, Some(1))])]
     #[case::all_with_tokens(&[Enters(0, None), Leaves(0), Enters(1, None), Leaves(1), Enters(2, None), Leaves(2), Enters(3, None)])]
     #[case::leaves_after_it_was_dropped(&[Enters(0, None), Enters(1, None), Enters(2, None), Enters(3, Some(0)), Leaves(0), Enters(4, Some(1))])]
-    fn the_oldest_without_a_token_is_dropped(#[case] steps: &[Step]) {
+    fn oldest_unauthenticated_connection_is_dropped(#[case] steps: &[Step]) {
         let mut knockers = Knockers::new(3);
         let mut arrivals = Vec::new();
         for step in steps {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_is_room_for_one() {
+    fn zero_capacity_admits_one_connection() {
         let mut knockers = Knockers::new(0);
         assert_eq!(knockers.enter('a').1, None);
         assert_eq!(knockers.enter('b').1, Some('a'));

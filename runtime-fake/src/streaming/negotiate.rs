@@ -254,7 +254,7 @@ mod tests {
     #[case::tunnel(PortForward, "websocket", &["SPDY/3.1+portforward.k8s.io"], Speech::Tunnelled(v(Text, false)), Some("SPDY/3.1+portforward.k8s.io"))]
     #[case::a_command_in_a_tunnel(Exec, "websocket", &["SPDY/3.1+v4.channel.k8s.io"], Speech::Tunnelled(v(Json, true)), Some("SPDY/3.1+v4.channel.k8s.io"))]
     #[case::port_channels(PortForward, "websocket", &["v4.channel.k8s.io"], c(Binary, false, Json), Some("v4.channel.k8s.io"))]
-    fn agreed(
+    fn negotiate_selects_supported_protocol(
         #[case] kind: Kind,
         #[case] upgrade: &str,
         #[case] protocols: &[&str],
@@ -271,7 +271,11 @@ mod tests {
     #[case::v5_is_for_websockets(Exec, "SPDY/3.1", &["v5.channel.k8s.io"])]
     #[case::another_tunnel(Exec, "websocket", &["SPDY/3.1+portforward.k8s.io"])]
     #[case::ports_have_no_v5(PortForward, "websocket", &["v5.channel.k8s.io"])]
-    fn no_protocol(#[case] kind: Kind, #[case] upgrade: &str, #[case] protocols: &[&str]) {
+    fn negotiate_rejects_unknown_protocols(
+        #[case] kind: Kind,
+        #[case] upgrade: &str,
+        #[case] protocols: &[&str],
+    ) {
         let refused = negotiate(kind, &asked(upgrade, protocols)).unwrap_err();
         assert!(
             matches!(refused, Refused::UnknownProtocols { .. }),
@@ -280,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn no_upgrade() {
+    fn negotiate_rejects_missing_upgrade() {
         let none = Asked::default();
         assert_eq!(negotiate(Exec, &none), Err(Refused::NotAnUpgrade));
         assert_eq!(
@@ -293,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn no_websocket() {
+    fn negotiate_rejects_invalid_websocket_handshake() {
         let mut old = asked("websocket", &[]);
         old.websocket_version = Some("8");
         assert_eq!(negotiate(Exec, &old), Err(Refused::BrokenHandshake));

@@ -74,14 +74,14 @@ mod tests {
     #[case::after_a_good_one(&[r#"{"Width":80,"Height":24}{"Width":-1}"#, r#"{"Width":1,"Height":1}"#], &[size(80, 24), None])]
     #[case::too_wide(&[r#"{"Width":65536,"Height":24}"#], &[None])]
     #[case::more_members(&[r#"{"Width":1,"Height":1,"X":[1,{}]}"#], &[size(1, 1)])]
-    fn sizes(#[case] chunks: &[&str], #[case] expected: &[Option<Size>]) {
+    fn resize_messages_are_parsed(#[case] chunks: &[&str], #[case] expected: &[Option<Size>]) {
         let mut sizes = Sizes::default();
         let read: Vec<_> = chunks.iter().map(|c| sizes.feed(c.as_bytes())).collect();
         assert_eq!(read, expected);
     }
 
     #[test]
-    fn nothing_is_kept_for_ever() {
+    fn unterminated_resize_message_is_discarded() {
         let mut sizes = Sizes::default();
         sizes.feed(b"\"");
         for _ in 0..100 {

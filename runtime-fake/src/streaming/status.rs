@@ -70,7 +70,7 @@ mod tests {
         "message": "Internal error occurred: no such file",
         "details": {"causes": [{"message": "no such file"}]},
     }))]
-    fn in_json(#[case] ending: Ending, #[case] status: Value) {
+    fn exit_status_encodes_as_json(#[case] ending: Ending, #[case] status: Value) {
         let message = message(Outcome::Json, &ending).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&message).unwrap(), status);
     }
@@ -80,7 +80,7 @@ mod tests {
     #[case(Ending::Over, None)]
     #[case(Ending::Code(3), Some("command terminated with exit code 3"))]
     #[case(Ending::Failed("no such file".into()), Some("no such file"))]
-    fn in_words(#[case] ending: Ending, #[case] text: Option<&'static str>) {
+    fn exit_status_encodes_as_text(#[case] ending: Ending, #[case] text: Option<&'static str>) {
         assert_eq!(message(Outcome::Text, &ending), text.map(Bytes::from));
     }
 }

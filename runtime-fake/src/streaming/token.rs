@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn once() {
+    fn token_redeems_once() {
         let now = Instant::now();
         let mut tokens = tokens(3, now);
         assert_eq!(tokens.redeem("/exec/1", now), Some(1));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn for_what_it_was_given_for() {
+    fn token_redeems_for_its_path_only() {
         let now = Instant::now();
         let mut tokens = tokens(1, now);
         for path in [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn for_a_minute() {
+    fn token_expires_after_one_minute() {
         let now = Instant::now();
         let mut tokens = tokens(2, now);
         let nearly = now + Duration::from_secs(59);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn not_too_many() {
+    fn tokens_are_limited_in_number() {
         let now = Instant::now();
         let mut tokens = tokens(MAX, now);
         let more = |tokens: &mut Tokens<usize>, now| tokens.add("x".into(), Kind::Attach, 0, now);

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_is_found_by_its_whole_name() {
+    fn event_count_matches_whole_key_only() {
         let v1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
         let v2 = "low 0\nhigh 0\nmax 12\noom 2\noom_kill 1\noom_group_kill 0\n";
         assert_eq!(counted(v1, "oom_kill"), Some(3));

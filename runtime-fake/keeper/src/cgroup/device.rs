@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_v1() {
+    fn device_rules_become_v1_lines() {
         let values: Vec<String> = lines(&usual()).into_iter().map(|w| w.value).collect();
         assert_eq!(values[..4], ["a", "c *:* m", "b *:* m", "c 1:3 rwm"]);
         assert_eq!(values.last().unwrap(), "c 136:* rwm");
@@ -285,7 +285,7 @@ mod tests {
     #[case::extra(READ, BLOCK, 8, 1, 1)]
     #[case::extra_written(READ | WRITE, BLOCK, 8, 1, 0)]
     #[case::kind(READ, CHARACTER, 8, 1, 0)]
-    fn programs(
+    fn device_program_allows_listed_access_only(
         #[case] access: u32,
         #[case] kind: u32,
         #[case] major: u32,

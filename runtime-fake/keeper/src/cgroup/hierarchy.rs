@@ -272,7 +272,7 @@ mod tests {
     #[case::outside_of_its_namespace("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/../x\n", &["=-"])]
     #[case::escaped(r"41 31 0:38 / /my\040cg rw - cgroup2 cgroup2 rw", "0::/\n", &["=/my cg/"])]
     #[case::nothing("1 0 0:1 / / rw - ext4 /dev/vda rw\nnonsense", "", &[])]
-    fn hierarchies_are_found(
+    fn mounted_hierarchies_are_found_with_own_directory(
         #[case] mountinfo: &str,
         #[case] cgroup: &str,
         #[case] expected: &[&str],
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_described() {
+    fn tree_description_names_versions() {
         let branch = |v2, controllers: &[Controller]| Branch {
             base: PathBuf::new(),
             v2,

@@ -215,7 +215,7 @@ mod tests {
     #[case::file(Limits { unified: [("../memory.high".into(), "1".into())].into(), ..limits() }, "is not a file of a cgroup")]
     #[case::processes(Limits { unified: [("cgroup.procs".into(), "1".into())].into(), ..limits() }, "belongs to the runtime")]
     #[case::no_value(Limits { unified: [("memory.high".into(), "".into())].into(), ..limits() }, "nothing to be written")]
-    fn limits_are_checked(#[case] limits: Limits, #[case] complaint: &str) {
+    fn limits_reject_invalid_values(#[case] limits: Limits, #[case] complaint: &str) {
         let said = limits
             .check()
             .err()
@@ -237,7 +237,7 @@ mod tests {
     #[case(262_144, 10_000)]
     #[case(i64::MAX, 10_000)]
     #[case(i64::MIN, 1)]
-    fn shares_become_weights(#[case] shares: i64, #[case] expected: i64) {
+    fn cpu_shares_convert_to_weights(#[case] shares: i64, #[case] expected: i64) {
         assert_eq!(weight(shares), expected);
     }
 }

@@ -113,12 +113,12 @@ mod tests {
     #[case("/a/../..", None)]
     #[case("a\nb", None)]
     #[case("a\0b", None)]
-    fn parents(#[case] text: &str, #[case] expected: Option<&str>) {
+    fn cgroup_parent_accepts_paths_only(#[case] text: &str, #[case] expected: Option<&str>) {
         assert_eq!(parent(text).ok(), expected.map(PathBuf::from));
     }
 
     #[test]
-    fn a_name_has_a_length() {
+    fn cgroup_parent_rejects_names_over_255_bytes() {
         assert!(parent(&"x".repeat(255)).is_ok());
         assert!(parent(&"x".repeat(256)).is_err());
         let sentence = parent(&"x/".repeat(1 << 20)).unwrap_err().to_string();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_stays() {
+    fn removal_spares_directories_that_existed_before() {
         let branch = |base: &str| Branch {
             base: base.into(),
             v2: false,

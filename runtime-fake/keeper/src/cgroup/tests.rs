@@ -55,8 +55,8 @@ fn inside(cgroup: &CgroupPath, script: &str) -> std::process::Command {
 }
 
 #[test]
-fn all_of_a_cgroup_is_killed_and_it_goes() {
-    let Some(unified) = Unified::new("all_of_a_cgroup_is_killed") else {
+fn kill_ends_all_processes_and_cgroup_is_removed() {
+    let Some(unified) = Unified::new("kill_ends_all_processes_and_cgroup_is_removed") else {
         return;
     };
     let cgroup = &unified.0;
@@ -80,8 +80,8 @@ fn all_of_a_cgroup_is_killed_and_it_goes() {
 }
 
 #[test]
-fn huge_pages_have_a_limit_on_v2() {
-    let Some(unified) = Unified::new("huge_pages_have_a_limit") else {
+fn huge_page_limit_applies_on_v2() {
+    let Some(unified) = Unified::new("huge_page_limit_applies_on_v2") else {
         return;
     };
     let cgroup = &unified.0;
@@ -95,7 +95,7 @@ fn huge_pages_have_a_limit_on_v2() {
         let reason = "no hugetlb controller on v2, or no pages of 2 MiB";
         let _ = writeln!(
             std::io::stderr(),
-            "skipped: huge_pages_have_a_limit: {reason}"
+            "skipped: huge_page_limit_applies_on_v2: {reason}"
         );
         return;
     }
@@ -136,8 +136,8 @@ fn huge_pages_have_a_limit_on_v2() {
 }
 
 #[test]
-fn a_program_keeps_devices_from_being_used() {
-    let test = "a_program_keeps_devices";
+fn device_program_blocks_unlisted_devices() {
+    let test = "device_program_blocks_unlisted_devices";
     let Some(unified) = Unified::new(test) else {
         return;
     };
@@ -175,7 +175,7 @@ fn a_program_keeps_devices_from_being_used() {
 }
 
 #[test]
-fn nothing_is_made_where_there_is_no_hierarchy() {
+fn cgroup_calls_do_nothing_without_hierarchy() {
     let cgroup = CgroupPath {
         tree: Tree::default(),
         path: "x".into(),

@@ -92,7 +92,10 @@ mod tests {
         "93 89 0:40 / /a]:b rw - tmpfs a rw",
         Err("a mount is at \"/a]:b\", a place that cannot be named to criu")
     )]
-    fn what_criu_does_not_dump(#[case] table: &str, #[case] expected: Result<Vec<&str>, &str>) {
+    fn external_mounts_are_listed_or_refused(
+        #[case] table: &str,
+        #[case] expected: Result<Vec<&str>, &str>,
+    ) {
         let found = external(&format!("{ROOT}{table}"));
         let found = found.map_err(|unfit| unfit.to_string());
         let expected = expected.map(|e| e.into_iter().map(str::to_owned).collect());
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_assembled() {
+    fn assembled_lists_mounts_criu_does_not_make() {
         let table = "1 0 254:0 / / rw - ext4 /dev/vda rw\n\
                      2 1 0:41 / /s/c/rootfs rw - overlay overlay rw\n\
                      3 2 0:43 / /s/c/rootfs/proc rw - proc proc rw\n\

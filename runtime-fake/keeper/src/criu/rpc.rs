@@ -259,7 +259,7 @@ mod tests {
     #[case::it_dies(&[], false, "Refused(None)", &[None])]
     #[case::files_cannot_be_copied(&[response(6, true, Some("post-dump")), response(1, false, None)], true, "WhileFrozen", &[None, Some(false)])]
     #[case::it_never_froze(&[response(1, true, None)], false, "Refused(None)", &[None])]
-    fn a_conversation(
+    fn dump_result_follows_responses_of_criu(
         #[case] responses: &[Response],
         #[case] fails: bool,
         #[case] expected: &str,

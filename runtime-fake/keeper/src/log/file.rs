@@ -153,7 +153,7 @@ mod tests {
     #[case::new_directories("a/b/c.log")]
     #[case::a_link_inside("link/c.log")]
     #[case::a_linked_file("file-link")]
-    fn inside(#[case] path: &str) {
+    fn log_file_opens_inside_its_directory(#[case] path: &str) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("real")).unwrap();
         symlink("real", dir.path().join("link")).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_would_be_too_long_begins_anew() {
+    fn log_is_truncated_at_maximum_size() {
         let dir = tempfile::tempdir().unwrap();
         let plan = LogPlan {
             directory: dir.path().into(),
@@ -202,7 +202,7 @@ mod tests {
     #[case::a_process("magic")]
     #[case::a_pipe("fifo")]
     #[case::a_directory("dir")]
-    fn outside(#[case] path: &str) {
+    fn log_file_outside_its_directory_is_refused(#[case] path: &str) {
         let dir = tempfile::tempdir().unwrap();
         let (logs, other) = (dir.path().join("logs"), dir.path().join("other"));
         fs::create_dir_all(logs.join("dir")).unwrap();

@@ -18,7 +18,7 @@ fn text(root: &Path, path: &str) -> String {
 }
 
 #[test]
-fn the_kernel_is_told_where_it_listens() {
+fn confine_writes_attributes_of_present_modules() {
     let confinement = |root: &TempDir| Confinement {
         apparmor: Some("p".to_owned()),
         kernel: Some(root.path().to_owned()),
@@ -48,7 +48,7 @@ fn the_kernel_is_told_where_it_listens() {
 }
 
 #[test]
-fn everything_below_is_visited_but_nothing_behind_a_link() {
+fn relabel_visits_tree_without_following_symlinks() {
     let root = TempDir::new().unwrap();
     put(root.path(), "a/b/deep", "");
     put(root.path(), "a/file", "");
@@ -80,7 +80,7 @@ fn everything_below_is_visited_but_nothing_behind_a_link() {
 }
 
 #[test]
-fn what_is_the_hosts_is_not_relabelled() {
+fn relabel_refuses_host_directories() {
     let root = TempDir::new().unwrap();
     symlink("/etc", root.path().join("etc")).unwrap();
     for path in [
@@ -100,7 +100,7 @@ fn what_is_the_hosts_is_not_relabelled() {
 }
 
 #[test]
-fn files_get_the_label() {
+fn relabel_sets_label_of_files() {
     let root = TempDir::new().unwrap();
     put(root.path(), "volume/d/file", "");
     let volume = root.path().join("volume");
@@ -111,7 +111,7 @@ fn files_get_the_label() {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             let _ = writeln!(
                 io::stderr(),
-                "skipped: files_get_the_label: only root may set {XATTR}"
+                "skipped: relabel_sets_label_of_files: only root may set {XATTR}"
             );
             return;
         }
@@ -135,6 +135,6 @@ fn files_get_the_label() {
 #[case("/var/lib/kubelet/pods/p/volumes/v", false)]
 #[case("/home/me", false)]
 #[case("/usr/local/share/x", false)]
-fn the_hosts_own(#[case] path: &str, #[case] refused: bool) {
+fn system_directories_belong_to_host(#[case] path: &str, #[case] refused: bool) {
     assert_eq!(of_the_host(path), refused);
 }

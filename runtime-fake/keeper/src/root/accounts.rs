@@ -144,7 +144,7 @@ mod tests {
     #[case::process("/proc/self/root/etc/passwd", "links")]
     #[case::descriptor("/proc/self/fd/0", "links")]
     #[case::another_mount("/proc/version", "own files")]
-    fn way_out_of_the_image_is_refused(#[case] path: &str, #[case] word: &str) {
+    fn passwd_outside_image_is_refused(#[case] path: &str, #[case] word: &str) {
         let across = path.starts_with("/dev") || path.contains("self");
         let failure = read_file(&root(Path::new("/")), Path::new(path), across).unwrap_err();
         assert!(failure.message.contains(word), "{failure:?}");

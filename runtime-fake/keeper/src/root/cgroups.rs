@@ -163,7 +163,10 @@ mod tests {
     #[case::elsewhere("32 31 0:29 / /mnt/cpu rw - cgroup cgroup rw,cpu", &[])]
     #[case::one_over_another("1 0 0:1 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n2 1 0:1 /a /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu", &[("cpu", "cgroup", "cpu=")])]
     #[case::nothing("", &[])]
-    fn what_the_host_has(#[case] table: &str, #[case] expected: &[(&str, &str, &str)]) {
+    fn cgroup_mounts_of_host_are_found(
+        #[case] table: &str,
+        #[case] expected: &[(&str, &str, &str)],
+    ) {
         let table: Vec<_> = table.lines().map(str::trim).collect();
         let found = hierarchies(&table.join("\n"));
         let found: Vec<_> = found

@@ -182,12 +182,16 @@ mod tests {
     #[case(Arch::X86, "socketcall", Some(102))]
     #[case(Arch::Arm, "set_tls", Some(0xf_0005))]
     #[case(Arch::X86_64, "no_such_call", None)]
-    fn numbers(#[case] arch: Arch, #[case] name: &str, #[case] number: Option<u32>) {
+    fn system_call_numbers_depend_on_architecture(
+        #[case] arch: Arch,
+        #[case] name: &str,
+        #[case] number: Option<u32>,
+    ) {
         assert_eq!(arch.number(name), number);
     }
 
     #[test]
-    fn names() {
+    fn architectures_are_found_by_libseccomp_name() {
         assert_eq!(named("SCMP_ARCH_X86"), Ok(Some(Arch::X86)));
         assert_eq!(named("SCMP_ARCH_S390X"), Ok(None));
         assert_eq!(named("SCMP_ARCH_PDP11"), Err(()));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_filter_is_the_same_when_it_is_read_again() {
+fn filter_round_trips_through_file() {
     let host = HostContext {
         native: Arch::X86_64,
         kernel: (6, 1),
@@ -18,7 +18,7 @@ fn a_filter_is_the_same_when_it_is_read_again() {
 }
 
 #[test]
-fn a_profile_that_is_too_long_is_refused() {
+fn profile_over_program_limit_is_refused() {
     let host = HostContext {
         native: Arch::X86_64,
         kernel: (6, 1),

@@ -56,7 +56,7 @@ fn env(edits: &Edits) -> String {
 }
 
 #[test]
-fn what_is_said_for_all_is_done_once() {
+fn edits_for_all_devices_apply_once() {
     let edits = edits(&[(0, GPU)], &["vendor.com/gpu=a", "vendor.com/gpu=b"]).unwrap();
     assert_eq!(env(&edits), "ALL=1 GPU=a GPU=b");
     assert_eq!(edits.groups, [44]);
@@ -82,7 +82,10 @@ fn what_is_said_for_all_is_done_once() {
 #[rstest]
 #[case::the_stronger_directory(&[(0, GPU), (1, "{cdiVersion: 1.0.0, kind: vendor.com/gpu, devices: [{name: a, containerEdits: {env: [GPU=stronger]}}]}")], "GPU=stronger")]
 #[case::another_class(&[(0, GPU), (1, "{cdiVersion: 1.0.0, kind: vendor.com/net, devices: [{name: a}]}")], "ALL=1 GPU=a")]
-fn which_file(#[case] specs: &[(usize, &str)], #[case] expected: &str) {
+fn device_comes_from_directory_of_highest_priority(
+    #[case] specs: &[(usize, &str)],
+    #[case] expected: &str,
+) {
     assert_eq!(env(&edits(specs, &["vendor.com/gpu=a"]).unwrap()), expected);
 }
 
@@ -94,7 +97,11 @@ fn which_file(#[case] specs: &[(usize, &str)], #[case] expected: &str) {
 #[case::intel_rdt(&[(0, GPU)], "vendor.com/gpu=resctrl", "needs intelRdt")]
 #[case::fifo(&[(0, GPU)], "vendor.com/gpu=fifo", "a node of type \"p\"")]
 #[case::tmpfs(&[(0, GPU)], "vendor.com/gpu=tmpfs", "a mount of type \"tmpfs\"")]
-fn refused(#[case] specs: &[(usize, &str)], #[case] name: &str, #[case] expected: &str) {
+fn resolve_rejects_unknown_and_unsupported_devices(
+    #[case] specs: &[(usize, &str)],
+    #[case] name: &str,
+    #[case] expected: &str,
+) {
     let error = edits(specs, &[name]).unwrap_err();
     assert!(error.0.contains(expected), "{error}");
 }

@@ -77,7 +77,11 @@ fn targets(plans: &[MountPlan]) -> String {
 #[case::relative_volumes(vec![of("/h", "/data")], &["C:/data", "data", "../up", "", ".", ":x/../y/"], "/up /y /C:/data /etc/hostname /etc/resolv.conf /etc/hosts /data")]
 #[case::volumes(vec![of("/h", "/v/w")], &["/v/x", "/v", "/", "/v/w"], "/v /v/x /etc/hostname /etc/resolv.conf /etc/hosts /v/w")]
 #[case::by_way_of_others(vec![of("/h", "/proc/../x/./y/")], &["/sys/../v/"], "/v /etc/hostname /etc/resolv.conf /etc/hosts /x/y")]
-fn order(#[case] mounts: Vec<Mount>, #[case] volumes: &[&str], #[case] expected: &str) {
+fn mounts_are_ordered_by_depth_after_provided_files(
+    #[case] mounts: Vec<Mount>,
+    #[case] volumes: &[&str],
+    #[case] expected: &str,
+) {
     assert_eq!(
         targets(&plan_on(IsolationMode::Root, mounts, volumes).unwrap()),
         expected
@@ -100,7 +104,7 @@ fn order(#[case] mounts: Vec<Mount>, #[case] volumes: &[&str], #[case] expected:
     IsolationMode::Root,
     Propagation::Both
 )]
-fn propagations(
+fn propagation_follows_request(
     #[case] requested: MountPropagation,
     #[case] isolation: IsolationMode,
     #[case] expected: Propagation,
@@ -112,7 +116,7 @@ fn propagations(
 }
 
 #[test]
-fn an_image_is_a_source() {
+fn image_mount_is_read_only_with_sub_path() {
     let plans = plan_on(IsolationMode::Root, vec![of_image("data", "etc")], &[]).unwrap();
     let last = plans.last().unwrap();
     assert!(last.read_only);
@@ -147,13 +151,13 @@ fn with(mut mount: Mount, change: impl FnOnce(&mut Mount)) -> Mount {
 #[case::long_target(of("/h", &"/x".repeat(2048)), "container_path is too long")]
 #[case::long_source(of(&"/x".repeat(2048), "/mnt"), "host_path is too long")]
 #[case::long_sub_path(of_image("data", &"x/".repeat(2048)), "image_sub_path is too long")]
-fn refused(#[case] mount: Mount, #[case] expected: &str) {
+fn invalid_mount_is_refused(#[case] mount: Mount, #[case] expected: &str) {
     let error = plan_on(IsolationMode::Rootless, vec![mount], &[]).unwrap_err();
     assert!(error.0.contains(expected), "{error}");
 }
 
 #[test]
-fn options_are_understood() {
+fn mount_options_become_flags() {
     let mount = with(of("/h", "/mnt"), |m| {
         m.mount_options = vec!["noexec".into(), "nosymfollow".into()];
     });
@@ -173,7 +177,7 @@ fn options_are_understood() {
     &[MountFlag::NoDev, MountFlag::NoExec, MountFlag::NoSuid]
 )]
 #[case::others(vec![of("/h", "/etc/passwd")], "/etc/passwd", &[])]
-fn text_files_forbid_programs_and_devices(
+fn provided_files_are_noexec_nosuid_nodev(
     #[case] mounts: Vec<Mount>,
     #[case] target: &str,
     #[case] expected: &[MountFlag],

@@ -105,7 +105,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Invalid>, expected: &str) {
 #[case::host_network(|o: &mut NamespaceOption| o.network = NamespaceMode::Node.into(), IsolationMode::Root, (false, true, true))]
 #[case::host_ipc(|o: &mut NamespaceOption| o.ipc = NamespaceMode::Node.into(), IsolationMode::Root, (true, false, true))]
 #[case::no_namespaces(|_: &mut NamespaceOption| {}, IsolationMode::Process, (false, false, false))]
-fn pod_namespaces(
+fn pod_namespaces_follow_options_and_isolation(
     #[case] change: fn(&mut NamespaceOption),
     #[case] isolation: IsolationMode,
     #[case] expected: (bool, bool, bool),
@@ -127,7 +127,7 @@ fn pod_namespaces(
 #[case::network_of_a_container(|s: &mut PodSandboxConfig| options(s).network = NamespaceMode::Container.into(), "namespace_options.network")]
 #[case::long_hostname(|s: &mut PodSandboxConfig| s.hostname = "x".repeat(65), "at most 64")]
 #[case::hostname_of_two_lines(|s: &mut PodSandboxConfig| s.hostname = "a\nb".into(), "control character")]
-fn pods_refused(#[case] change: fn(&mut PodSandboxConfig), #[case] expected: &str) {
+fn invalid_pod_is_refused(#[case] change: fn(&mut PodSandboxConfig), #[case] expected: &str) {
     let mut sandbox = sandbox();
     change(&mut sandbox);
     refused(pod_on(&sandbox, IsolationMode::Root), expected);
@@ -143,7 +143,11 @@ fn pods_refused(#[case] change: fn(&mut PodSandboxConfig), #[case] expected: &st
 #[case::of_the_box("vm.swappiness", false, Some("would change the host"))]
 #[case::out_of_it("net/../vm/swappiness", false, Some("is not a name"))]
 #[case::no_name("", false, Some("is not a name"))]
-fn sysctls(#[case] name: &str, #[case] host_network: bool, #[case] error: Option<&str>) {
+fn sysctls_need_pod_namespace(
+    #[case] name: &str,
+    #[case] host_network: bool,
+    #[case] error: Option<&str>,
+) {
     let mut sandbox = sandbox();
     if host_network {
         options(&mut sandbox).network = NamespaceMode::Node.into();
@@ -165,7 +169,11 @@ fn sysctls(#[case] name: &str, #[case] host_network: bool, #[case] error: Option
 #[case::other_arguments(&[], &["x"], &["/entry", "x"])]
 #[case::other_command(&["/c"], &[], &["/c"])]
 #[case::both(&["/c"], &["x"], &["/c", "x"])]
-fn commands(#[case] command: &[&str], #[case] args: &[&str], #[case] argv: &[&str]) {
+fn command_and_args_override_image(
+    #[case] command: &[&str],
+    #[case] args: &[&str],
+    #[case] argv: &[&str],
+) {
     let owned = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
     let config = ContainerConfig {
         command: owned(command),
@@ -176,7 +184,7 @@ fn commands(#[case] command: &[&str], #[case] args: &[&str], #[case] argv: &[&st
 }
 
 #[test]
-fn the_clients_variables_come_last_and_its_directory_wins() {
+fn env_of_client_comes_last_and_working_dir_overrides_image() {
     let mut config = config();
     config.envs = vec![KeyValue {
         key: "A".into(),
@@ -195,7 +203,7 @@ fn the_clients_variables_come_last_and_its_directory_wins() {
 #[case::name(None, "bob", None, ("bob", None))]
 #[case::number_and_group(Some(7), "", Some(8), ("7", Some("8")))]
 #[case::name_and_group(None, "bob", Some(8), ("bob", Some("8")))]
-fn users(
+fn user_follows_security_context_or_image(
     #[case] uid: Option<i64>,
     #[case] name: &str,
     #[case] gid: Option<i64>,
@@ -224,7 +232,7 @@ fn users(
     Err("without a shared process namespace")
 )]
 #[case::target(None, Some(NamespaceMode::Target), Err("TARGET without a target_id"))]
-fn process_namespaces(
+fn process_namespace_follows_pod_and_container_mode(
     #[case] of_pod: Option<NamespaceMode>,
     #[case] of_container: Option<NamespaceMode>,
     #[case] expected: Result<Pids, &str>,
@@ -256,7 +264,10 @@ fn process_namespaces(
 #[case::nul("c\0.log", Err("control character"))]
 #[case::too_long(&"x/".repeat(2048), Err("too long"))]
 #[case::too_long_below_its_directory(&"abc/".repeat(1023), Err("(below log_directory) is too long"))]
-fn logs(#[case] path: &str, #[case] expected: Result<Option<&str>, &str>) {
+fn log_path_stays_below_log_directory(
+    #[case] path: &str,
+    #[case] expected: Result<Option<&str>, &str>,
+) {
     let config = ContainerConfig {
         log_path: path.into(),
         ..config()
@@ -271,7 +282,7 @@ fn logs(#[case] path: &str, #[case] expected: Result<Option<&str>, &str>) {
 }
 
 #[test]
-fn a_log_directory_is_absolute() {
+fn relative_log_directory_is_refused() {
     let sandbox = PodSandboxConfig {
         log_directory: "logs".into(),
         ..sandbox()
@@ -296,7 +307,7 @@ fn a_log_directory_is_absolute() {
 #[case::capability(|c: &mut ContainerConfig| context(c).capabilities = Some(Capability { add_capabilities: vec!["FLY".into()], ..Default::default() }), "FLY")]
 #[case::variable(|c: &mut ContainerConfig| c.envs = vec![KeyValue { key: "A=B".into(), value: "".into() }], "A=B")]
 #[allow(deprecated, reason = "old clients")]
-fn containers_refused(#[case] change: fn(&mut ContainerConfig), #[case] expected: &str) {
+fn invalid_container_is_refused(#[case] change: fn(&mut ContainerConfig), #[case] expected: &str) {
     let mut config = config();
     change(&mut config);
     refused(plan(&config), expected);
@@ -310,7 +321,7 @@ fn profile() -> SecurityProfile {
 }
 
 #[test]
-fn nothing_to_run_is_refused() {
+fn container_without_command_is_refused() {
     let config = ContainerConfig {
         command: Vec::new(),
         ..config()
@@ -335,7 +346,7 @@ fn nothing_to_run_is_refused() {
 }
 
 #[test]
-fn what_needs_a_mount_namespace_is_refused_without_one() {
+fn images_and_read_only_root_need_mount_namespace() {
     let mut config = config();
     assert!(plan_on(IsolationMode::Process, &config, &sandbox(), &image()).is_ok());
     context(&mut config).readonly_rootfs = true;
@@ -346,7 +357,7 @@ fn what_needs_a_mount_namespace_is_refused_without_one() {
 }
 
 #[test]
-fn paths_are_protected_unless_the_client_says_which() {
+fn default_masked_paths_apply_unless_client_names_some() {
     let mut config = config();
     config.linux = None;
     let default = plan(&config).unwrap();
@@ -371,7 +382,7 @@ fn paths_are_protected_unless_the_client_says_which() {
 
 /// An exec has the container's user, variables, directory and capabilities, and a command of its own.
 #[test]
-fn an_exec_is_like_its_container() {
+fn exec_inherits_user_env_and_capabilities_of_container() {
     let mut config = config();
     context(&mut config).run_as_user = Some(Int64Value { value: 7 });
     context(&mut config).no_new_privs = true;
@@ -415,7 +426,11 @@ fn an_exec_is_like_its_container() {
 #[case::the_clients(Signal::Sigusr1, Some("SIGQUIT"), 10)]
 #[case::the_images(Signal::RuntimeDefault, Some("SIGQUIT"), 3)]
 #[case::neither(Signal::RuntimeDefault, None, 15)]
-fn stop_signals(#[case] requested: Signal, #[case] of_image: Option<&str>, #[case] expected: i32) {
+fn stop_signal_follows_client_then_image(
+    #[case] requested: Signal,
+    #[case] of_image: Option<&str>,
+    #[case] expected: i32,
+) {
     let mut config = config();
     config.stop_signal = requested.into();
     let image = ImageDefaults {
@@ -433,7 +448,11 @@ fn stop_signals(#[case] requested: Signal, #[case] of_image: Option<&str>, #[cas
 #[case::unsaid(true, &[], Some("TERM=xterm"))]
 #[case::said(true, &["TERM=vt100"], Some("TERM=vt100"))]
 #[case::said_without_one(false, &["TERM=vt100"], Some("TERM=vt100"))]
-fn terminals(#[case] tty: bool, #[case] of_image: &[&str], #[case] expected: Option<&str>) {
+fn term_is_set_on_terminal_unless_given(
+    #[case] tty: bool,
+    #[case] of_image: &[&str],
+    #[case] expected: Option<&str>,
+) {
     let image = ImageDefaults {
         env: of_image.iter().map(|pair| (*pair).to_owned()).collect(),
         ..image()

@@ -37,7 +37,7 @@ fn context(
 #[case::old_relative(None, "localhost/b.json", false, None)]
 #[case::old_nonsense(None, "runtime", false, None)]
 #[case::privileged(Some((2, "/a")), "", true, Some(ProfileRequest::Unconfined))]
-fn requests(
+fn seccomp_request_reads_both_forms(
     #[case] seccomp: Option<(i32, &str)>,
     #[case] path: &str,
     #[case] privileged: bool,

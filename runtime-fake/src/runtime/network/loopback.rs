@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_a_pod_has_is_not_given_again() {
+    fn loopback_address_of_pod_is_not_reused() {
         let first = SandboxId::random();
         let (loopbacks, others) = (Loopbacks::default(), Loopbacks::default());
         let claim = loopbacks.reserve(&first).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_a_socket_is_bound_to_is_not_given() {
+    fn loopback_address_with_bound_socket_is_not_assigned() {
         let id = SandboxId::random();
         let loopbacks = Loopbacks::default();
         let wanted = candidates(id.as_str()).next().unwrap();

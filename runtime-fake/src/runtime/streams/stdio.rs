@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_orphan_keeps_nobody_waiting() {
+    async fn output_ends_with_process_while_orphan_holds_pipe() {
         let (from, writer) = pipe_from_process().unwrap();
         let over = CancellationToken::new();
         let mut flow = Outflow::new(from, over.clone());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_ends_with_the_pipe_too() {
+    async fn output_ends_with_pipe() {
         let (from, writer) = pipe_from_process().unwrap();
         let mut flow = Outflow::new(from, CancellationToken::new());
         File::from(writer).write_all(b"all").unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_way_in_is_closed_when_it_is_shut_down() {
+    async fn input_is_closed_on_shutdown() {
         let (into, reader) = pipe_to_process().unwrap();
         let closed = CancellationToken::new();
         let mut flow = Inflow::new(into).telling(closed.clone());

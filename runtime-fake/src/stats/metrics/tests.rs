@@ -3,14 +3,14 @@
 use super::*;
 
 #[test]
-fn names_are_in_order_and_once_each() {
+fn metric_names_are_sorted_and_unique() {
     let names: Vec<_> = ALL.iter().map(|d| d.name).collect();
     assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
     assert_eq!(names.len(), 56);
 }
 
 #[test]
-fn every_value_has_the_labels_that_its_descriptor_names() {
+fn metric_values_carry_descriptor_labels() {
     let mut subject = Subject {
         disk: Some(("/dev/vda".to_owned(), Disk::default())),
         network: vec![Traffic::default()],
@@ -49,7 +49,7 @@ fn every_value_has_the_labels_that_its_descriptor_names() {
 }
 
 #[test]
-fn what_is_not_counted_is_not_told() {
+fn unavailable_metrics_are_omitted() {
     let told: Vec<_> = ALL
         .iter()
         .filter(|d| !(d.values)(&Subject::default()).is_empty())

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_make_a_pair() {
+    fn error_and_data_stream_form_pair() {
         let now = Instant::now();
         let mut pairs = Pairs::default();
         let mut add = |key: &str, part, n| pairs.add(key.to_owned(), part, n, now);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn late_ones_are_given_back() {
+    fn unpaired_streams_expire() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut pairs = Pairs::default();
         assert_eq!(pairs.first(), None);
@@ -130,7 +130,12 @@ mod tests {
     #[case(None, Part::Error, 5, "5")]
     #[case(None, Part::Data, 7, "5")]
     #[case(Some(""), Part::Data, 1, "0")]
-    fn keys(#[case] request: Option<&str>, #[case] part: Part, #[case] id: u32, #[case] is: &str) {
+    fn pair_key_is_request_id_or_stream_id(
+        #[case] request: Option<&str>,
+        #[case] part: Part,
+        #[case] id: u32,
+        #[case] is: &str,
+    ) {
         assert_eq!(key(request, part, id), is);
     }
 }

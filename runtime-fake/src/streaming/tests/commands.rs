@@ -19,7 +19,7 @@ use crate::config::Streams as Settings;
 #[case(V4)]
 #[case("v4.base64.channel.k8s.io")]
 #[tokio::test]
-async fn output_and_exit_code(#[case] protocol: &str) {
+async fn exec_streams_output_and_exit_code(#[case] protocol: &str) {
     let fixture = fixture().await;
     let long = "abc".repeat(30_000);
     let mut client = command(&fixture.exec(&["say", &long], "oe"), protocol, "oe").await;
@@ -39,7 +39,7 @@ async fn output_and_exit_code(#[case] protocol: &str) {
 #[case("channel.k8s.io")]
 #[case("base64.channel.k8s.io")]
 #[tokio::test]
-async fn protocols_of_old_tell_failures_in_words(#[case] protocol: &str) {
+async fn old_protocols_report_failures_as_text(#[case] protocol: &str) {
     let fixture = fixture().await;
     let mut client = command(&fixture.exec(&["say", "hello"], "oe"), protocol, "oe").await;
     assert_eq!(Client::all(&mut client.stdout).await, "hello");
@@ -56,7 +56,7 @@ async fn protocols_of_old_tell_failures_in_words(#[case] protocol: &str) {
 #[case("SPDY SPDY/3.1+v4.channel.k8s.io")]
 #[case("v5.channel.k8s.io")]
 #[tokio::test]
-async fn standard_input_both_ways_at_once_to_its_end(#[case] protocol: &str) {
+async fn stdin_and_stdout_flow_concurrently_to_eof(#[case] protocol: &str) {
     let fixture = fixture().await;
     let mut client = command(&fixture.exec(&["cat"], "io"), protocol, "io").await;
     let text = "0123456789abcdef".repeat(64 << 10);
@@ -77,7 +77,7 @@ async fn standard_input_both_ways_at_once_to_its_end(#[case] protocol: &str) {
 #[case("v5.channel.k8s.io")]
 #[case("base64.channel.k8s.io")]
 #[tokio::test]
-async fn the_size_of_a_terminal(#[case] protocol: &str) {
+async fn terminal_resize_reaches_process(#[case] protocol: &str) {
     let fixture = fixture().await;
     let mut client = command(&fixture.exec(&["sizes"], "iot"), protocol, "iot").await;
     send(&client.resize, "{\"Width\":80,\"Hei").await;
@@ -94,7 +94,7 @@ async fn the_size_of_a_terminal(#[case] protocol: &str) {
 }
 
 #[tokio::test]
-async fn an_attach_is_over_when_the_container_is_whatever_its_exit_code() {
+async fn attach_ends_successfully_when_container_exits() {
     let fixture = fixture().await;
     for protocol in ["SPDY v4.channel.k8s.io", "v5.channel.k8s.io"] {
         let mut client = command(&fixture.attach("ioe"), protocol, "ioe").await;
@@ -105,7 +105,7 @@ async fn an_attach_is_over_when_the_container_is_whatever_its_exit_code() {
 }
 
 #[tokio::test]
-async fn a_url_is_good_once_and_nothing_else_is_told() {
+async fn stream_url_is_valid_once() {
     let fixture = fixture().await;
     let url = fixture.exec(&["cat"], "io");
     let token = url.rsplit('/').next().unwrap();
@@ -145,7 +145,7 @@ async fn ask_for_nothing(url: String) {
 }
 
 #[tokio::test]
-async fn a_client_that_opens_too_few_streams_is_told_which() {
+async fn missing_streams_are_reported_to_client() {
     let creation = Duration::from_millis(50);
     let settings = Settings {
         creation,
@@ -164,7 +164,7 @@ async fn a_client_that_opens_too_few_streams_is_told_which() {
 #[case("SPDY v4.channel.k8s.io")]
 #[case("v5.channel.k8s.io")]
 #[tokio::test]
-async fn a_connection_that_nobody_uses_is_closed(#[case] protocol: &str) {
+async fn idle_connection_is_closed(#[case] protocol: &str) {
     let idle = Duration::from_millis(200);
     let settings = Settings {
         idle,
@@ -182,7 +182,7 @@ async fn a_connection_that_nobody_uses_is_closed(#[case] protocol: &str) {
 #[case("SPDY v4.channel.k8s.io")]
 #[case("v5.channel.k8s.io")]
 #[tokio::test]
-async fn a_client_that_vanishes_leaves_nothing(#[case] protocol: &str) {
+async fn disconnected_client_leaves_no_tasks(#[case] protocol: &str) {
     let fixture = fixture().await;
     // One that waits, one that does not read, one whose process does not read.
     let waits = command(&fixture.exec(&["cat"], "io"), protocol, "io").await;
@@ -210,7 +210,7 @@ async fn a_client_that_vanishes_leaves_nothing(#[case] protocol: &str) {
 #[case("SPDY SPDY/3.1+v4.channel.k8s.io")]
 #[case("v5.channel.k8s.io")]
 #[tokio::test]
-async fn a_client_that_does_not_read_stops_the_process(#[case] protocol: &str) {
+async fn slow_reader_blocks_process_output(#[case] protocol: &str) {
     let fixture = fixture().await;
     let mut client = command(&fixture.exec(&["flood"], "o"), protocol, "o").await;
     let flooded = || fixture.counts.flooded.load(Ordering::SeqCst);
@@ -234,7 +234,7 @@ async fn a_client_that_does_not_read_stops_the_process(#[case] protocol: &str) {
 }
 
 #[tokio::test]
-async fn all_streams_end_with_the_server() {
+async fn server_shutdown_ends_all_streams() {
     let fixture = fixture().await;
     let mut clients = Vec::new();
     for protocol in ["SPDY v4.channel.k8s.io", "v5.channel.k8s.io"] {

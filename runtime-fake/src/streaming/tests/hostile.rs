@@ -47,7 +47,7 @@ fn syn(id: u32) -> Vec<u8> {
 #[case::settings_without_end(vec![0x80, 3, 0, 4, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff])]
 #[case::a_window_beyond_all_measure([0x80, 3, 0, 9, 0, 0, 0, 8, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff].repeat(3))]
 #[tokio::test]
-async fn no_spdy(#[case] bytes: Vec<u8>) {
+async fn invalid_spdy_frames_close_connection(#[case] bytes: Vec<u8>) {
     let fixture = fixture().await;
     let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
     io.write_all(&bytes).await.unwrap();
@@ -56,7 +56,7 @@ async fn no_spdy(#[case] bytes: Vec<u8>) {
 }
 
 #[tokio::test]
-async fn data_for_nobody_is_dropped_however_long() {
+async fn data_frame_of_unknown_stream_is_discarded() {
     let fixture = fixture().await;
     let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
     io.write_all(&[0, 0, 0, 9, 0, 0xff, 0xff, 0xff])
@@ -80,7 +80,7 @@ async fn data_for_nobody_is_dropped_however_long() {
 }
 
 #[tokio::test]
-async fn ten_thousand_streams() {
+async fn excess_streams_are_refused() {
     let fixture = fixture().await;
     for (url, protocol) in [
         (fixture.exec(&["cat"], "io"), V4),
@@ -102,7 +102,7 @@ async fn ten_thousand_streams() {
 }
 
 #[tokio::test]
-async fn the_same_stream_twice_ends_the_connection() {
+async fn duplicate_stream_id_closes_connection() {
     let fixture = fixture().await;
     let (client, server) = tokio::io::duplex(1 << 20);
     // What a proper client sends for its first stream, with the id set back.
@@ -124,7 +124,7 @@ async fn the_same_stream_twice_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn questions_without_end_whose_answers_nobody_reads() {
+async fn unread_ping_replies_close_connection() {
     let fixture = fixture().await;
     let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
     let pings = [0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1].repeat(1 << 10);
@@ -134,7 +134,7 @@ async fn questions_without_end_whose_answers_nobody_reads() {
 }
 
 #[tokio::test]
-async fn a_websocket_message_that_is_too_long() {
+async fn oversized_websocket_message_closes_connection() {
     use futures_util::{SinkExt as _, StreamExt as _};
     use tokio_tungstenite::tungstenite::Message;
     let fixture = fixture().await;
@@ -147,7 +147,7 @@ async fn a_websocket_message_that_is_too_long() {
 }
 
 #[tokio::test]
-async fn messages_for_nobody() {
+async fn unexpected_websocket_messages_are_ignored() {
     use futures_util::{SinkExt as _, StreamExt as _};
     use tokio_tungstenite::tungstenite::Message;
     let fixture = fixture().await;
@@ -189,7 +189,7 @@ async fn messages_for_nobody() {
 }
 
 #[tokio::test]
-async fn those_who_say_nothing_do_not_keep_others_out() {
+async fn silent_connections_do_not_block_other_clients() {
     let fixture = fixture().await;
     let mut silent = Vec::new();
     for _ in 0..200 {

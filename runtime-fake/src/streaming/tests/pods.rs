@@ -44,7 +44,7 @@ fn open(connection: &Connection, port: u16, request: &str) -> (Stream, Stream) {
 #[case(false)]
 #[case(true)]
 #[tokio::test]
-async fn many_at_once(#[case] tunnelled: bool) {
+async fn hundred_forwards_share_one_connection(#[case] tunnelled: bool) {
     let fixture = fixture().await;
     let connection = forward(&fixture.ports(&[]), tunnelled).await;
     let mut forwards = tokio::task::JoinSet::new();
@@ -71,7 +71,7 @@ async fn many_at_once(#[case] tunnelled: bool) {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn forward_to_closed_port_reports_connection_refused() {
     let fixture = fixture().await;
     let connection = forward(&fixture.ports(&[]), false).await;
     let (mut error, mut data) = open(&connection, 80, "0");
@@ -90,7 +90,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn a_stuck_one_is_given_up_when_the_client_does() {
+async fn stuck_forward_ends_when_client_closes_it() {
     let fixture = fixture().await;
     let connection = forward(&fixture.ports(&[]), false).await;
     let (_error, stuck) = open(&connection, 9, "0");
@@ -104,7 +104,7 @@ async fn a_stuck_one_is_given_up_when_the_client_does() {
 }
 
 #[tokio::test]
-async fn streams_that_are_no_forwards_are_reset() {
+async fn invalid_forward_streams_are_reset() {
     let fixture = fixture().await;
     let connection = forward(&fixture.ports(&[]), false).await;
     for headers in [
@@ -132,7 +132,7 @@ async fn streams_that_are_no_forwards_are_reset() {
 #[case("v4.channel.k8s.io", Codec::Binary)]
 #[case("v4.base64.channel.k8s.io", Codec::Base64)]
 #[tokio::test]
-async fn channels_of_a_websocket(#[case] protocol: &str, #[case] codec: Codec) {
+async fn websocket_channels_carry_each_port(#[case] protocol: &str, #[case] codec: Codec) {
     let fixture = fixture().await;
     let socket = websocket(&fixture.ports(&[7, 80]), protocol).await;
     let mut channels = Channels::new(socket, codec, false, Role::Client);
@@ -156,7 +156,7 @@ async fn channels_of_a_websocket(#[case] protocol: &str, #[case] codec: Codec) {
 }
 
 #[tokio::test]
-async fn channels_need_ports() {
+async fn websocket_forward_without_ports_is_bad_request() {
     let fixture = fixture().await;
     let headers = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

@@ -104,7 +104,11 @@ fn text(limits: &Limits, tree: &Tree, now: &Now) -> String {
 #[case::v2_no_quota(v2(), cpu(100, -1, 0), "cpu.max=max 100")]
 #[case::v2_no_quota_alone(v2(), cpu(0, -1, 0), "cpu.max=max")]
 #[case::v2_period(v2(), cpu(100, 0, 0), "cpu.max=max 100")]
-fn files_by_version(#[case] tree: Tree, #[case] limits: Limits, #[case] expected: &str) {
+fn cpu_limits_become_files_of_each_version(
+    #[case] tree: Tree,
+    #[case] limits: Limits,
+    #[case] expected: &str,
+) {
     assert_eq!(text(&limits, &tree, &Now::default()), expected);
 }
 
@@ -116,7 +120,7 @@ fn files_by_version(#[case] tree: Tree, #[case] limits: Limits, #[case] expected
 #[case::v2(v2(), "hugetlb.2MB.max=7 hugetlb.2MB.rsvd.max?=7")]
 #[case::hybrid(hybrid(), "hugetlb.2MB.max=7 hugetlb.2MB.rsvd.max?=7")]
 #[case::none(Tree::default(), "!hugepage_limits[2MB]: no cgroup can be made")]
-fn huge_pages(#[case] tree: Tree, #[case] expected: &str) {
+fn huge_page_limits_become_files_of_each_version(#[case] tree: Tree, #[case] expected: &str) {
     let limits = Limits {
         hugepages: [("2MB".to_owned(), 7)].into(),
         ..limits()
@@ -131,7 +135,11 @@ fn huge_pages(#[case] tree: Tree, #[case] expected: &str) {
 #[case::on_v1(hybrid(), "memory.high", "the memory controller of this box is on v1")]
 #[case::unknown(v2(), "rdma.max", "rdma is not a controller")]
 #[case::not_there(v2(), "io.weight", "!unified[io.weight]: no io controller")]
-fn files_of_v2(#[case] tree: Tree, #[case] file: &str, #[case] expected: &str) {
+fn unified_settings_need_controller_on_v2(
+    #[case] tree: Tree,
+    #[case] file: &str,
+    #[case] expected: &str,
+) {
     let limits = Limits {
         unified: [(file.to_owned(), "5".to_owned())].into(),
         ..limits()
@@ -141,7 +149,7 @@ fn files_of_v2(#[case] tree: Tree, #[case] file: &str, #[case] expected: &str) {
 }
 
 #[test]
-fn a_reason_is_given_once() {
+fn missing_controller_is_reported_once() {
     let tree = Tree {
         branches: vec![branch(false, &[Memory])],
     };
@@ -159,7 +167,11 @@ fn a_reason_is_given_once() {
 #[case::raised(64, 100, "memory.memsw.limit_in_bytes?=100 memory.limit_in_bytes=100")]
 #[case::lowered(64, 32, "memory.limit_in_bytes=32 memory.memsw.limit_in_bytes?=32")]
 #[case::same(64, 64, "memory.limit_in_bytes=64 memory.memsw.limit_in_bytes?=64")]
-fn memory_never_passes_memory_and_swap(#[case] old: u64, #[case] new: i64, #[case] expected: &str) {
+fn memory_limit_never_exceeds_memory_and_swap_during_update(
+    #[case] old: u64,
+    #[case] new: i64,
+    #[case] expected: &str,
+) {
     let now = Now {
         memory_and_swap: Some(old),
         ..Now::default()
@@ -171,7 +183,7 @@ fn memory_never_passes_memory_and_swap(#[case] old: u64, #[case] new: i64, #[cas
 #[case::shorter(Some(50), 100, 10, 5, "cpu.cfs_quota_us=5 cpu.cfs_period_us=10")]
 #[case::longer(Some(5), 10, 100, 50, "cpu.cfs_period_us=100 cpu.cfs_quota_us=50")]
 #[case::unlimited(None, 100, 10, 5, "cpu.cfs_period_us=10 cpu.cfs_quota_us=5")]
-fn a_share_never_passes_both(
+fn cpu_ratio_never_exceeds_old_and_new_during_update(
     #[case] old_quota: Option<u64>,
     #[case] old_period: u64,
     #[case] period: i64,
@@ -187,7 +199,7 @@ fn a_share_never_passes_both(
 }
 
 #[rstest]
-fn what_is_used_cannot_be_taken_away(#[values(v1(), v2())] tree: Tree) {
+fn memory_limit_below_usage_is_refused(#[values(v1(), v2())] tree: Tree) {
     let now = Now {
         used: Some(1000),
         ..Now::default()

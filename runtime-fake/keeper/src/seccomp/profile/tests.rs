@@ -18,7 +18,7 @@ fn names(rules: &Rules) -> Vec<&str> {
 }
 
 #[test]
-fn a_profile_of_dockers() {
+fn docker_profile_is_read() {
     let text = r#"{
         "defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 38, "defaultErrno": "ENOSYS",
         "archMap": [
@@ -52,7 +52,7 @@ fn a_profile_of_dockers() {
 }
 
 #[test]
-fn a_plain_profile() {
+fn oci_profile_is_read() {
     let text = r#"{
         "defaultAction": "SCMP_ACT_LOG", "architectures": ["SCMP_ARCH_X86", "SCMP_ARCH_S390X"],
         "flags": ["SECCOMP_FILTER_FLAG_LOG"],
@@ -141,7 +141,7 @@ fn a_plain_profile() {
     r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"name":"a","action":"SCMP_ACT_LOG","includes":{"minKernel":"new"}}]}"#,
     "\"new\""
 )]
-fn refused(#[case] text: &str, #[case] expected: &str) {
+fn invalid_profiles_are_refused(#[case] text: &str, #[case] expected: &str) {
     let reason = read(text, host(&[])).unwrap_err();
     assert!(reason.contains(expected), "{reason}");
 }

@@ -66,7 +66,7 @@ const NOT_THERE: Action = Action::errno(ENOSYS);
 #[case::io_uring(&[], Arch::X86_64, "io_uring_setup", &[], DENIED)]
 #[case::reboot(&[], Arch::X86_64, "reboot", &[], DENIED)]
 #[case::reboot_by_who_may(&[22], Arch::X86_64, "reboot", &[], Action::ALLOW)]
-fn the_default_profile(
+fn default_profile_filters_as_documented(
     #[case] capabilities: &[u8],
     #[case] arch: Arch,
     #[case] name: &str,
@@ -79,7 +79,7 @@ fn the_default_profile(
 }
 
 #[test]
-fn the_default_profile_on_other_machines() {
+fn default_profile_covers_architecture_family() {
     let program = build(&default::rules(HostContext {
         native: Arch::Aarch64,
         ..host(&[])
@@ -98,7 +98,7 @@ fn the_default_profile_on_other_machines() {
 
 /// Every name of the runtime's own list is a call of some interface: a misspelt one would be missed.
 #[test]
-fn the_default_profile_names_calls_only() {
+fn default_profile_names_existing_calls_only() {
     let arches = [Arch::X86_64, Arch::X86, Arch::Aarch64, Arch::Arm];
     let all: Vec<u8> = (0..41).collect();
     let unknown: Vec<String> = default::rules(host(&all))
@@ -111,7 +111,7 @@ fn the_default_profile_names_calls_only() {
 }
 
 #[test]
-fn calls_younger_than_the_profile_are_not_there() {
+fn calls_newer_than_profile_return_enosys() {
     let strict = profile(
         r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["read","chmod"],"action":"SCMP_ACT_ALLOW"}]}"#,
     );
@@ -139,7 +139,7 @@ fn calls_younger_than_the_profile_are_not_there() {
 }
 
 #[test]
-fn a_rule_without_conditions_wins_and_the_first_of_several() {
+fn unconditional_rule_wins_then_first_match() {
     let rule = |action, value: Option<u64>| Rule {
         name: "read".to_owned(),
         action,
@@ -217,7 +217,7 @@ fn condition() -> impl Strategy<Value = Condition> {
 proptest! {
     /// Any rules on a few calls: the program says what a plain reading of them says.
     #[test]
-    fn programs_mean_what_rules_say(
+    fn program_agrees_with_rule_interpreter(
         rules in prop::collection::vec(
             (0..4_usize, prop::collection::vec(condition(), 0..4), 1..9_u16),
             0..12,

@@ -56,12 +56,12 @@ mod tests {
     #[case("fd0200", "127.1.0.1")]
     #[case("ffffff", "127.4.4.8")]
     #[case("", "127.1.0.1")]
-    fn the_first_address_is_made_of_the_id(#[case] id: &str, #[case] expected: Ipv4Addr) {
+    fn first_candidate_derives_from_sandbox_id(#[case] id: &str, #[case] expected: Ipv4Addr) {
         assert_eq!(candidates(id).next(), Some(expected));
     }
 
     #[test]
-    fn candidates_differ_and_are_never_the_hosts() {
+    fn candidates_differ_and_exclude_host_addresses() {
         let all: Vec<Ipv4Addr> = candidates("abcdef").take(100_000).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
         let fit = |address: &Ipv4Addr| {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn local_addresses_are_read() {
+    fn bound_addresses_are_parsed() {
         let table = "  sl  local_address rem_address   st
    0: 0100007F:1F90 00000000:0000 0A
    1: 0203017F:0050 0100007F:1234 01
