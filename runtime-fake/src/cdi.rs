@@ -1,6 +1,6 @@
 //! The Container Device Interface: devices by name, described by files that their vendors install.
 //!
-//! A file says what a container needs for a device: nodes, mounts, variables, groups. The files are read anew for each
+//! A file says what a container needs for a device: nodes, mounts, variables, groups. The files are read again for each
 //! container that asks for a device, so that what was installed a moment ago is known.
 
 #[cfg(any(test, fuzzing))]

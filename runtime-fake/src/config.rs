@@ -40,8 +40,8 @@ pub struct Config {
     pub socket_group: bool,
     /// Where clients of Exec, Attach and PortForward are sent.
     pub streams: Streams,
-    /// How many bytes a container's log may have; a log that would have more begins anew. Without, whoever reads them
-    /// rotates them.
+    /// How many bytes a container's log may have; a log that would exceed it is truncated first. Without it, the log's
+    /// reader rotates them.
     pub log_max: Option<NonZeroU64>,
     /// Every pod gets an SELinux label, not only those that ask for one.
     pub selinux: bool,

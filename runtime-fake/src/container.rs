@@ -92,7 +92,7 @@ pub(crate) enum ContainerState {
     Running,
     /// Its program has ended.
     Exited,
-    /// It was lost: nobody saw how it ended.
+    /// It was lost: its exit was not observed.
     Lost,
 }
 
@@ -111,7 +111,7 @@ pub(crate) enum ContainerEvent {
     Lost(Timestamp),
 }
 
-/// What a client is told about a change.
+/// The kind of an event, as in CRI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// It was created.
@@ -124,7 +124,7 @@ pub(crate) enum EventKind {
     Deleted,
 }
 
-/// The exit code of a container that nobody saw ending (containerd reports the same).
+/// The exit code of a container whose exit was not observed (containerd reports the same).
 pub(crate) const LOST_EXIT_CODE: i32 = 255;
 
 impl Container {
@@ -138,7 +138,7 @@ impl Container {
         }
     }
 
-    /// Whether whoever asked for `other` may get this one: it is, or is being made, what that is to be.
+    /// Whether a request for `other` may return this one: it is, or is becoming, the same.
     pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
         matches!(
             self.state,

@@ -13,7 +13,7 @@ pub struct Handler {
     pub no_new_privs: bool,
     /// The root file system cannot be written.
     pub read_only_root: bool,
-    /// Who names no seccomp profile gets `RuntimeDefault`, not `Unconfined`.
+    /// A container without a seccomp profile gets `RuntimeDefault`, not `Unconfined`.
     pub seccomp_default: bool,
 }
 

@@ -91,20 +91,20 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// Why the requested isolation cannot be had.
+/// Why the requested isolation is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
-    /// `root` was asked for by somebody else.
+    /// `root` was requested by another user.
     #[error(
         "isolation root needs root (user {uid} asks): run as root, or use --isolation rootless"
     )]
     NotRoot {
-        /// Who asked.
+        /// That user's id.
         uid: u32,
     },
     /// Root without the power to make namespaces.
     #[error(
-        "isolation root cannot be had: {reason}; use --isolation auto, or give this container CAP_SYS_ADMIN"
+        "isolation root is unavailable: {reason}; use --isolation auto, or give this container CAP_SYS_ADMIN"
     )]
     NoNamespaces {
         /// What failed.
@@ -123,7 +123,7 @@ pub enum EnterError {
     Private(#[from] PrivateError),
     /// No user namespace.
     #[error(
-        "isolation rootless cannot be had: {reason}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) or use --isolation process"
+        "isolation rootless is unavailable: {reason}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) or use --isolation process"
     )]
     NoUserNamespace {
         /// What failed.
@@ -167,7 +167,7 @@ fn living(state_dir: Option<&Path>) -> Result<Vec<i32>, EnterError> {
     living.map_err(|source| EnterError::Pods { source })
 }
 
-/// Root: of the box, or of a user namespace that somebody made for us.
+/// Root: of the box, or of a user namespace made by another process.
 fn as_root() -> Result<Isolation, EnterError> {
     userns::probe_namespaces().map_err(|reason| EnterError::NoNamespaces { reason })?;
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The daemon's end of a keeper's connection: numbered calls, and news for the store.
+//! The daemon's end of a keeper's connection: numbered calls, and notifications for the store.
 
 mod connection;
 mod deadlines;
@@ -36,7 +36,7 @@ pub(crate) struct RunningExec {
     pub(crate) terminal: Option<OwnedFd>,
 }
 
-/// The end of an exec, for everybody who waits for it.
+/// The exit of an exec, shared by all its waiters.
 #[derive(Debug, Default)]
 pub(crate) struct ExecExit {
     /// The exit code, when it is known.
@@ -46,14 +46,14 @@ pub(crate) struct ExecExit {
 }
 
 impl ExecExit {
-    /// Waits for it; 255 stands for an end that nobody saw.
+    /// Waits for it; 255 stands for an exit that was not observed.
     pub(crate) async fn code(&self) -> i32 {
         self.over.cancelled().await;
         self.code.get().copied().unwrap_or(LOST_EXIT_CODE)
     }
 }
 
-/// Who knows of an exec's end first. Dropping it without a word is the end, too.
+/// Completes an [`ExecExit`]. Dropping it without a code completes it, too.
 struct ExitNotifier(Arc<ExecExit>);
 
 impl Drop for ExitNotifier {
@@ -69,7 +69,7 @@ pub(crate) struct KeeperClient {
     deadlines: Deadlines,
 }
 
-/// What a keeper tells without being asked.
+/// What a keeper sends without a call.
 #[derive(Debug)]
 pub(crate) enum Notification {
     Event(Event),

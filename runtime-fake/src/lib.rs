@@ -7,9 +7,9 @@
 //! # Tasks
 //! | task | owns | in | out |
 //! |---|---|---|---|
-//! | store (one) | every record, their files | changes (channel) | state (watch), news (broadcast) |
-//! | keeper connection (a pod) | one connection | calls (channel) | answers (oneshot), news (channel) |
-//! | follower (a pod) | nothing | a keeper's news | changes to the store |
+//! | store (one) | every record, their files | changes (channel) | state (watch), events (broadcast) |
+//! | keeper connection (a pod) | one connection | calls (channel) | answers (oneshot), notifications (channel) |
+//! | follower (a pod) | nothing | a keeper's notifications | changes to the store |
 //! | stream server (one) | tokens | clients with a URL | their streams to processes and pods |
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
 //! | operation (a call) | nothing | a request | an answer; it goes on when its client is gone |

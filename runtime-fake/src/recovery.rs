@@ -85,7 +85,7 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
     if let Err(error) = released {
         tracing::warn!(
             error = crate::chain(&error),
-            "images are held for containers that are gone"
+            "failed to release images of removed containers"
         );
     }
 }
@@ -97,7 +97,7 @@ async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
     }
     match (sandbox.state, found) {
         (SandboxState::Ready, _) | (SandboxState::NotReady, Some(Found::Ended)) => {}
-        // Nobody was told of it: the client calls again. What there is of it goes.
+        // No client has its id: the client calls again. What exists of it is removed.
         (SandboxState::Creating, _) => {
             let _ = runtime
                 .store
@@ -111,14 +111,14 @@ async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
                 tracing::error!(
                     sandbox = sandbox.id.short(),
                     error = crate::chain(&error),
-                    "failed to finish stopping"
+                    "failed to finish StopPodSandbox"
                 );
             }
         }
     }
 }
 
-/// Lets the network clean up before anything new is connected. Nobody waits for what plugins think of the pods that they
+/// Lets the network clean up before anything new is connected. No call waits for plugins to forget pods that they
 /// connected earlier.
 async fn look_over_network(runtime: &Runtime) {
     let state = runtime.store.state();
@@ -150,7 +150,7 @@ async fn remove(runtime: &Runtime, id: &SandboxId) {
         tracing::error!(
             sandbox = id.short(),
             error = crate::chain(&error),
-            "failed to remove a sandbox that was half made"
+            "failed to remove incomplete sandbox"
         );
     }
 }

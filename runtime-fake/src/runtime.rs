@@ -1,4 +1,4 @@
-//! What the calls do: each operation on sandboxes and containers, whoever asks.
+//! The operations on sandboxes and containers, for every kind of caller.
 //!
 //! Records are the store's, processes the keepers'; this is the walk between the two.
 
@@ -88,7 +88,7 @@ impl Runtime {
     /// Removes a directory of something that did not come to be. What is left of it goes with its sandbox or at the next start.
     fn discard(&self, directory: &Path) {
         if let Err(error) = self.trash.put(directory) {
-            tracing::warn!(directory = %directory.display(), %error, "failed to remove a directory");
+            tracing::warn!(directory = %directory.display(), %error, "failed to remove directory");
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Sandbox {
     /// The SELinux labels that its containers begin with, where the box has labels.
     #[serde(default)]
     pub labels: Option<Labels>,
-    /// Why it is not known how it is, if so: nobody takes it for ready then.
+    /// Why its state is unknown, if it is: then it does not count as ready.
     #[serde(skip)]
     pub unknown_reason: Option<UnknownReason>,
 }
@@ -86,7 +86,7 @@ pub(crate) enum SandboxEvent {
 }
 
 impl Sandbox {
-    /// Whether whoever asked for `other` may get this one: it is, or is being made, what that is to be.
+    /// Whether a request for `other` may return this one: it is, or is becoming, the same.
     pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
         self.state != SandboxState::NotReady
             && self.config == other.config

@@ -43,7 +43,7 @@ impl Modules {
     pub(crate) fn open(root: &Path, isolation: IsolationMode, label_all: bool) -> Self {
         let enabled = fs::read(root.join("sys/module/apparmor/parameters/enabled"));
         let apparmor = enabled.is_ok_and(|text| text.first() == Some(&b'Y'));
-        // Where its file system is not to be written, a container in a container, labels are somebody else's business.
+        // Where its file system is not to be written, a container in a container, another runtime manages labels.
         let context = root.join("sys/fs/selinux/context");
         let selinux = (isolation != IsolationMode::Process
             && File::options().write(true).open(context).is_ok())
@@ -57,7 +57,7 @@ impl Modules {
             turn: tokio::sync::Mutex::default(),
         };
         if label_all && modules.selinux.is_none() {
-            tracing::warn!("there is no SELinux for this runtime: no pod is labelled");
+            tracing::warn!("SELinux is unavailable: pods get no labels");
         }
         if apparmor
             && isolation != IsolationMode::Rootless
@@ -145,8 +145,7 @@ impl Modules {
             }
             (Some(_), None) => {
                 return Err(Invalid(
-                    "an SELinux label cannot be had: the pod is from before there were labels here; make it anew"
-                        .to_owned(),
+                    "the sandbox was created without SELinux; recreate it".to_owned(),
                 ));
             }
         };
@@ -176,7 +175,7 @@ impl Modules {
         for label in [&labels.process, &labels.files] {
             write(&context, label).map_err(|error| {
                 Invalid(format!(
-                    "the SELinux label {label} cannot be had: the policy of this box does not know it, or refuses it to this runtime ({error})"
+                    "the SELinux label {label} is unavailable: the policy of this box does not know it, or refuses it to this runtime ({error})"
                 ))
             })?;
         }

@@ -39,7 +39,7 @@ const MAX_MESSAGE: usize = 16 << 20;
 
 /// How long calls may go on after the word to stop.
 const DRAIN: Duration = Duration::from_secs(4);
-/// How long operations may go on that nobody waits for any more. What they leave the next daemon finds.
+/// How long operations without a waiting client may go on. The next daemon finishes the rest.
 const FINISH: Duration = Duration::from_secs(3);
 /// How long the removal of all pods may take.
 const REMOVE: Duration = Duration::from_secs(20);

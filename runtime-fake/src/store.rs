@@ -1,5 +1,5 @@
 //! The store: one task owns every sandbox and container. Changes go in as messages, states come out by a watch; what has
-//! changed is on disk before anybody sees it.
+//! changed is on disk before any reader sees it.
 
 mod damaged;
 mod disk;
@@ -22,7 +22,7 @@ pub(crate) use state::{Change, Refused, State, words};
 /// How many events a slow subscriber may be behind. After that it is told how many it has missed.
 const EVENT_CAPACITY: usize = 4096;
 
-/// What happened, with everything as it was right then.
+/// An event, with the state right after it.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreEvent {
     /// The container's id, or the sandbox's when it is about the sandbox itself.
@@ -118,7 +118,7 @@ async fn own(
                     }
                     // The state in memory goes on; a restart finds the older record, and asks the keeper.
                     Err(error) => {
-                        tracing::error!(record = record.names(), %error, "failed to keep a record");
+                        tracing::error!(record = record.names(), %error, "failed to write record");
                     }
                 }
             }
@@ -126,7 +126,7 @@ async fn own(
             publish.send_replace(now.clone());
             for (about, sandbox, kind) in effects.events {
                 tracing::info!(about = about.get(..13).unwrap_or(&about), ?kind, "changed");
-                // Nobody may be listening.
+                // There may be no subscriber.
                 let _ = events.send(StoreEvent {
                     about,
                     sandbox,

@@ -5,7 +5,7 @@
 //!                                                        └ forward ─┴▶ Target (processes, sockets)
 //! ```
 //!
-//! The server listens on an address of its own, on which anybody may knock: only who has a token is given more than an
+//! The server listens on an address of its own, open to every client: only one with a token gets more than an
 //! answer that there is nothing. What it speaks is the package `stream`.
 
 mod command;
@@ -100,7 +100,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens. A server that cannot where nobody told it to is one that gives no URLs, and says why to all who ask.
+    /// Listens. If it cannot bind its default address, it gives no URLs and reports why to every caller.
     ///
     /// # Errors
     /// When it was told where to listen, and cannot.
@@ -117,7 +117,7 @@ impl Server {
                     return Err(UrlError::NotListening { address, source });
                 }
                 let error = source;
-                tracing::warn!(%address, %error, "exec, attach and port-forward have nowhere to listen");
+                tracing::warn!(%address, %error, "failed to bind stream server");
                 (None, Err((address, error)))
             }
         };
@@ -130,7 +130,7 @@ impl Server {
         self.streams.clone()
     }
 
-    /// Serves for ever; dropped, it ends every stream. Whoever waits for `tasks` then, waits for their ends.
+    /// Serves for ever; dropped, it ends every stream. Waiting for `tasks` then waits for all of them.
     pub(crate) async fn serve(
         self,
         settings: Settings,

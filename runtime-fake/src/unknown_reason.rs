@@ -1,13 +1,13 @@
-//! Why the runtime does not know how a pod or container is: pure.
+//! Why the state of a pod or container is unknown: pure.
 
 use std::fmt;
 
-/// What keeps it from knowing. The pod or container is left as it is, for its client to decide.
+/// The reason. The pod or container is left as it is, for its client to decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UnknownReason {
-    /// Its record cannot be read: what is told of it was found otherwise. Nothing is written in the record's place.
+    /// Its record is unreadable: its state was derived otherwise, and the record is not replaced.
     Record(String),
-    /// Its keeper cannot be asked.
+    /// Its keeper cannot be reached.
     Keeper(String),
 }
 

@@ -111,7 +111,7 @@ fn none(result: &Result<(), Status>) -> Option<String> {
     let error = result.as_ref().err()?;
     error
         .message()
-        .starts_with("checkpoints cannot be had: ")
+        .starts_with("checkpoints are unavailable: ")
         .then(|| error.message().to_owned())
 }
 

@@ -80,7 +80,7 @@ async fn read_only_root_of_ordinary_user_has_no_writable_directory() {
         Ok(runtime) => check_read_only_root(runtime).await,
         Err(error) => {
             let text = error.to_string();
-            assert!(text.contains("isolation rootless cannot be had"), "{text}");
+            assert!(text.contains("isolation rootless is unavailable"), "{text}");
             harness::skip!(name, "{text}");
         }
     }

@@ -249,5 +249,5 @@ async fn update_runtime_config_changes_subnet_only_without_pods() {
     update("10.78.0.0/16").await.unwrap();
     let second = runtime.pod("second").await.unwrap();
     assert_eq!(address(&second).await, "10.77.0.3");
-    assert!(runtime.log().contains("the subnet of pods stays as it is"));
+    assert!(runtime.log().contains("kept pod subnet"));
 }

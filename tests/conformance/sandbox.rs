@@ -360,7 +360,7 @@ async fn twenty_concurrent_pods_leave_nothing_with_single_id() {
         Err(error)
             if error
                 .to_string()
-                .contains("isolation rootless cannot be had") =>
+                .contains("isolation rootless is unavailable") =>
         {
             harness::skip!(
                 "twenty_concurrent_pods_leave_nothing_with_single_id",

@@ -1,9 +1,9 @@
 //! The last step of a new process into a process namespace that others live in already.
 //!
 //! A process there may be able to look into all the others, to stop them and to change them (CAP_SYS_PTRACE), whatever
-//! else separates them. So a new one is set up outside, where nobody in there sees it, by a process that has been given
+//! else separates them. So a new one is set up outside, where no process inside sees it, by a process that has been given
 //! the container's root, user, capabilities and filter but not its process namespace. When nothing is left to be done but
-//! `execve`, that process forks its successor into the namespace, tells the keeper who that is, and ends.
+//! `execve`, that process forks its successor into the namespace, reports its pid to the keeper, and exits.
 
 use std::{
     io::{self, Write as _},
@@ -82,7 +82,7 @@ pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
             let (gate, other) = gate;
             drop(other);
             let mut go = [0u8; 1];
-            // The keeper has to know of it before it does anything; when nobody told it, it ends.
+            // The keeper has to know of it before it does anything; if the report fails, it exits.
             if rustix::io::read(&gate, &mut go) != Ok(1) {
                 sys::exit(report::START_ERROR);
             }

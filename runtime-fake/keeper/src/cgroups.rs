@@ -1,5 +1,5 @@
 //! The keeper's part in control groups: it makes those of its containers before it forks them, and takes them away when
-//! they have ended. What is left of one may take a moment to be gone; nobody waits for that.
+//! they have ended. The kernel may take a moment to remove the rest; no call waits for that.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Cgroups {
         }
     }
 
-    /// What can wait until everybody has been answered.
+    /// Work that can wait until every call is answered.
     pub(crate) fn catch_up(&mut self) {
         if std::mem::take(&mut self.owed)
             && let Some(plan) = &self.pod
@@ -87,7 +87,7 @@ impl Cgroups {
         }
         if let Some(plan) = &self.pod {
             cleanup::remove_own(&plan.path);
-            // Nobody may come after the last keeper of a daemon that was killed.
+            // The last keeper of a killed daemon may be the last process to clean up.
             if alone {
                 cleanup::remove_parent(&plan.path);
             }

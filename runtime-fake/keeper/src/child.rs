@@ -157,7 +157,7 @@ enum Next<'a> {
 }
 
 /// A standard input that is nothing is the container's own `/dev/null`, as with runc: the host's would be a file that
-/// nobody can find again from inside.
+/// no process inside can find again.
 fn take_own_null() {
     // A client may have mounted something else there, which is not to be waited for.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -225,7 +225,7 @@ pub(crate) fn exec(
                     birth::aim(pids)?;
                 }
                 let what = "join the container's mount namespace";
-                // The keeper's threads (one) share root and directory with nobody, yet the kernel wants to be told.
+                // The keeper has one thread, yet the kernel requires root and directory to be unshared.
                 unshare(UnshareFlags::FS).context(what)?;
                 let name = Some(LinkNameSpaceType::Mount);
                 rustix::thread::move_into_link_name_space(namespace.as_fd(), name).context(what)?;

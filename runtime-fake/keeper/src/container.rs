@@ -75,7 +75,7 @@ pub(crate) struct Container {
     pub(crate) orphans: bool,
     /// The directory of a criu that is to bring back its processes, and is `pid` until it has done so.
     pub(crate) restoring: Option<PathBuf>,
-    /// The daemon has asked for its end: nobody else is to blame for that.
+    /// The daemon has requested its exit, so it was not killed for want of memory.
     pub(crate) killed: bool,
     /// The process that prepares its root, until that has ended.
     pub(crate) preparing: Option<i32>,
@@ -91,7 +91,7 @@ pub(crate) struct Container {
 }
 
 /// The keeper's end of a container's standard input. A program that reads finds nothing rather than the end, as long as
-/// somebody has it.
+/// a client has it.
 enum Input {
     None,
     /// Every client that wants it gets it.
@@ -100,7 +100,7 @@ enum Input {
     Once(Option<OwnedFd>),
 }
 
-/// What a report pipe had to say.
+/// An event from a report pipe.
 pub(crate) enum ReportEvent {
     Nothing,
     Ready(UserIds),
@@ -140,7 +140,7 @@ impl ReportPipe {
                     Ok(Report::Failed(failure)) => ReportEvent::Failed(failure),
                     Err(error) => ReportEvent::Failed(Failure::new(
                         FailureKind::System,
-                        format!("a new process reported nonsense: {error}"),
+                        format!("a new process sent an invalid report: {error}"),
                     )),
                 };
             }
@@ -321,7 +321,7 @@ impl Container {
         if let Err(failure) =
             opened.context(format_args!("open the log file {}", self.output.path()))
         {
-            // It will never run: whoever reads the error finds it ended, with the reason.
+            // It will never run: the client that gets the error finds it exited, with the reason.
             self.start_error = Some(failure.clone());
             self.signal(libc::SIGKILL);
             return Err(failure);
@@ -338,7 +338,7 @@ impl Container {
         Ok(())
     }
 
-    /// What its report pipe has to say.
+    /// The next event from its report pipe.
     pub(crate) fn next_report(&mut self) -> ReportEvent {
         let Some(report) = &mut self.report else {
             return ReportEvent::Nothing;

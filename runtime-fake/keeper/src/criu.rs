@@ -15,7 +15,7 @@ const NO_REASON: [&str; 3] = ["rlimit: Can't setup", "Dumping FAILED", "Restorin
 
 /// The first error in what criu wrote: the later ones are of those that had to give up because of it.
 pub fn complaint(log: &str) -> Option<String> {
-    // `(00.012345) Error (criu/mount.c:123): mnt: Can't …`: whose source line it is helps those who ask criu's people.
+    // `(00.012345) Error (criu/mount.c:123): mnt: Can't …`: the source line helps when reporting a bug to criu.
     let errors = log.lines().filter_map(|line| {
         let (_, rest) = line.split_once("Error ")?;
         Some(rest.trim())
@@ -30,7 +30,7 @@ pub fn complaint_in(log: &Path) -> Option<String> {
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(20)..].join("\n");
-    tracing::info!(log = %last, "criu gave up");
+    tracing::info!(log = %last, "criu failed");
     complaint(&text)
 }
 

@@ -181,7 +181,7 @@ fn unknown() -> Failure {
     Failure::new(FailureKind::NotFound, "the keeper knows no such container")
 }
 
-/// TCP sockets of the network namespace that this process is in, for somebody else to connect: they keep that namespace.
+/// TCP sockets of the network namespace that this process is in, for another process to connect: they keep that namespace.
 fn sockets() -> Step<Vec<OwnedFd>> {
     let make = |family| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

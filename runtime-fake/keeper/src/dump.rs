@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Starts it. What it has to do, and how it went, goes over the socket among `descriptors`, which the daemon has the other
-/// end of; nobody here waits for it. It goes on, and lets the container run again, when the daemon is gone.
+/// end of; the keeper does not wait for it. It goes on, and lets the container run again, when the daemon is gone.
 pub(crate) fn start(program: &Path, descriptors: Vec<OwnedFd>) -> Step {
     let what = "start criu";
     let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|got| {

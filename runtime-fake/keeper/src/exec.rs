@@ -49,7 +49,7 @@ struct Exec {
     report: Option<ReportPipe>,
     /// Where its terminal comes from, if it is to have one.
     terminal: Option<OwnedFd>,
-    /// Who is killed with it.
+    /// Which processes are killed with it.
     scope: ExecScope,
     /// How long its set-up may take.
     limit: Limit,

@@ -1,4 +1,4 @@
-//! Which processes an exec has started, to kill them with it.
+//! The processes that an exec has started, to be killed with it.
 //!
 //! Process groups, sessions and parents can all be left behind by a process that wants to go on alone. So every exec gets
 //! a cgroup namespace of its own, which shows what its container's shows: what the exec starts is born into it, and only
@@ -17,7 +17,7 @@ use crate::sys;
 /// How often the list of processes is read before a herd that grows faster than it is killed is left alone.
 const PASSES: usize = 64;
 
-/// What tells an exec's processes from others.
+/// How an exec's processes are recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExecScope {
     /// They are born into this cgroup namespace.
@@ -40,13 +40,13 @@ fn namespace(pid: impl std::fmt::Display) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/cgroup")).ok()
 }
 
-/// Kills the exec `pid`, a child of this process that was not waited for, and all its scope.
+/// Kills the exec `pid`, a child of this process that was not waited for, and every process in its `scope`.
 pub(crate) fn kill(pid: i32, scope: &ExecScope) {
     sys::kill(-pid, libc::SIGKILL);
     sys::kill(pid, libc::SIGKILL);
     let mut killed = BTreeSet::new();
     for _ in 0..PASSES {
-        // Who was killed cannot fork any more: once a pass finds nobody new there is nobody left.
+        // A killed process cannot fork any more: once a pass finds no new one, none is left.
         let found: Vec<i32> = match scope {
             ExecScope::Namespace(its) => processes()
                 .filter(|other| namespace(other).as_ref() == Some(its))
@@ -69,7 +69,7 @@ pub(crate) fn kill(pid: i32, scope: &ExecScope) {
     }
 }
 
-/// Kills a process that is nobody's child here, if it still is who it was.
+/// Kills a process that is no child of this one, if its pid was not reused.
 fn kill_if(pid: i32, still: impl FnOnce() -> bool) {
     let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     if let Some(process) = process

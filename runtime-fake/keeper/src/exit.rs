@@ -1,4 +1,4 @@
-//! What becomes of the keeper's children: their exit statuses, taken, recorded and told.
+//! The exits of the keeper's children: statuses are collected, recorded and reported.
 
 use jiff::Timestamp;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -89,7 +89,7 @@ impl Keeper {
     }
 
     fn ended(&mut self, pid: i32, code: i32) {
-        // What was reported before the end counts: who has forked whom, and that a program ran.
+        // Reports sent before the exit count: a successor's pid, and that the program ran.
         if !self.knows(pid) && self.in_set_up() {
             self.hear_all();
         }

@@ -62,7 +62,7 @@ impl Failure {
 /// The result of one step of a container's set-up.
 pub type Step<T = ()> = Result<T, Failure>;
 
-/// Says what was being done when an error came.
+/// Adds to an error what the keeper was doing, like anyhow's `Context`.
 pub trait Context<T> {
     /// The error as a failure of the box: `what` completes "failed to …".
     fn context(self, what: impl Display) -> Step<T>;

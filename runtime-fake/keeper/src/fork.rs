@@ -12,7 +12,7 @@ use crate::{
     userns::UserNamespace,
 };
 
-/// Where a process is born that is not just a child of the keeper.
+/// The user namespace and cgroup that a process is cloned into.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CloneTarget<'a> {
     /// The user namespace that it is root of; its new namespaces belong to it.
@@ -54,7 +54,7 @@ pub(crate) fn fork_into(target: CloneTarget<'_>, flags: i32, before: impl FnOnce
             drop(writer);
             let mut report = Vec::new();
             let read = reader.read_to_end(&mut report);
-            // Just this child: nobody else waits for it, and its end tells nothing more.
+            // Just this child: no other code waits for it, and its exit status carries nothing.
             let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(go_between), None);
             read.context(what)?;
             let report: Step<i32> = serde_json::from_slice(&report).map_err(|_| {

@@ -89,7 +89,7 @@ pub use sys::keep_descriptors;
 pub use sys::set_read_only;
 use zygote::Role;
 
-/// How long a keeper that nobody has spoken to waits for its daemon.
+/// How long a keeper without a connection waits for its daemon.
 const FIRST_WORD: Duration = Duration::from_secs(30);
 
 /// The `main` of `crib __keeper`, which forks keepers (see [`zygote`]), with its connection to the daemon as standard

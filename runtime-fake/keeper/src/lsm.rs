@@ -89,7 +89,7 @@ fn set_label(path: &Path, label: &str) -> Result<(), Errno> {
 }
 
 /// Does something to all that is below a directory, what is deepest first. The paths that `each` gets lead through open
-/// directories: nobody who moves things about meanwhile can lead it elsewhere.
+/// directories: a process that renames files meanwhile cannot lead it elsewhere.
 fn each_below(path: &Path, each: &dyn Fn(&Path) -> Result<(), Errno>) -> Result<(), Errno> {
     match file_tree::open(path) {
         Ok(top) => file_tree::walk(top, Mounts::Cross, &mut Each(each)),

@@ -131,7 +131,7 @@ pub(crate) fn in_namespace<T>(
 ) -> Step<T> {
     let what = "look at the host's mounts";
     let own = fs::File::open("/proc/self/ns/mnt").context(what)?;
-    // The kernel wants to be told that root and directory are shared with nobody.
+    // The kernel requires root and working directory to be unshared first.
     unshare(UnshareFlags::FS).context(what)?;
     let enter = |namespace| {
         rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::Mount))

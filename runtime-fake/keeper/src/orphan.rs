@@ -1,7 +1,7 @@
-//! First processes of containers that outlive their keeper.
+//! Orphans: first processes of containers that outlive their keeper.
 //!
 //! A keeper that is killed takes its containers along by their parent-death signal, which the kernel takes back from a
-//! process that changes its user, as many an entry point does, or runs a set-user-ID program. Who they were is on record.
+//! process that changes its user, as many an entry point does, or runs a set-user-ID program. Their identities are recorded.
 
 use std::{fs, path::Path};
 

@@ -47,7 +47,7 @@ pub(crate) struct Output {
     /// The container's side of its terminal, whose other side is the one source then: it is kept open, so that a program
     /// may close the terminal and open it again.
     terminal: Option<OwnedFd>,
-    /// Who looks on.
+    /// The clients of Attach.
     pub(crate) watchers: Watchers,
     log: Option<LogPlan>,
     file: Option<LogFile>,

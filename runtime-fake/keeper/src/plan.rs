@@ -18,7 +18,7 @@ pub use ports::{Forward, ForwardPlan, HostPort, Transport};
 
 use crate::cgroup::CgroupPlan;
 
-/// What the box lets the runtime do; the same plans are carried out differently in each mode.
+/// The isolation that the box allows; the keeper executes the same plan differently in each mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationMode {
@@ -174,7 +174,7 @@ pub struct ProcessPlan {
     /// The working directory, made if it is not there; empty is where the process is: its root, or without a mount
     /// namespace the container's own directory.
     pub cwd: String,
-    /// Who runs it.
+    /// The user that runs it.
     pub user: UserPlan,
     /// The capabilities in all sets but the ambient one, by their numbers.
     pub capabilities: Vec<u8>,

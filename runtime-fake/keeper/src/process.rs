@@ -218,8 +218,8 @@ fn drop_privileges(
         capability_set(&plan.ambient)
     };
     let ambient = capability_set(&plan.ambient) & wanted;
-    // Whoever may gain privileges later needs this one to load a filter. It ends with `execve`, which grants root what the
-    // bounding set has, and others what the ambient set has.
+    // A process that may gain privileges later needs this one to load a filter. It ends with `execve`, which
+    // grants root the bounding set, and others the ambient set.
     let to_filter = if filtered && !plan.no_new_privs {
         CapabilitySet::SYS_ADMIN & own
     } else {
@@ -278,7 +278,7 @@ fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
         );
         return Err(Failure::new(FailureKind::Invalid, message));
     }
-    // Without privileges there is no filter but for who gains none.
+    // Without privileges the kernel takes a filter only after no_new_privs.
     if plan.no_new_privs || filtered {
         rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }

@@ -29,7 +29,7 @@ pub(crate) fn say(report: &OwnedFd, what: &Report) {
         line.push(b'\n');
         to.write_all(&line)
     };
-    // When the keeper is gone there is nobody to tell.
+    // The keeper may have exited.
     let _ = report.try_clone().and_then(|fd| write(fd.into()));
 }
 

@@ -1,7 +1,7 @@
 //! A container's root file system: assembled from detached mounts in a mount namespace of its own, which takes all of
 //! it along when its last process ends. Nothing is ever to be unmounted.
 //!
-//! Targets are looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image leads nowhere outside it.
+//! Targets are looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image never leads outside it.
 
 pub(crate) mod accounts;
 mod cgroups;
@@ -41,7 +41,7 @@ use crate::{
     secure_join::Root,
 };
 
-/// What a root is made of that only somebody outside the container can open.
+/// Parts of a root that only a process outside the container can open.
 pub(crate) struct Outside {
     /// For each mount of the plan.
     sources: Vec<volumes::Source>,
@@ -54,7 +54,7 @@ pub(crate) struct Outside {
 }
 
 /// Makes this process's root the one that `plan` describes. The process must be in a new mount namespace; `host` is the
-/// daemon's. Returns who the image's users are.
+/// daemon's. Returns the image's users.
 pub(crate) fn enter(
     plan: &LaunchPlan,
     pod: &Pod,
@@ -89,7 +89,7 @@ pub(crate) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step<Accounts> 
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).context("separate the container's mounts from the host's")?;
     let (at, outside) = idmap::receive(plan, from)?;
-    // From here on it can do no more than somebody who is root in a user namespace only.
+    // From here on it can do no more than root in a user namespace.
     let plan = LaunchPlan {
         isolation: IsolationMode::Rootless,
         ..plan.clone()
@@ -134,7 +134,7 @@ fn outside(
     })
 }
 
-/// Completes the root at `at`. Who the users of its image are is read before anything is mounted over it.
+/// Completes the root at `at`. The image's users are read before anything is mounted over them.
 fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accounts)> {
     let what = "open the container's root";
     let root = open_dir(at).context(what)?;

@@ -1,4 +1,4 @@
-//! Paths in a container's root, looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image leads nowhere outside it.
+//! Paths in a container's root, looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image never leads outside it.
 
 use std::{
     ffi::OsStr,

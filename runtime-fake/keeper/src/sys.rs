@@ -286,7 +286,7 @@ pub(crate) fn close_all() {
 const KEYCTL_JOIN_SESSION_KEYRING: libc::c_long = 1;
 
 /// Gives this process a session keyring of its own, empty and without a name: the one that it has is of the user who
-/// started the daemon (session-keyring(7)). A kernel without keys, or a filter that keeps them from everybody, is no error.
+/// started the daemon (session-keyring(7)). A kernel without keys, or a filter that refuses them, is no error.
 pub(crate) fn join_new_keyring() -> io::Result<()> {
     let name = std::ptr::null::<libc::c_char>();
     // SAFETY: no name is given, so that no memory is read.

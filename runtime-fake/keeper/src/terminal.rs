@@ -57,7 +57,7 @@ pub(crate) fn receive(way: OwnedFd) -> Step<OwnedFd> {
         .ok_or_else(|| Failure::new(FailureKind::System, "the new process sent no terminal"))
 }
 
-/// The other side of the terminal that `master` is one side of. Opening it makes it nobody's controlling terminal.
+/// The other side of the terminal that `master` is one side of. Opening it makes it no process's controlling terminal.
 pub(crate) fn other_side(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     Ok(rustix::pty::ioctl_tiocgptpeer(master, flags)?)

@@ -1,4 +1,4 @@
-//! Who a process runs as, looked up in the container's own `/etc/passwd` and `/etc/group`: pure.
+//! The user that a process runs as, looked up in the container's own `/etc/passwd` and `/etc/group`: pure.
 
 use crate::{
     failure::{Failure, FailureKind},

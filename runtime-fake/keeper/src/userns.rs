@@ -57,7 +57,7 @@ impl UserNamespace {
         };
         let made = made();
         drop(go);
-        // Just this child: nobody else waits for it.
+        // Just this child: no other code waits for it.
         let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None);
         made
     }

@@ -1,7 +1,7 @@
 //! Clients that look on: copies of what a container writes, from now on, into pipes of theirs.
 //!
-//! Nobody waits for them. What a client's pipe does not take is left out of what it sees, and it is told how much, also when
-//! nothing more comes: a log has all of it.
+//! A container never waits for them. Output that a client's pipe does not take is dropped for that client, which is told how
+//! much, also when nothing more comes. The log has all of it.
 
 use std::{
     fs::File,
@@ -39,7 +39,7 @@ impl Watchers {
         });
     }
 
-    /// The pipes, to be told when nobody reads them any more, or when there is room for a last word.
+    /// The pipes, polled for readers that have gone, and for room for a last message.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.pipes.iter().map(Watcher::descriptor)
     }
@@ -56,7 +56,7 @@ impl Watchers {
             .retain_mut(|watcher| watcher.stream != stream || watcher.end());
     }
 
-    /// Lets go of those who have gone away, and of those who can be told the last word.
+    /// Removes clients that have disconnected, and those that can take their last message.
     pub(crate) fn prune(&mut self) {
         self.pipes.retain_mut(|watcher| {
             let mut state = [watcher.descriptor()];
@@ -147,7 +147,7 @@ mod tests {
 
     fn read(from: &mut File) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // It ends with what there is: nobody writes meanwhile.
+        // It ends with what there is: no process writes meanwhile.
         let _ = from.read_to_end(&mut bytes);
         bytes
     }

@@ -1,6 +1,6 @@
 //! The zygote: the process that the daemon has its keepers forked from.
 //!
-//! Keepers that are forked share the pages of the program, which `execve` would have the linker write anew for each of
+//! Keepers that are forked share the pages of the program, which after `execve` the linker would write again for each of
 //! them, and start in a tenth of the time. The daemon cannot fork them itself: it has threads. The zygote has one, and does
 //! nothing else. It ends with its connection to the daemon; its keepers stay.
 

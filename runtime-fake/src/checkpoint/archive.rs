@@ -117,7 +117,7 @@ fn beside() -> tempfile::Builder<'static, 'static> {
 /// Why an archive is none, or cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// Whoever gave it has to change it.
+    /// The client has to change it.
     #[error("{0}")]
     Wrong(String),
     /// The box refused.

@@ -148,7 +148,7 @@ impl<W: Write> Layer<W> {
             header.set_device_major(rustix::fs::major(meta.rdev()))?;
             header.set_device_minor(rustix::fs::minor(meta.rdev()))?;
         }
-        // Nothing writes to it meanwhile, and if somebody does, the archive stays one.
+        // Nothing writes to it meanwhile, and even if a process does, the archive stays valid.
         let body = io::Read::take(body, header.size()?);
         self.tar.append_data(&mut header, name, body)
     }
@@ -206,7 +206,7 @@ fn names(path: &Path) -> io::Result<Vec<String>> {
         Err(error) => return Err(error.into()),
     };
     let names = buffer[..length].split(|byte| *byte == 0);
-    // No name that is not UTF-8 can be told in a PAX record, and nobody makes one.
+    // No name that is not UTF-8 fits in a PAX record, and such names are not used.
     Ok(names
         .filter_map(|name| String::from_utf8(name.to_vec()).ok())
         .filter(|name| !name.is_empty())

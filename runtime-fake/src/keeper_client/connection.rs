@@ -50,7 +50,7 @@ struct Waiting {
 /// A numbered frame. One whose call was given up is not sent.
 struct Numbered {
     number: u64,
-    /// Nobody waits for an answer.
+    /// No caller waits for an answer.
     posted: bool,
     frame: Outgoing<OwnedFd>,
 }
@@ -247,7 +247,7 @@ impl Reader {
             }
             return;
         };
-        tracing::info!(?call, "undoing a call that was answered too late");
+        tracing::info!(?call, "undoing call answered after its deadline");
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if let (Some(outgoing), Ok(frame)) =
             (self.outgoing.upgrade(), frame(number, call, Vec::new()))

@@ -72,13 +72,13 @@ pub(crate) fn profile(
     profiles: impl FnOnce() -> Profiles,
 ) -> Result<Option<String>, Invalid> {
     let request = request(context)?;
-    // Nobody confines what is privileged (Kubernetes, "Privileged containers ignore any applied AppArmor profiles").
+    // Privileged containers are unconfined (Kubernetes, "Privileged containers ignore any applied AppArmor profiles").
     if request == ProfileRequest::Unconfined || context.privileged {
         return Ok(None);
     }
     match (request, profiles()) {
         (ProfileRequest::Named(name), Profiles::None) => invalid(format!(
-            "the AppArmor profile {name:?} cannot be had: this kernel has no AppArmor, or it is switched off; leave the profile out"
+            "the AppArmor profile {name:?} is unavailable: this kernel has no AppArmor, or it is switched off; leave the profile out"
         )),
         (ProfileRequest::Named(name), Profiles::Loaded(loaded)) if !loaded.contains(&name) => {
             invalid(lsm::profile_not_found(&name))
@@ -92,8 +92,8 @@ pub(crate) fn profile(
     }
 }
 
-/// Reads both forms of the request; the newer one wins. Who says nothing gets the runtime's own profile (Kubernetes, as both
-/// containerd and CRI-O have it).
+/// Reads both forms of the request; the newer one wins. Without either, the runtime's default profile applies
+/// (Kubernetes, as in both containerd and CRI-O).
 fn request(context: &LinuxContainerSecurityContext) -> Result<ProfileRequest, Invalid> {
     if let Some(profile) = &context.apparmor {
         return by_type(profile);

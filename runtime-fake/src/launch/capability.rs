@@ -60,7 +60,7 @@ pub(super) fn granted(
         let kept = numbers.iter().filter(|n| !dropped.contains(n));
         kept.copied().collect()
     };
-    // Nobody has an ambient capability that is not granted.
+    // Ambient capabilities are a subset of the granted ones.
     let ambient = kept(&ambient);
     let mut granted = kept(&[base, added, ambient.clone()].concat());
     granted.sort_unstable();

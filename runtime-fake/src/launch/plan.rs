@@ -109,7 +109,7 @@ pub(crate) fn pod(
     } else if isolation != IsolationMode::Process && !config.hostname.is_empty() {
         // The name belongs to the namespace, and that is the host's (as containerd has it; a kubelet asks for none).
         return invalid(format!(
-            "the hostname {:?} cannot be had in the host's network, where the host's own name is: leave it out",
+            "the hostname {:?} cannot be set in the host's network namespace: leave it out",
             config.hostname
         ));
     } else {
@@ -250,7 +250,7 @@ fn target(found: Option<String>) -> Result<Pids, Invalid> {
     }
 }
 
-/// What cannot be had without a mount namespace and would be missed.
+/// Requests that need a mount namespace.
 fn check_without_namespaces(
     context: &LinuxContainerSecurityContext,
     root: &RootPlan,
@@ -262,7 +262,7 @@ fn check_without_namespaces(
     }
     if context.readonly_rootfs {
         return invalid(
-            "readonly_rootfs cannot be had without a mount namespace: isolation is `process` on this box",
+            "readonly_rootfs needs a mount namespace: isolation is `process` on this box",
         );
     }
     Ok(())

@@ -17,7 +17,8 @@ pub(crate) enum ProfileRequest {
     File(PathBuf),
 }
 
-/// Reads both forms of the request; the newer one wins. Nobody filters what is privileged (Kubernetes, Pod Security Context).
+/// Reads both forms of the request; the newer one wins. Privileged containers are not filtered
+/// (Kubernetes, Pod Security Context).
 pub(crate) fn request(context: &LinuxContainerSecurityContext) -> Result<ProfileRequest, Invalid> {
     if context.privileged {
         return Ok(ProfileRequest::Unconfined);

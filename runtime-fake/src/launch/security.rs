@@ -55,7 +55,7 @@ pub(super) fn protected_paths(config: &ContainerConfig) -> (Vec<String>, Vec<Str
     }
 }
 
-/// Who runs the container.
+/// The user that runs the container.
 pub(super) fn user(
     context: &LinuxContainerSecurityContext,
     image: &ImageDefaults,

@@ -184,7 +184,7 @@ pub(crate) fn container(
     let process = label(&pod.process, &policy.process);
     let mut labels = changed(options, process, label(&pod.files, &policy.files));
     if privileged {
-        // Nobody confines what is privileged; its files are the pod's.
+        // Privileged containers are unconfined; their files are the pod's.
         let label = Label {
             kind: PRIVILEGED.to_owned(),
             ..policy.process.clone()

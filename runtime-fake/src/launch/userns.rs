@@ -16,7 +16,7 @@ pub(super) fn pod(
     };
     if isolation == IsolationMode::Process {
         return invalid(
-            "a user namespace for the pod cannot be had: isolation is `process` on this box",
+            "a user namespace for the pod is unavailable: isolation is `process` on this box",
         );
     }
     let one = |field: &str, list: &[IdMapping]| match list {

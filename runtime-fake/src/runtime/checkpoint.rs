@@ -187,7 +187,7 @@ impl Runtime {
         blocking(move || {
             let work = files.path();
             let remade = observe(&container, pid)?;
-            // The host's is nobody's to be copied.
+            // The host's root is not copied.
             let own_shm = !shares_ipc(&sandbox) && remade.mounts.iter().any(|at| at == "/dev/shm");
             let external = remade.mounts.iter().enumerate();
             let external = external.map(|(n, at)| mounts::dumped(n, at)).collect();
@@ -202,7 +202,7 @@ impl Runtime {
             };
             let frozen = || {
                 if given_up.load(Ordering::Relaxed) {
-                    return Err(Error::Unable("nobody waits for it any more".to_owned()));
+                    return Err(Error::Unable("its caller has disconnected".to_owned()));
                 }
                 checkpoint::write_diff(&upper, &work.join(checkpoint::DIFF))
                     .map_err(io("copy what the container has changed in its image"))?;
@@ -271,9 +271,7 @@ impl Runtime {
             );
         }
         if self.copies.load(Ordering::Relaxed) {
-            return no(
-                "overlayfs does not work here, so that nobody knows what it has changed in its image",
-            );
+            return no("overlayfs does not work here, so its changes to the image are unknown");
         }
         match self.images.rootfs(&container.image_id) {
             Ok(Rootfs::Layers { .. }) => Ok(()),
@@ -360,7 +358,7 @@ fn not_dumped(error: DumpError<Error>, container: &Container, work: &Path) -> Er
     }
 }
 
-/// Writes an archive, and puts it in its place unless nobody waits for it.
+/// Writes an archive, and moves it to its path unless its caller has gone.
 async fn write(
     place: &Path,
     given_up: Arc<AtomicBool>,

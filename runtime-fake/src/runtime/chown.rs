@@ -10,7 +10,7 @@ use rustix::{
 };
 
 /// Gives everything in `directory`, itself too, to the owners of the same numbers in a user namespace with `ids`. What
-/// belongs to an id that it does not have stays nobody's. Capabilities of files, which are the box's own, are lost.
+/// belongs to an unmapped id stays with the overflow user. Capabilities of files, which are the box's own, are lost.
 pub(super) fn give(directory: &Path, ids: &IdMaps) -> io::Result<()> {
     let top = file_tree::open(directory)?;
     let mut shift = Shift {

@@ -39,7 +39,7 @@ pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
     if !gone {
         tracing::warn!(
             sandbox = id.short(),
-            "processes of the pod did not end after SIGKILL: its cgroup is left"
+            "failed to remove pod cgroup: processes did not exit after SIGKILL"
         );
     }
 }
@@ -53,7 +53,7 @@ pub(super) async fn destroy_container_cgroup(container: &Container) {
     if !super::blocking(move || cleanup::destroy_container(&place, LAST)).await {
         tracing::warn!(
             container = container.id.short(),
-            "processes of the container did not end after SIGKILL: its cgroup is left"
+            "failed to remove container cgroup: processes did not exit after SIGKILL"
         );
     }
 }
@@ -67,7 +67,7 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
         .filter(|c| !c.ended())
         .map(|c| c.id.clone())
         .partition(|c| state.containers[c].state == ContainerState::Creating);
-    // Nobody was told of it.
+    // No client has its id.
     for container in unfinished {
         let _ = store.apply(Change::RemoveContainer(container)).await;
     }
@@ -93,7 +93,7 @@ fn recorded_exit(path: &Path) -> Option<Exit> {
         Ok(exit) => Some(exit),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            tracing::error!(path = %path.display(), %error, "failed to read how a container ended");
+            tracing::error!(path = %path.display(), %error, "failed to read exit record");
             None
         }
     }

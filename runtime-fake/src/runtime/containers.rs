@@ -16,7 +16,7 @@ use crate::{
 };
 
 const SIGKILL: i32 = 9;
-/// How long the last news of a keeper that has ended may take to be in the store.
+/// How long the last event of an exited keeper may take to reach the store.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process that survives SIGKILL this long is stuck in the kernel: say so rather than wait for ever.
 const AFTER_KILL: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ impl Runtime {
             }
             Ok(outcome) => Err(unexpected(&outcome).into()),
             Err(failure) => {
-                // Whoever reads the error finds the container ended, with the reason.
+                // The client that gets the error finds the container exited, with the reason.
                 if failure.is_final() {
                     self.store
                         .wait(|state| {
@@ -128,7 +128,7 @@ impl Runtime {
                 // It may have processes yet.
                 Err(failure) if failure.kind == FailureKind::Silent => return Err(failure.into()),
                 Err(failure) => {
-                    tracing::debug!(%failure, "a keeper had ended before it could forget a container");
+                    tracing::debug!(%failure, "keeper exited before container removal");
                     cleanup::destroy_container_cgroup(&container).await;
                 }
             }
@@ -200,7 +200,7 @@ async fn signal(pod: &Pod, container: &Container, signal: i32) -> Result<(), Err
         Ok(_) => Ok(()),
         Err(failure) if failure.kind == FailureKind::Silent => Err(failure.into()),
         Err(failure) => {
-            tracing::debug!(%failure, container = container.id.short(), "a signal came too late");
+            tracing::debug!(%failure, container = container.id.short(), "process exited before signal");
             Ok(())
         }
     }

@@ -38,7 +38,7 @@ use crate::{
 impl Runtime {
     /// Sets a container up to its barrier; on failure nothing of it is left.
     ///
-    /// Who asks again for one that nobody has started yet gets that one: the answer may not have reached anybody.
+    /// A repeated call returns the existing container if it was not started yet: the first answer may have been lost.
     pub(crate) async fn create_container(
         &self,
         sandbox: &str,
@@ -213,12 +213,12 @@ impl Runtime {
         };
         let outcome = match create(plan.clone()).await {
             Err(failure) if failure.kind == FailureKind::NoOverlay && restore.is_none() => {
-                tracing::warn!(%failure, "images are copied for each container from now on");
+                tracing::warn!(%failure, "overlayfs failed: images are copied for each container");
                 self.copies.store(true, Ordering::Relaxed);
                 create(self.copied(plan).await?).await?
             }
             Err(failure) if failure.kind == FailureKind::NoIdMap => {
-                tracing::info!(%failure, container = id.short(), "its image is copied");
+                tracing::info!(%failure, container = id.short(), "copied image for container");
                 create(self.copied(plan).await?).await?
             }
             answer => answer?,
@@ -227,7 +227,7 @@ impl Runtime {
             return Err(unexpected(&outcome).into());
         };
         if let Err(error) = orphan::note(&directory, pid) {
-            tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
+            tracing::warn!(%error, "failed to record container process: it may outlive a killed keeper");
         }
         if let Some(restore) = restore
             && let Err(error) = self.put_back_shm(&restore, &directory, pid).await
@@ -327,7 +327,7 @@ impl Runtime {
             tracing::warn!(
                 container = id.short(),
                 error = crate::chain(&error),
-                "an image is held for a container that is gone"
+                "failed to release image of removed container"
             );
         }
     }

@@ -29,7 +29,7 @@ impl Runtime {
             format!("isolation is `{isolation}`, and criu needs root")
         };
         Err(Error::Unable(format!(
-            "checkpoints cannot be had: {reason}"
+            "checkpoints are unavailable: {reason}"
         )))
     }
 }

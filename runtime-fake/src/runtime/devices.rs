@@ -17,7 +17,7 @@ use crate::{
     launch::{Invalid, devices},
 };
 
-/// What the container gets besides what its configuration says.
+/// The devices and mounts that a container's requests resolve to.
 #[derive(Default)]
 pub(super) struct ResolvedDevices {
     pub(super) devices: Vec<DevicePlan>,

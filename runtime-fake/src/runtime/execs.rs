@@ -75,7 +75,7 @@ impl Runtime {
             }
             tokio::time::sleep(timeout).await;
         };
-        // Cancel-safe: whoever is dropped is not asked again.
+        // Cancel-safe: a dropped future is not polled again.
         let given_up: Error = tokio::select! {
             exit_code = work => {
                 fit(&mut out, &mut err);

@@ -108,7 +108,7 @@ impl Network {
             },
             (Err(error), _) => {
                 let reason = crate::chain(&error);
-                tracing::warn!(reason, "no network: pods cannot be run");
+                tracing::warn!(reason, "no pod network: RunPodSandbox fails");
                 Self::Nowhere { reason }
             }
         }
@@ -230,7 +230,7 @@ impl Network {
         if let Err(error) = cni.gc(valid) {
             tracing::warn!(
                 error = crate::chain(&error),
-                "the CNI plugins did not clean up"
+                "failed to clean up with CNI plugins"
             );
         }
     }
@@ -262,7 +262,7 @@ impl Network {
                 tracing::warn!(
                     sandbox = target.sandbox.id.short(),
                     error,
-                    "a pod is not connected as it was"
+                    "failed to restore pod network"
                 );
             }
         }

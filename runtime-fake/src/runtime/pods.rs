@@ -21,9 +21,9 @@ pub(crate) struct Pods {
 /// A sandbox's keeper, and the turn to stop or remove it.
 pub(crate) struct Pod {
     pub(crate) keeper: KeeperClient,
-    /// Held by whoever stops or removes the sandbox.
+    /// Held while the sandbox is stopped or removed.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// Held by whoever changes limits in it.
+    /// Held while limits in it change.
     pub(crate) limits: tokio::sync::Mutex<()>,
 }
 

@@ -1,5 +1,5 @@
 //! Ports of the host, taken for a pod: sockets that are made here, in the host's network namespace, and serve in the
-//! pod's forwarder. Whoever has the socket has the port: nothing else keeps two pods, or a pod and a program of the host,
+//! pod's forwarder. The bound socket reserves the port: nothing else keeps two pods, or a pod and a program of the host,
 //! from the same one.
 
 use std::{
@@ -19,10 +19,10 @@ use crate::{id::SandboxId, launch::host_ports, sandbox::SandboxState, store::Sta
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Why a port cannot be had.
+/// Why a host port is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PortError {
-    /// Somebody has it.
+    /// Another socket is bound to it.
     #[error("the host port {port} is taken by {holder}; choose another one, or end what has it")]
     Taken { port: HostPort, holder: String },
     /// A low port, and not root.
@@ -30,11 +30,11 @@ pub(crate) enum PortError {
         "the host port {port} is below {first}, where only root may listen; choose another one, or allow it with the sysctl net.ipv4.ip_unprivileged_port_start"
     )]
     Privileged { port: HostPort, first: u16 },
-    /// An address of somebody else's.
-    #[error("the host port {port} cannot be had: this host has no such address")]
+    /// The address belongs to no interface of this host.
+    #[error("the host port {port} is unavailable: this host has no such address")]
     NoAddress { port: HostPort },
     /// The kernel has no SCTP.
-    #[error("the host port {port} cannot be had: this kernel does not have {}", port.transport)]
+    #[error("the host port {port} is unavailable: this kernel does not have {}", port.transport)]
     NoTransport { port: HostPort },
     /// Anything else.
     #[error("failed to listen on the host port {port}")]
@@ -48,7 +48,7 @@ pub(crate) struct Claimed {
     pub(crate) forwards: Vec<Forward>,
 }
 
-/// Takes all of `ports`, or none. `state` is to say who has one that is taken.
+/// Takes all of `ports`, or none. `state` names the pod that has a taken one.
 pub(crate) fn claim(
     ports: &[HostPort],
     own: &SandboxId,

@@ -1,4 +1,4 @@
-//! The program that keepers run: this one, by a way that nobody can write through.
+//! The program that keepers run: this one, from a mount that is read-only.
 //!
 //! A container whose program is a script with `#!/proc/self/exe`, or one that is a link to it, runs the keeper's program
 //! inside, and from there has a descriptor of the file that every keeper on the box is started from (CVE-2019-5736). So
@@ -41,7 +41,7 @@ impl Program {
         let mount = match thread.join() {
             Ok(Ok(mount)) => Some(mount),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "keepers run a program that containers might write to");
+                tracing::debug!(%error, "failed to mount keeper program read-only: containers might write to it");
                 None
             }
             Err(_) => None,

@@ -162,11 +162,7 @@ impl Reach {
                     let _ = self.store.apply(change).await;
                 }
                 Notification::Disconnected(why) => {
-                    tracing::debug!(
-                        sandbox = self.id.short(),
-                        why,
-                        "a keeper's connection has ended"
-                    );
+                    tracing::debug!(sandbox = self.id.short(), why, "keeper connection closed");
                     return;
                 }
             }
@@ -205,7 +201,7 @@ impl Reach {
 
     async fn note(&self, reached: Result<(), String>) {
         if let Err(why) = &reached {
-            tracing::warn!(sandbox = self.id.short(), why, "failed to reach a keeper");
+            tracing::warn!(sandbox = self.id.short(), why, "failed to reach keeper");
         }
         let _ = self
             .store
@@ -245,7 +241,7 @@ impl Reach {
                 let _ = self.store.apply(change).await;
             }
         }
-        // What was being created nobody was told of.
+        // No client has the id of a container that was being created.
         let told_of = |id: &str| {
             let known = state.containers.get(id);
             known.is_some_and(|c| c.state != ContainerState::Creating)
@@ -292,7 +288,7 @@ fn verdict(error: &io::Error, liveness: Liveness) -> Reached {
 fn changes(id: &ContainerId, recorded: ContainerState, seen: Option<&Seen>) -> Vec<Change> {
     let event = |event| Change::Container(id.clone(), event);
     match (recorded, seen) {
-        // Nobody was told of it.
+        // No client has its id.
         (ContainerState::Creating, _) => vec![Change::RemoveContainer(id.clone())],
         (
             _,

@@ -89,7 +89,7 @@ impl Runtime {
                         tracing::warn!(
                             sandbox = sandbox.short(),
                             error = crate::chain(&other),
-                            "failed to remove a pod that could not be restored"
+                            "failed to remove sandbox after failed restore"
                         );
                     }
                     return Err(error);
@@ -262,10 +262,10 @@ impl Runtime {
         let Some(pid) = pid else { return };
         let directory = self.container_dir(&container.sandbox, &container.id);
         if let Err(error) = orphan::note(&directory, pid) {
-            tracing::warn!(%error, "a container may outlive its keeper, should that be killed");
+            tracing::warn!(%error, "failed to record container process: it may outlive a killed keeper");
         }
         if let Err(error) = self.trash.put(&directory.join(DIRECTORY)) {
-            tracing::warn!(%error, container = container.id.short(), "the images of a checkpoint stay until it is removed");
+            tracing::warn!(%error, container = container.id.short(), "failed to remove checkpoint images: they stay until the container is removed");
         }
     }
 }

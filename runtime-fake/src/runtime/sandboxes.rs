@@ -23,13 +23,13 @@ use crate::{
 
 /// How long a keeper may take to end when the daemon ends too: then it is killed rather than left.
 const HASTE: Duration = Duration::from_secs(2);
-/// How long the last news of a keeper that has ended may take to be in the store.
+/// How long the last event of an exited keeper may take to reach the store.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Runtime {
     /// Makes a sandbox and everything it needs; on failure nothing of it is left.
     ///
-    /// Who asks again for one that nobody has used yet gets that one: the answer may not have reached anybody.
+    /// A repeated call returns the existing sandbox if nothing has used it yet: the first answer may have been lost.
     pub(crate) async fn run_sandbox(
         &self,
         config: PodSandboxConfig,
@@ -50,7 +50,7 @@ impl Runtime {
             .cgroups
             .pod_plan(cgroup.as_ref(), &launch::pod_limits(&config)?)?;
         plan.open_files = open_files::of_containers();
-        // Until the record is there nobody else may choose: no two pods have the same level.
+        // No other call may choose a level until the record exists: no two pods have the same one.
         let turn = self.modules.turn.lock().await;
         let labels = {
             let state = self.store.state();
@@ -101,7 +101,7 @@ impl Runtime {
                         tracing::warn!(
                             sandbox = id.short(),
                             error = crate::chain(&other),
-                            "failed to clean up after a sandbox that failed: it stays, not ready, to be removed"
+                            "failed to clean up failed sandbox: it stays NotReady until removed"
                         );
                         Change::Sandbox(id, SandboxEvent::Stopped)
                     }
@@ -130,7 +130,7 @@ impl Runtime {
     }
 
     async fn set_up(&self, sandbox: &Sandbox, mut plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
-        // First, so that a port that is taken costs nobody anything.
+        // First, so that a taken port fails the call before any work.
         let claimed = ports::claim(&plan.host_ports, &sandbox.id, &self.store.state())?;
         let mut held = self.network.hold(&sandbox.id)?;
         let network_sysctls = plan.sysctls.iter().any(|(name, _)| of_network(name));
@@ -220,10 +220,10 @@ impl Runtime {
             None => None,
         };
         let Some(sandbox) = self.store.state().sandboxes.get(id).cloned() else {
-            // Of several who remove it at once another one was first.
+            // A concurrent call has removed it.
             return Ok(());
         };
-        // Kept for those who disconnect it: everything in it ends first.
+        // Disconnecting needs the record: everything in the sandbox ends first.
         let namespace = if self.network.wants_namespace(&self.sandbox_dir(id)) {
             keepers::pod_netns(&self.sandbox_dir(id))
                 .map_err(io("open the pod's network namespace"))?
@@ -246,7 +246,7 @@ impl Runtime {
             cleanup::lose(id, &directory, &self.store).await;
         }
         cleanup::destroy_cgroups(id, &self.store).await;
-        // The keeper's news and its end have been taken in before anybody is told that the sandbox has stopped.
+        // The keeper's events and its exit are in the store before a client hears that the sandbox has stopped.
         let ended = |state: &State| state.containers_of(id).all(|c| c.ended() || !c.visible());
         match tokio::time::timeout(EXIT_TIMEOUT, self.store.wait(ended)).await {
             Ok(waited) => waited?,
@@ -261,7 +261,7 @@ impl Runtime {
         blocking(move || network.detach(&target, namespace.as_ref())).await?;
         let stopped = Change::Sandbox(id.clone(), SandboxEvent::Stopped);
         match self.store.apply(stopped).await {
-            // Of several who remove it at once another one was first.
+            // A concurrent call has removed it.
             Ok(()) | Err(Refused::NoSandbox(_)) => Ok(()),
             Err(refused) => Err(refused.into()),
         }
@@ -311,18 +311,18 @@ impl Runtime {
         let answer = tokio::select! {
             answer = pod.keeper.call(Call::Shutdown) => answer,
             () = haste => {
-                tracing::warn!("a keeper does not answer: it is killed, and the pod with it");
+                tracing::warn!("keeper does not answer: killing it with its pod");
                 return false;
             }
         };
         match answer {
             Ok(_) => true,
             Err(failure) if failure.kind == FailureKind::Silent => {
-                tracing::warn!("a keeper does not answer: it is killed, and the pod with it");
+                tracing::warn!("keeper does not answer: killing it with its pod");
                 false
             }
             Err(failure) => {
-                tracing::debug!(%failure, "a keeper had ended before it was asked to");
+                tracing::debug!(%failure, "keeper exited before shutdown request");
                 false
             }
         }
@@ -332,7 +332,7 @@ impl Runtime {
 /// What every container of the pod finds in `/etc`, unless its client brings its own.
 fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()> {
     let directory = &plan.directory;
-    // In a user namespace of its own a pod's root is somebody else.
+    // In a user namespace of its own a pod's root is another user.
     let owner = plan.user_namespace.as_ref().map(IdMaps::root);
     if plan.own_ipc {
         private::make(&directory.join("shm")).map_err(std::io::Error::other)?;

@@ -37,7 +37,7 @@ use stdio::{Inflow, Outflow, Shared, pipe_from_process, pipe_to_process, watch};
 
 /// How long a port may take to answer: on a loopback interface only a program that accepts nothing takes any time.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// What a client that looks on may be behind: the longest pipe that everybody may make (pipe(7)).
+/// How far a client of Attach may lag: the largest pipe that every user may make (pipe(7)).
 const BEHIND: usize = 1 << 20;
 
 #[async_trait::async_trait]
@@ -83,7 +83,7 @@ impl Target for Runtime {
                 stderr: None,
                 resize,
                 ended: Box::pin(async move {
-                    // Nobody wants what it writes; it is read, so that it goes on.
+                    // No client reads its output; it is drained, so that the process goes on.
                     let mut chunk = vec![0u8; 4096];
                     while let Ok(1..) = output.read(&mut chunk).await {}
                     Ok(exit.code().await)
@@ -174,7 +174,7 @@ impl Target for Runtime {
                     let found = state.containers.get(&container.id);
                     found.is_none_or(|c| c.ended())
                 });
-                // Cancel-safe: whoever is dropped is not asked again.
+                // Cancel-safe: a dropped future is not polled again.
                 tokio::select! {
                     () = gone.cancelled() => Ok(0),
                     waited = end => {
@@ -251,7 +251,7 @@ async fn connect_one(
     Err(first.unwrap_or_else(|| std_io::ErrorKind::AddrNotAvailable.into()))
 }
 
-/// Where sizes go to: they are the terminal's until nobody sends any more.
+/// Applies sizes to the terminal until the sender is dropped.
 fn resizer(terminal: Shared) -> mpsc::Sender<Size> {
     let (sender, mut sizes) = mpsc::channel::<Size>(4);
     tokio::spawn(async move {
@@ -302,7 +302,7 @@ fn watched(wanted: bool) -> Result<(Option<Shared>, Option<OwnedFd>), Error> {
     }
     let (ours, theirs) = pipe_from_process().map_err(io("make a pipe"))?;
     rustix::io::ioctl_fionbio(&theirs, true).map_err(|e| io("make a pipe")(e.into()))?;
-    // A user who has many has to do with shorter ones.
+    // A user with many pipes gets smaller ones.
     let _ = rustix::pipe::fcntl_setpipe_size(&theirs, BEHIND);
     Ok((Some(ours), Some(theirs)))
 }

@@ -47,9 +47,9 @@ impl Zygote {
         }
     }
 
-    /// Starts it before anybody waits for it.
+    /// Starts it in advance.
     pub(crate) async fn warm_up(&self) {
-        // Whoever needs it hears of the error.
+        // The call that needs it reports the error.
         let _ = self.client().await;
     }
 
@@ -88,7 +88,7 @@ impl Zygote {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .spawn()?;
-        // It has no news: its calls are answered, or fail.
+        // A zygote sends no events: its calls are answered, or fail.
         let (notify, _) = mpsc::unbounded_channel();
         let client = KeeperClient::start(ours, notify, self.deadlines)?;
         Ok(Running { process, client })

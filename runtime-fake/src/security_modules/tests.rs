@@ -190,7 +190,7 @@ fn policy_without_container_types_fails_on_request_only() {
     assert_eq!(given, modules.container(None, None, None).unwrap());
     let refused = modules.pod(Some(&asks), [].iter()).unwrap_err().0;
     assert!(
-        refused.contains("container_t:s0:c1,c2 cannot be had"),
+        refused.contains("container_t:s0:c1,c2 is unavailable"),
         "{refused}"
     );
 }
@@ -205,7 +205,7 @@ fn container_labels_need_labelled_pod() {
         ..Default::default()
     };
     let refused = modules.container(Some(&context), None, None);
-    assert!(refused.unwrap_err().0.contains("make it anew"));
+    assert!(refused.unwrap_err().0.contains("recreate it"));
     modules.container(None, None, None).unwrap();
 }
 
@@ -234,7 +234,7 @@ fn selinux_labels_are_validated_by_policy() {
     fs::create_dir(root.path().join("sys/fs/selinux/context")).unwrap();
     let refused = modules.container(None, None, pod.as_ref()).unwrap_err().0;
     assert!(
-        refused.contains("container_t:s0:c1,c2 cannot be had"),
+        refused.contains("container_t:s0:c1,c2 is unavailable"),
         "{refused}"
     );
 }

@@ -1,4 +1,4 @@
-//! Clients on the socket: who may talk, and HTTP/2 for those.
+//! Clients on the socket: their admission, and HTTP/2.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -16,7 +16,7 @@ use tower::Service;
 
 use super::requests::ClientStream;
 
-/// How long nobody is accepted after the kernel refused to: it is out of descriptors, which may pass.
+/// The back-off after a failed accept: the process may be out of descriptors for a while.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves every client that may talk until `shutdown`; calls that are under way are answered before this returns.
@@ -44,7 +44,7 @@ pub(super) async fn serve<S>(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "failed to accept a client");
+                tracing::warn!(%error, "failed to accept connection");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -59,7 +59,7 @@ pub(super) async fn serve<S>(
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a client's connection failed");
+                tracing::debug!(%error, "client connection failed");
             }
         });
     }
@@ -67,14 +67,14 @@ pub(super) async fn serve<S>(
     connections.shutdown().await;
 }
 
-/// Who may use the socket besides whom its mode lets in: a wider mode, set by mistake or for a moment, admits nobody.
+/// The peers that may use the socket. A mode that is too wide, by mistake or for a moment, admits no further user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Admission {
     /// The user that the daemon runs as.
     pub(super) own: u32,
     /// The owner has opened the socket to a group: then the kernel alone decides, by the socket's mode.
     pub(super) group: bool,
-    /// The user that everybody without a number in the daemon's user namespace looks like, the host's root among them;
+    /// The overflow user, as which users without an id in the daemon's user namespace appear, the host's root among them;
     /// none outside of one. The kernel lets only the owner and that root through a socket of mode 0600.
     pub(super) unmapped: Option<u32>,
 }
@@ -89,18 +89,14 @@ fn admitted(stream: &UnixStream, admission: Admission) -> bool {
     let peer = match stream.peer_cred() {
         Ok(peer) => peer,
         Err(error) => {
-            tracing::warn!(%error, "a client was sent away: the kernel does not say who it is");
+            tracing::warn!(%error, "rejected peer: failed to read its credentials");
             return false;
         }
     };
     let admitted = admission.admits(peer.uid());
     if !admitted {
         let (uid, pid) = (peer.uid(), peer.pid());
-        tracing::warn!(
-            uid,
-            ?pid,
-            "a client was sent away: the socket is not its own"
-        );
+        tracing::warn!(uid, ?pid, "rejected peer");
     }
     admitted
 }

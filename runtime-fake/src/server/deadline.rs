@@ -16,7 +16,7 @@ const HEADER: &str = "grpc-timeout";
 const DIGITS: usize = 8;
 
 /// Answers DEADLINE_EXCEEDED when a call takes longer than its client waits. Tonic's own server answers CANCELLED, which
-/// tells a client that somebody gave up, not that its time was over.
+/// tells a client that the call was cancelled, not that its deadline passed.
 #[derive(Debug, Clone)]
 pub(super) struct Deadline<S>(pub(super) S);
 

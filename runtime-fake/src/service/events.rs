@@ -16,7 +16,7 @@ use crate::store::StoreEvent;
 const AHEAD: usize = 16;
 
 /// All events from now on, until the subscriber goes or the daemon stops. One that reads too slowly is told how many it has
-/// missed, and its stream ends; nobody waits for it.
+/// missed, and its stream ends; no other subscriber waits for it.
 pub(super) fn forward(
     mut stored: Receiver<StoreEvent>,
     stopping: CancellationToken,
@@ -38,7 +38,7 @@ pub(super) fn forward(
                 }
             }
         };
-        // Dropping either in the middle loses events that nobody would read.
+        // Dropping either in the middle loses only events that no client would read.
         tokio::select! {
             () = pass_on => {}
             () = stopping.cancelled() => {}
@@ -81,7 +81,7 @@ mod tests {
         let told = events.next().await.unwrap().unwrap_err();
         assert_eq!(told.code(), tonic::Code::DataLoss);
         assert!(told.message().starts_with("3 events were missed"), "{told}");
-        // Nobody listens any longer.
+        // The subscriber is gone.
         sender.send(event("f")).unwrap_err();
         assert!(events.next().await.is_none());
     }

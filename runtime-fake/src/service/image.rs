@@ -37,7 +37,7 @@ impl ImageServer {
     }
 
     /// Runs `work` where it may block. It ends even if the client goes away: a pull that was asked
-    /// for once is of use to the next who asks.
+    /// for once is of use to the next call.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&ImageStore) -> T + Send + 'static,

@@ -50,14 +50,13 @@ pub(super) async fn update(
     };
     let network = runtime.network.clone();
     match blocking(move || network.reconfigure(&opening)).await? {
-        Moved::Yes => tracing::info!(pod_cidr = text, "pods get addresses of another subnet"),
-        Moved::PodsAreThere => tracing::warn!(
-            pod_cidr = text,
-            "the subnet of pods stays as it is: there are pods with addresses of it"
-        ),
+        Moved::Yes => tracing::info!(pod_cidr = text, "changed pod subnet"),
+        Moved::PodsAreThere => {
+            tracing::warn!(pod_cidr = text, "kept pod subnet: existing pods use it")
+        }
         Moved::NotOurs => tracing::info!(
             pod_cidr = text,
-            "the subnet of pods is not this runtime's to choose: it stays as it is"
+            "kept pod subnet: it is not configurable here"
         ),
     }
     Ok(())

@@ -24,8 +24,8 @@ pub(crate) fn of_layer(directory: &Path) -> Disk {
             sum.add(&stat);
         }
         if let Err(errno) = file_tree::walk(top, Mounts::Stay, &mut sum) {
-            // The container moves directories about meanwhile: the next measurement counts anew.
-            tracing::debug!(directory = %directory.display(), %errno, "measured a part of a layer");
+            // The container moves directories about meanwhile: the next measurement counts again.
+            tracing::debug!(directory = %directory.display(), %errno, "failed to measure all of a layer");
         }
     }
     sum.disk

@@ -45,7 +45,7 @@ pub(super) fn sandbox(id: SandboxId, record: &Value, found: Timestamp, why: Stri
     }
 }
 
-/// A container that runs, as far as anybody knows.
+/// A container that runs, as far as is known.
 pub(super) fn container(
     id: ContainerId,
     sandbox: SandboxId,

@@ -179,7 +179,7 @@ impl Directory {
     }
 }
 
-/// Closes the directories of a sandbox that an earlier version made for everybody: another user may be in one.
+/// Closes a sandbox's directories to other users: an earlier version left them open.
 fn close(sandbox: &Path) {
     let containers = sandbox.join("containers");
     let each = fs::read_dir(&containers).into_iter().flatten().flatten();
@@ -193,7 +193,7 @@ fn close(sandbox: &Path) {
     {
         match private::close(&directory) {
             Err(error) if directory.is_dir() => {
-                tracing::warn!(%error, "a directory is open to other users");
+                tracing::warn!(%error, "failed to close directory to other users");
             }
             Ok(()) | Err(_) => {}
         }
@@ -228,7 +228,7 @@ fn read_sandbox(id: SandboxId, directory: &Path) -> Result<Option<Sandbox>, Open
         },
         Loaded::Damaged { why, rest } => (why, rest),
     };
-    tracing::error!(path = %path.display(), why, "a pod's record cannot be used: the pod is not ready, and left as it is");
+    tracing::error!(path = %path.display(), why, "failed to read sandbox record: sandbox is NotReady and left unchanged");
     let sandbox = damaged::sandbox(id, &rest, made(directory), why);
     Ok(Some(sandbox))
 }
@@ -254,7 +254,7 @@ fn read_container(
         Loaded::Absent => return Ok(None),
         Loaded::Damaged { why, rest } => (why, rest),
     };
-    tracing::error!(path = %path.display(), why, "a container's record cannot be used: the container is left as it is");
+    tracing::error!(path = %path.display(), why, "failed to read container record: container is left unchanged");
     let container = damaged::container(id, sandbox.clone(), &rest, made(directory), why);
     Ok(Some(container))
 }

@@ -101,7 +101,7 @@ fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Loaded<T> {
     }
 }
 
-/// Writes a record: whoever reads finds the old one or the new one.
+/// Writes a record atomically: a reader finds the old one or the new one.
 pub(super) fn save(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let temporary = path.with_extension("json.tmp");
     // Environments hold secrets.

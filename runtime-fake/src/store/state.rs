@@ -46,7 +46,7 @@ pub(crate) enum Refused {
         name: String,
         attempt: u32,
         id: String,
-        /// It was asked for in the same words, and nobody has used it: the answer may have been lost.
+        /// The request was the same, and the sandbox is unused: the answer may have been lost.
         same: bool,
     },
     #[error("pod sandbox {id} is not ready: {wanted} needs a running one")]

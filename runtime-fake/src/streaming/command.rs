@@ -253,7 +253,7 @@ async fn resize(inlet: Option<Inlet>, sizes: Option<mpsc::Sender<Size>>) {
     let mut text = Sizes::default();
     while let Some(bytes) = inlet.next().await {
         if let (Some(size), Some(sizes)) = (text.feed(&bytes), &sizes) {
-            // Nobody may want it any more.
+            // The client may have gone.
             let _ = sizes.send(size).await;
         }
     }

@@ -16,7 +16,7 @@ pub(super) async fn converse<E: Display>(
     tokio::select! {
         ended = &mut driven => {
             if let Err(error) = ended {
-                tracing::debug!(%error, "a client's connection ended early");
+                tracing::debug!(%error, "stream client disconnected early");
             }
             return;
         }

@@ -27,7 +27,7 @@ use pairs::{Added, Pairs, Part};
 pub(super) struct Pod {
     pub(super) target: Arc<dyn Target>,
     pub(super) sandbox: SandboxId,
-    /// Whoever waits for these waits for every forward's end.
+    /// Waiting for these waits for every forward.
     pub(super) tasks: TaskTracker,
 }
 

@@ -1,4 +1,4 @@
-//! Who knocks: a token redeemed, a protocol agreed on, and the connection handed on. Everybody else hears that there is
+//! New connections: redeem a token, negotiate a protocol, hand the connection on. Every other request hears that there is
 //! nothing.
 
 use std::{
@@ -71,7 +71,7 @@ pub(super) async fn serve(
             Ok((client, _)) => client,
             Err(error) => {
                 // Most likely there are too many open files: one that has shown no token makes room.
-                tracing::warn!(%error, "the stream server could not take a connection");
+                tracing::warn!(%error, "failed to accept stream connection");
                 let oldest = lock(&knockers).drop_oldest();
                 match oldest {
                     Some(oldest) => oldest.cancel(),
@@ -163,7 +163,7 @@ async fn knock(client: TcpStream, streams: &Streams, knocker: &Knocker) -> Optio
     };
     match ended {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a client of the stream server spoke no HTTP"),
+        Ok(Err(error)) => tracing::debug!(%error, "stream client sent invalid HTTP"),
         Err(_) => return None,
     }
     slot.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -270,7 +270,7 @@ async fn hand_on(
     let parts = match upgrade.await.map(|up| up.downcast::<TokioIo<TcpStream>>()) {
         Ok(Ok(parts)) => parts,
         Ok(Err(_)) => return,
-        Err(error) => return tracing::debug!(%error, kind, "an upgrade failed"),
+        Err(error) => return tracing::debug!(%error, kind, "stream upgrade failed"),
     };
     let (io, watch) = watch::watched(parts.io.into_inner(), parts.read_buf);
     let served = async {
@@ -296,6 +296,6 @@ async fn hand_on(
     // What is served has nothing that may not be dropped: the client's streams end, as when it had gone.
     tokio::select! {
         () = served => {}
-        () = watch.idle(settings.idle) => tracing::debug!(kind, "closed an idle connection"),
+        () = watch.idle(settings.idle) => tracing::debug!(kind, "closed idle stream connection"),
     }
 }

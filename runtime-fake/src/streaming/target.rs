@@ -1,6 +1,6 @@
 //! What the stream server asks of the runtime: a process's streams, or a connection into a pod.
 //!
-//! The server knows SPDY, WebSocket and their channels; whoever implements [`Target`] knows processes and sockets.
+//! The server knows SPDY, WebSocket and their channels; an implementation of [`Target`] knows processes and sockets.
 
 use std::pin::Pin;
 

@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a token that nobody uses is good.
+/// How long an unused token is valid.
 const LIFE: Duration = Duration::from_secs(60);
 /// The most that wait to be used.
 const MAX: usize = 1000;
 
-/// There are too many tokens that nobody has used yet.
+/// There are too many unused tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{MAX} URLs for exec, attach and port-forward wait to be used: use them, or ask again in a minute"

@@ -207,7 +207,7 @@ impl Removal {
             let up = format!(".removed-{}", self.moved);
             self.moved += 1;
             match self.rename(name, &up) {
-                // Somebody has given the name to a file of theirs.
+                // The name now belongs to another file.
                 Err(Errno::EXIST) => {}
                 moved => break moved,
             }

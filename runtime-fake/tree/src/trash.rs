@@ -1,4 +1,4 @@
-//! A directory where trees go to be deleted by a thread of its own: whoever removes one waits for a rename only.
+//! A directory where trees go to be deleted by a thread of its own: a removal only takes a rename.
 //!
 //! What is in it is garbage by definition, so an interrupted deletion is finished by the next process that opens it.
 
@@ -213,14 +213,14 @@ impl Shared {
         let elsewhere = std::mem::take(&mut self.lock().elsewhere);
         for path in elsewhere {
             if let Err(error) = remove(&path) {
-                tracing::warn!(path = %path.display(), error = chain(&error), "failed to delete a directory");
+                tracing::warn!(path = %path.display(), error = chain(&error), "failed to delete directory");
             }
         }
         let Some(directory) = self.directory.get() else {
             return;
         };
         if let Err(errno) = self.empty(directory) {
-            tracing::warn!(path = %self.path.display(), %errno, "failed to list the trash");
+            tracing::warn!(path = %self.path.display(), %errno, "failed to list trash");
         }
     }
 

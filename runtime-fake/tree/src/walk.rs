@@ -163,10 +163,7 @@ pub fn walk(top: OwnedFd, mounts: Mounts, visitor: &mut impl Visitor) -> Result<
 
 fn go_down(levels: &mut Vec<Level>, below: Level) {
     if levels.len() >= DEPTH {
-        tracing::warn!(
-            DEPTH,
-            "left out directories that are nested deeper than that"
-        );
+        tracing::warn!(DEPTH, "skipped directories nested deeper than limit");
         return;
     }
     levels.push(below);

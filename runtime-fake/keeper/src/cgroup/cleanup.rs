@@ -196,7 +196,7 @@ fn wait_for_news(events: &File, patience: Duration) {
     );
 }
 
-/// Takes away what was made for a pod's cgroup, as far as nobody else has come to use it.
+/// Removes what was made for a pod's cgroup, unless it has come into other use.
 pub fn remove_own(cgroup: &CgroupPath) {
     for directory in cgroup.removed() {
         let _ = fs::remove_dir(directory);

@@ -33,16 +33,16 @@ pub struct Cgroups {
     devices: Devices,
 }
 
-/// Who restricts access to devices.
+/// The mechanism that restricts access to devices.
 #[derive(Debug, PartialEq, Eq)]
 enum Devices {
     /// The v1 controller.
     Lines,
     /// A program on v2.
     Program,
-    /// Nobody has to: what makes no nodes cannot use any.
+    /// None is needed: a container that cannot make nodes cannot use other devices.
     NoNodes,
-    /// Nobody can, for this reason.
+    /// None is available, for this reason.
     Nobody(String),
 }
 
@@ -60,7 +60,7 @@ impl Cgroups {
     fn of(found: &[Hierarchy], name: String, rules: bool) -> Self {
         let (tree, unusable) = usable(found, rules);
         for (mount, reason) in &unusable {
-            tracing::debug!(hierarchy = %mount.display(), reason, "not used");
+            tracing::debug!(hierarchy = %mount.display(), reason, "ignored cgroup hierarchy");
         }
         // One sentence, however many hierarchies it is about.
         let mut reasons: BTreeSet<&str> = unusable.iter().map(|(_, reason)| *reason).collect();
@@ -223,7 +223,7 @@ impl Cgroups {
             let pod = all.child(&name);
             cleanup::kill(&pod);
             if !cleanup::remove_in_time(&pod, LAST) {
-                tracing::error!(cgroup = %pod.path.display(), "failed to take away");
+                tracing::error!(cgroup = %pod.path.display(), "failed to remove cgroup");
             }
         }
     }

@@ -17,10 +17,10 @@ use crate::cgroup::{
     program,
 };
 
-/// How often a directory is made again whose parent somebody else has just taken away, because it was empty.
+/// How often a directory is made again whose empty parent another process has just removed.
 const ATTEMPTS: usize = 8;
 
-/// The ways into a cgroup, open.
+/// Open descriptors through which a process enters a cgroup.
 #[derive(Debug)]
 pub struct CgroupFds {
     /// `tasks` of every v1 hierarchy.
@@ -35,7 +35,7 @@ impl CgroupFds {
         self.unified.as_ref().map(|fd| fd.as_fd())
     }
 
-    /// Moves this process, which has one thread, into the v1 cgroups: a thread that moves itself waits for nobody.
+    /// Moves this process, which has one thread, into the v1 cgroups: a thread that moves itself does not block.
     pub fn enter(&self) -> io::Result<()> {
         self.tasks
             .iter()
@@ -215,7 +215,7 @@ pub fn change(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), Failed> {
                 if let Err(error) = put(cgroup, write) {
                     tracing::warn!(
                         error = crate::failure::chain(&error),
-                        "a limit stays changed"
+                        "failed to restore limit"
                     );
                 }
             }

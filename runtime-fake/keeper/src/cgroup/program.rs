@@ -76,7 +76,7 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
             flags: 0,
         },
     )?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+    // SAFETY: the kernel has just made this descriptor, and no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,6 +1,6 @@
 //! ◆ A container's mounts, as criu is told of them.
 //!
-//! Whoever restores a container makes its mounts anew, as for any other container, and criu puts them where they were:
+//! A restore makes the container's mounts again, as for any other container, and criu puts them where they were:
 //! for criu they are external. What shows or holds the container's own processes is criu's to make: `/proc`, `/dev` with
 //! what is in it, and its terminals.
 
@@ -39,7 +39,7 @@ pub fn external(table: &str) -> Result<Vec<String>, Unfit> {
 }
 
 /// Where there are mounts that criu will not make, in the root that was assembled at `root`; `table` is the
-/// `/proc/PID/mountinfo` of who assembled it.
+/// `/proc/PID/mountinfo` of the process that assembled it.
 pub fn assembled(table: &str, root: &str) -> BTreeSet<String> {
     mounts(table)
         .filter_map(|mount| {

@@ -19,7 +19,7 @@ const LONGEST: usize = 64 << 10;
 const SILENCE: Duration = Duration::from_secs(15 * 60);
 /// Deleted files that a process has open are part of a dump up to this size.
 const GHOST_LIMIT: u32 = 256 << 20;
-/// Everything but the chatter of loops, as runc has it: who has to find out what criu does not like needs it.
+/// Everything but the chatter of loops, as runc has it: debugging a failed dump needs it.
 const LOG_LEVEL: i32 = 4;
 
 /// The types of requests and responses.
@@ -28,7 +28,7 @@ mod kind {
     pub(super) const NOTIFY: i32 = 6;
 }
 
-/// `criu_cg_mode`: whoever restores puts the processes into a cgroup.
+/// `criu_cg_mode`: the keeper puts restored processes into a cgroup.
 const CGROUPS_IGNORED: i32 = 0;
 /// `criu_network_lock_method`: connections are not dumped, so nothing has to be held up.
 const NETWORK_UNLOCKED: i32 = 3;

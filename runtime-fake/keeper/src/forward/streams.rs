@@ -16,7 +16,7 @@ use rustix::{
 use super::reactor::{Port, Reactor, Tokens};
 use crate::plan::{Forward, Transport};
 
-/// How long a connection to the pod may take: a port that nobody listens on refuses at once.
+/// How long a connection to the pod may take: a closed port refuses at once.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// How long is waited when no descriptor is left for a connection.
 const EXHAUSTED: Duration = Duration::from_millis(100);

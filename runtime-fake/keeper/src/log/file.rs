@@ -1,4 +1,4 @@
-//! Log files: below the directory that a client gave for them, whatever links a container or somebody else has put there.
+//! Log files: below the directory that a client gave for them, whatever links a container or another process has put there.
 
 use std::{
     fs::{self, File},
@@ -83,7 +83,7 @@ impl io::Write for LogFile {
 
 /// Opens a log file to append to it.
 pub fn open(plan: &LogPlan) -> io::Result<LogFile> {
-    // Should it be a pipe or a terminal, opening it must not wait for anybody.
+    // Should it be a pipe or a terminal, opening it must not block.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = beneath(&base(plan)?, &plan.path, flags)?;

@@ -26,7 +26,7 @@ pub struct DeviceNode {
     pub major: u32,
     /// Its minor number.
     pub minor: u32,
-    /// Who may read and write it.
+    /// Its owner and mode.
     pub mode: u32,
     /// Its owner.
     pub uid: u32,

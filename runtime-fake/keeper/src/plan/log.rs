@@ -11,7 +11,7 @@ pub struct LogPlan {
     pub directory: PathBuf,
     /// The path below that.
     pub path: PathBuf,
-    /// How many bytes it may have; a log that would have more begins anew.
+    /// The maximum size in bytes; a log that would exceed it is truncated first.
     #[serde(default)]
     pub max: Option<NonZeroU64>,
 }

@@ -1,7 +1,7 @@
 //! `/etc/passwd` and `/etc/group` of an image.
 //!
 //! They are read from the image's own files, before anything is mounted over them (as containerd and CRI-O do): what a
-//! client mounts there is for the container's programs. Both are files that anybody may have made.
+//! client mounts there is for the container's programs. Both files are untrusted.
 
 use std::{fs::File, io::Read as _, os::fd::OwnedFd, path::Path};
 

@@ -133,7 +133,7 @@ fn make(isolation: IsolationMode, root: &Root, device: &DevicePlan) -> Step {
     );
     match rustix::fs::mknodat(&parent, name, kind, mode, number) {
         Ok(()) => {}
-        // What is there stays: it may be the host's. A box that lets nobody make devices may still have them.
+        // What is there stays: it may be the host's. A box that refuses mknod may still have them.
         Err(Errno::EXIST | Errno::PERM) => return mount(root, device),
         Err(error) => return Err(error).context(what()),
     }

@@ -25,7 +25,7 @@ const OWN: [&str; 4] = ["proc", "sys", "dev", "lost+found"];
 const EMPTY: [(&str, u32); 3] = [("tmp", 0o1777), ("run", 0o755), ("var/tmp", 0o1777)];
 
 /// Assembles it at `at`, with its writable layer at `layer`. Returns the mounts below `at` that are part of it, relative
-/// to it. `ids` are the container's own; where the host's files cannot have them, they seem to be nobody's.
+/// to it. `ids` are the container's own; where the host's files cannot have them, they appear as the overflow user.
 pub(crate) fn make(
     isolation: IsolationMode,
     layer: &Path,

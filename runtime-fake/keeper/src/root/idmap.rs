@@ -30,7 +30,7 @@ use crate::{
     userns::UserNamespace,
 };
 
-/// Where files are given the ids of a user namespace.
+/// Maps files to the ids of a user namespace.
 pub(crate) struct IdMapper<'a> {
     namespace: &'a UserNamespace,
     place: PathBuf,
@@ -156,7 +156,7 @@ pub(crate) fn prepare(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>, to:
         send(&RootMessage::Done { parts }, None)
     };
     if let Err(failure) = work() {
-        // When nobody listens any more there is nobody to tell.
+        // The receiver may have exited.
         let _ = send(to, &RootMessage::Failed(failure), None);
     }
     std::process::exit(0)

@@ -222,7 +222,7 @@ fn must_share(mount: &MountPlan, path: &Path, shares: bool, wanted: &str) -> Ste
     Err(Failure::new(
         FailureKind::Invalid,
         format!(
-            "the propagation of the mount at {} cannot be had: {} of the host is not on a {wanted} mount; see mount(8), --make-shared",
+            "failed to set the propagation of the mount at {}: {} of the host is not on a {wanted} mount; see mount(8), --make-shared",
             mount.target.display(),
             path.display()
         ),

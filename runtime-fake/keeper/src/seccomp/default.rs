@@ -7,7 +7,7 @@ use crate::seccomp::{
     rules::{Action, Comparison, Condition, Rule, Rules},
 };
 
-/// Calls that everybody may make.
+/// Calls that every container may make.
 const ALLOWED: &str = "
     accept accept4 access alarm bind brk cachestat capget capset chdir chmod chown chown32 clock_adjtime
     clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep
@@ -45,7 +45,7 @@ const ALLOWED: &str = "
     unlinkat uretprobe utime utimensat utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid write writev
     arch_prctl modify_ldt arm_fadvise64_64 breakpoint cacheflush set_tls";
 
-/// Calls that whoever has a capability (by its number) may make besides.
+/// Calls that a container with a capability (by its number) may make besides.
 const WITH_CAPABILITY: [(u8, &str); 14] = [
     // DAC_READ_SEARCH
     (2, "open_by_handle_at"),

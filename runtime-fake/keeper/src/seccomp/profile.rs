@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// What rules may depend on.
+/// The properties of machine, kernel and container that rules depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct HostContext<'a> {
     /// The machine's own interface.

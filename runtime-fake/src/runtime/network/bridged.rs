@@ -27,7 +27,7 @@ pub(crate) struct Pods(RwLock<State>);
 /// The bridge, or why there is none.
 enum State {
     Open(Box<Bridged>),
-    /// It is tried again whenever somebody asks.
+    /// Each call that needs it tries again.
     Failed(Failed),
     /// The daemon ends.
     Closed,
@@ -70,7 +70,7 @@ impl Pods {
         let state = State::open(opening, existing, private);
         if let State::Failed(failed) = &state {
             let reason = &failed.reason;
-            tracing::warn!(reason, "no network: pods cannot be run");
+            tracing::warn!(reason, "no pod network: RunPodSandbox fails");
         }
         Self(RwLock::new(state))
     }
@@ -103,7 +103,7 @@ impl Pods {
             other @ (State::Open(_) | State::Closed) => other,
         };
         if let State::Open(bridged) = &*state {
-            tracing::info!(bridge = bridged.bridge.name(), "pods have a network now");
+            tracing::info!(bridge = bridged.bridge.name(), "pod network is ready");
         }
     }
 
@@ -228,7 +228,7 @@ impl Pods {
             && let Err(error) = bridged.close()
             && !matches!(error, NetError::StillAttached { .. })
         {
-            tracing::warn!(error = crate::chain(&error), "the bridge stays");
+            tracing::warn!(error = crate::chain(&error), "failed to remove bridge");
         }
     }
 }
@@ -302,7 +302,7 @@ fn claims() -> Result<Option<SubnetLocks>, NetError> {
             tracing::warn!(
                 directory = CLAIMS,
                 error = %source,
-                "subnets cannot be claimed: another daemon that starts at the same moment may take the same one"
+                "failed to lock subnets: a daemon that starts concurrently may choose the same subnet"
             );
             Ok(None)
         }

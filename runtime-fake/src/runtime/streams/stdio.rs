@@ -44,7 +44,7 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<Shared> {
 }
 
 /// What a process writes, to its end: that of the pipe or terminal, or, once it is `over`, what was in there then. An
-/// orphan that holds the other side, and may write for ever, keeps nobody waiting.
+/// orphan that holds the other side, and may write for ever, delays no caller.
 pub(crate) struct Outflow {
     from: Shared,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -97,7 +97,7 @@ impl AsyncRead for Outflow {
     }
 }
 
-/// Reads once; a terminal that nobody has open any more is at its end.
+/// Reads once; a terminal that no process has open is at EOF.
 fn read(from: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(from, &mut *into) {
