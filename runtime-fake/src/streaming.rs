@@ -14,8 +14,8 @@ mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod http;
-mod knockers;
 mod negotiate;
+mod pending;
 mod resize;
 mod status;
 pub(crate) mod target;

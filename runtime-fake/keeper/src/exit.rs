@@ -274,7 +274,7 @@ impl Keeper {
         }));
     }
 
-    /// Kills everything, tells the last event and ends.
+    /// Kills everything, sends the last event and exits.
     pub(crate) fn end(mut self) -> std::io::Result<()> {
         loop {
             let children = record::children(own_pid());

@@ -218,7 +218,7 @@ impl Runtime {
                 create(self.copied(plan).await?).await?
             }
             Err(failure) if failure.kind == FailureKind::NoIdMap => {
-                tracing::info!(%failure, container = id.short(), "copied image for container");
+                tracing::info!(%failure, container = id.short(), "copying image for container");
                 create(self.copied(plan).await?).await?
             }
             answer => answer?,

@@ -73,7 +73,7 @@ pub(crate) struct Target {
 
 /// What came of a new subnet for pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum ReconfigureResult {
     /// Pods get addresses of it from now on.
     Yes,
     /// There are pods with addresses of the one before.
@@ -230,7 +230,7 @@ impl Network {
         if let Err(error) = cni.gc(valid) {
             tracing::warn!(
                 error = crate::chain(&error),
-                "failed to clean up with CNI plugins"
+                "CNI garbage collection failed"
             );
         }
     }
@@ -262,17 +262,19 @@ impl Network {
                 tracing::warn!(
                     sandbox = target.sandbox.id.short(),
                     error,
-                    "failed to restore pod network"
+                    "pod network check failed"
                 );
             }
         }
     }
 
     /// Gives pods addresses of other subnets from now on, where that is this runtime's to say and no pod is there.
-    pub(crate) fn reconfigure(&self, opening: &Opening) -> Result<Moved, Error> {
+    pub(crate) fn reconfigure(&self, opening: &Opening) -> Result<ReconfigureResult, Error> {
         match self {
             Self::Bridge(pods) => pods.reconfigure(opening),
-            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => Ok(Moved::NotOurs),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => {
+                Ok(ReconfigureResult::NotOurs)
+            }
         }
     }
 

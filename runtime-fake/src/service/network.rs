@@ -6,7 +6,7 @@ use tonic::Status;
 
 use crate::{
     launch::Invalid,
-    runtime::{Error, Moved, Network, Runtime, blocking, opening},
+    runtime::{Error, Network, ReconfigureResult, Runtime, blocking, opening},
 };
 
 /// Whether pods can be connected, and why not.
@@ -50,11 +50,11 @@ pub(super) async fn update(
     };
     let network = runtime.network.clone();
     match blocking(move || network.reconfigure(&opening)).await? {
-        Moved::Yes => tracing::info!(pod_cidr = text, "changed pod subnet"),
-        Moved::PodsAreThere => {
+        ReconfigureResult::Yes => tracing::info!(pod_cidr = text, "changed pod subnet"),
+        ReconfigureResult::PodsAreThere => {
             tracing::warn!(pod_cidr = text, "kept pod subnet: existing pods use it")
         }
-        Moved::NotOurs => tracing::info!(
+        ReconfigureResult::NotOurs => tracing::info!(
             pod_cidr = text,
             "kept pod subnet: it is not configurable here"
         ),

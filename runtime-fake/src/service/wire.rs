@@ -174,7 +174,7 @@ pub(super) fn statuses_of(state: &State, sandbox: &SandboxId) -> Vec<v1::Contain
         .collect()
 }
 
-/// A piece of event. A deleted sandbox has no status (CRI v1, ContainerEventResponse).
+/// An event of the store. A deleted sandbox has no status (CRI v1, ContainerEventResponse).
 pub(super) fn event(event: &crate::store::StoreEvent) -> v1::ContainerEventResponse {
     let kind = match event.kind {
         EventKind::Created => v1::ContainerEventType::ContainerCreatedEvent,

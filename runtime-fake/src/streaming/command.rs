@@ -14,9 +14,9 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
 
 use super::{
-    negotiate::{Outcome, Spdy, Speech},
+    negotiate::{Outcome, Spdy, Transport},
     resize::Sizes,
-    status::{Ending, message},
+    status::{ExitStatus, message},
     target::{AttachRequest, ExecRequest, Reader, Session, Size, Target, Writer},
 };
 
@@ -79,19 +79,19 @@ struct Ends {
 /// Runs a command for the client at the other end of `io`, to the end of either.
 pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
     io: T,
-    speech: Speech,
+    transport: Transport,
     command: Command,
     target: &dyn Target,
     creation: Duration,
 ) {
-    match speech {
-        Speech::Spdy(spdy) => over_spdy(io, spdy, command, target, creation).await,
-        Speech::Tunnelled(spdy) => {
+    match transport {
+        Transport::Spdy(spdy) => over_spdy(io, spdy, command, target, creation).await,
+        Transport::Tunnelled(spdy) => {
             let config = Some(websocket_config());
             let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
             over_spdy(Tunnel::new(socket), spdy, command, target, creation).await;
         }
-        Speech::Channels {
+        Transport::Channels {
             codec,
             half_close,
             outcome,
@@ -189,11 +189,11 @@ async fn gather(
         creation.as_secs(),
         missing.join(", ")
     );
-    tell(ends.error, ends.outcome, &Ending::Failed(problem)).await;
+    tell(ends.error, ends.outcome, &ExitStatus::Failed(problem)).await;
     None
 }
 
-async fn tell(error: Outlet, outcome: Outcome, ending: &Ending) {
+async fn tell(error: Outlet, outcome: Outcome, ending: &ExitStatus) {
     if let Some(message) = message(outcome, ending) {
         let _ = error.send(message).await;
     }
@@ -203,7 +203,7 @@ async fn tell(error: Outlet, outcome: Outcome, ending: &Ending) {
 async fn run(command: Command, ends: Ends, target: &dyn Target) {
     let (session, is_exec) = match command.start(target).await {
         Ok(started) => started,
-        Err(problem) => return tell(ends.error, ends.outcome, &Ending::Failed(problem)).await,
+        Err(problem) => return tell(ends.error, ends.outcome, &ExitStatus::Failed(problem)).await,
     };
     let input = async {
         tokio::join!(
@@ -226,9 +226,9 @@ async fn run(command: Command, ends: Ends, target: &dyn Target) {
         () = input => return,
     };
     let ending = match ended {
-        Ok(code) if is_exec => Ending::Code(code),
-        Ok(_) => Ending::Over,
-        Err(error) => Ending::Failed(crate::chain(&error)),
+        Ok(code) if is_exec => ExitStatus::Code(code),
+        Ok(_) => ExitStatus::Over,
+        Err(error) => ExitStatus::Failed(crate::chain(&error)),
     };
     tell(ends.error, ends.outcome, &ending).await;
 }

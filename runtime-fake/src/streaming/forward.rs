@@ -18,7 +18,7 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
 use tokio_util::task::TaskTracker;
 
-use super::{negotiate::Speech, target::Target};
+use super::{negotiate::Transport, target::Target};
 use crate::id::SandboxId;
 use pairs::{Added, Pairs, Part};
 
@@ -34,19 +34,19 @@ pub(super) struct Pod {
 /// Forwards for the client at the other end of `io`, until that goes away.
 pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
     io: T,
-    speech: Speech,
+    transport: Transport,
     pod: Pod,
     ports: &[u16],
     creation: Duration,
 ) {
-    match speech {
-        Speech::Spdy(_) => over_spdy(io, pod, creation).await,
-        Speech::Tunnelled(_) => {
+    match transport {
+        Transport::Spdy(_) => over_spdy(io, pod, creation).await,
+        Transport::Tunnelled(_) => {
             let config = Some(websocket_config());
             let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
             over_spdy(Tunnel::new(socket), pod, creation).await;
         }
-        Speech::Channels { codec, .. } => {
+        Transport::Channels { codec, .. } => {
             let config = Some(websocket_config());
             let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
             let mut channels = Channels::new(socket, codec, false, Role::Server);

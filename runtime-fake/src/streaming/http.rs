@@ -29,8 +29,8 @@ use super::{
     Request, Streams,
     command::{self, Command},
     forward::{self, Pod},
-    knockers::{Arrival, Knockers},
-    negotiate::{Agreed, Asked, Refused, Speech, negotiate},
+    negotiate::{Agreed, Asked, Refused, Transport, negotiate},
+    pending::{Arrival, PendingConnections},
     target::Target,
     watch,
 };
@@ -38,7 +38,7 @@ use super::{
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How many may be doing so at once. For one more the oldest of them is dropped: each holds a descriptor.
-const MAX_KNOCKERS: usize = 256;
+const MAX_PENDING: usize = 256;
 /// The most ports that have channels: their numbers have to fit into a byte, in text too.
 const MAX_PORTS: usize = 64;
 
@@ -47,7 +47,7 @@ const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
 /// What a token was redeemed for, and how it will be spoken of.
 struct Accepted {
     request: Request,
-    speech: Speech,
+    transport: Transport,
     upgrade: OnUpgrade,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn serve(
     target: Arc<dyn Target>,
     tasks: TaskTracker,
 ) {
-    let knockers = Arc::new(Mutex::new(Knockers::new(MAX_KNOCKERS)));
+    let pending = Arc::new(Mutex::new(PendingConnections::new(MAX_PENDING)));
     let mut connections = JoinSet::new();
     loop {
         // Cancel-safe, both.
@@ -72,7 +72,7 @@ pub(super) async fn serve(
             Err(error) => {
                 // Most likely there are too many open files: one that has shown no token makes room.
                 tracing::warn!(%error, "failed to accept stream connection");
-                let oldest = lock(&knockers).drop_oldest();
+                let oldest = lock(&pending).drop_oldest();
                 match oldest {
                     Some(oldest) => oldest.cancel(),
                     None => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -81,60 +81,64 @@ pub(super) async fn serve(
             }
         };
         let dropped = CancellationToken::new();
-        let (arrival, oldest) = lock(&knockers).enter(dropped.clone());
+        let (arrival, oldest) = lock(&pending).enter(dropped.clone());
         if let Some(oldest) = oldest {
             oldest.cancel();
         }
-        let knocker = Knocker {
+        let entry = PendingEntry {
             arrival,
             dropped,
-            knockers: knockers.clone(),
+            pending: pending.clone(),
         };
         let (streams, pods) = (streams.clone(), tasks.clone());
         let target = target.clone();
         connections.spawn(tasks.track_future(async move {
-            if let Some(accepted) = knock(client, &streams, &knocker).await {
+            if let Some(accepted) = accept_request(client, &streams, &entry).await {
                 hand_on(accepted, settings, target, pods).await;
             }
         }));
     }
 }
 
-type Waiting = Mutex<Knockers<CancellationToken>>;
+type Waiting = Mutex<PendingConnections<CancellationToken>>;
 
-fn lock(waiting: &Waiting) -> MutexGuard<'_, Knockers<CancellationToken>> {
+fn lock(waiting: &Waiting) -> MutexGuard<'_, PendingConnections<CancellationToken>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A connection as it is known while it has shown no token.
-struct Knocker {
+struct PendingEntry {
     arrival: Arrival,
     /// Cancelled when it has to make room.
     dropped: CancellationToken,
-    knockers: Arc<Waiting>,
+    pending: Arc<Waiting>,
 }
 
-impl Knocker {
+impl PendingEntry {
     /// It has shown a token: from now on it is not dropped for others.
     fn leave(&self) {
-        lock(&self.knockers).leave(self.arrival);
+        lock(&self.pending).leave(self.arrival);
     }
 }
 
-impl Drop for Knocker {
+impl Drop for PendingEntry {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-async fn knock(client: TcpStream, streams: &Streams, knocker: &Knocker) -> Option<Accepted> {
+async fn accept_request(
+    client: TcpStream,
+    streams: &Streams,
+    entry: &PendingEntry,
+) -> Option<Accepted> {
     // What is typed should be seen at once.
     let _ = client.set_nodelay(true);
     let slot = Mutex::new(None);
     let service = service_fn(async |request| {
         let (response, accepted) = answer(request, streams);
         if accepted.is_some() {
-            knocker.leave();
+            entry.leave();
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = accepted;
         }
         Ok::<_, Infallible>(response)
@@ -153,7 +157,7 @@ async fn knock(client: TcpStream, streams: &Streams, knocker: &Knocker) -> Optio
             biased;
             // First, so that one whose request is there already is answered and not dropped.
             ended = &mut connection => ended,
-            () = knocker.dropped.cancelled() => {
+            () = entry.dropped.cancelled() => {
                 if !has_token() {
                     return None;
                 }
@@ -185,7 +189,7 @@ fn answer(
     let upgrade = hyper::upgrade::on(&mut request);
     let accepted = Accepted {
         request: redeemed,
-        speech: agreed.speech,
+        transport: agreed.transport,
         upgrade,
     };
     (response, Some(accepted))
@@ -199,7 +203,8 @@ fn agree(redeemed: &Request, headers: &HeaderMap) -> Result<Agreed, (StatusCode,
         };
         (status, refused.to_string())
     })?;
-    if let (Request::PortForward { ports, .. }, Speech::Channels { .. }) = (redeemed, agreed.speech)
+    if let (Request::PortForward { ports, .. }, Transport::Channels { .. }) =
+        (redeemed, agreed.transport)
         && !(1..=MAX_PORTS).contains(&ports.len())
     {
         let text = format!(
@@ -237,9 +242,11 @@ pub(super) fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
     let mut response = say(StatusCode::SWITCHING_PROTOCOLS, String::new());
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    let (upgrade, name) = match agreed.speech {
-        Speech::Spdy(_) => ("SPDY/3.1", STREAM_PROTOCOL),
-        Speech::Tunnelled(_) | Speech::Channels { .. } => ("websocket", "sec-websocket-protocol"),
+    let (upgrade, name) = match agreed.transport {
+        Transport::Spdy(_) => ("SPDY/3.1", STREAM_PROTOCOL),
+        Transport::Tunnelled(_) | Transport::Channels { .. } => {
+            ("websocket", "sec-websocket-protocol")
+        }
     };
     headers.insert(header::UPGRADE, HeaderValue::from_static(upgrade));
     // It is one of those that are spoken here, so it can be a header.
@@ -263,7 +270,7 @@ async fn hand_on(
 ) {
     let Accepted {
         request,
-        speech,
+        transport,
         upgrade,
     } = accepted;
     let kind = request.kind().path();
@@ -277,11 +284,11 @@ async fn hand_on(
         match request {
             Request::Exec(request) => {
                 let command = Command::Exec(request);
-                command::serve(io, speech, command, &*target, settings.creation).await;
+                command::serve(io, transport, command, &*target, settings.creation).await;
             }
             Request::Attach(request) => {
                 let command = Command::Attach(request);
-                command::serve(io, speech, command, &*target, settings.creation).await;
+                command::serve(io, transport, command, &*target, settings.creation).await;
             }
             Request::PortForward { sandbox, ports } => {
                 let pod = Pod {
@@ -289,7 +296,7 @@ async fn hand_on(
                     sandbox,
                     tasks,
                 };
-                forward::serve(io, speech, pod, &ports, settings.creation).await;
+                forward::serve(io, transport, pod, &ports, settings.creation).await;
             }
         }
     };

@@ -20,7 +20,7 @@ pub(super) enum Outcome {
 
 /// How both sides will speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speech {
+pub(super) enum Transport {
     /// SPDY on the connection itself.
     Spdy(Spdy),
     /// SPDY in the messages of a WebSocket.
@@ -44,7 +44,7 @@ pub(super) struct Spdy {
 /// What both sides agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Agreed {
-    pub(super) speech: Speech,
+    pub(super) transport: Transport,
     /// The name to be repeated to the client, if it gave any.
     pub(super) protocol: Option<String>,
 }
@@ -133,14 +133,17 @@ fn listed<'a>(values: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
 fn over_spdy(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
     if offered.is_empty() {
         // Clients of old name none and mean the first.
-        let speech = Speech::Spdy(spoken_over_spdy("channel.k8s.io"));
+        let transport = Transport::Spdy(spoken_over_spdy("channel.k8s.io"));
         let protocol = None;
-        return Ok(Agreed { speech, protocol });
+        return Ok(Agreed {
+            transport,
+            protocol,
+        });
     }
     let name = offered.iter().find(|name| spdy(kind).contains(name));
     let name = name.ok_or_else(|| none_of(offered, spdy(kind).join(", ")))?;
     Ok(Agreed {
-        speech: Speech::Spdy(spoken_over_spdy(name)),
+        transport: Transport::Spdy(spoken_over_spdy(name)),
         protocol: Some((*name).to_owned()),
     })
 }
@@ -158,21 +161,27 @@ fn spoken_over_spdy(name: &str) -> Spdy {
 
 fn over_websocket(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
     if offered.is_empty() {
-        let speech = channel_speech("channel.k8s.io");
+        let transport = channel_transport("channel.k8s.io");
         let protocol = None;
-        return Ok(Agreed { speech, protocol });
+        return Ok(Agreed {
+            transport,
+            protocol,
+        });
     }
     for name in offered {
         let inner = name
             .strip_prefix(TUNNEL)
             .filter(|name| spdy(kind).contains(name));
-        let speech = match inner {
-            Some(inner) => Speech::Tunnelled(spoken_over_spdy(inner)),
-            None if channels(kind).contains(name) => channel_speech(name),
+        let transport = match inner {
+            Some(inner) => Transport::Tunnelled(spoken_over_spdy(inner)),
+            None if channels(kind).contains(name) => channel_transport(name),
             None => continue,
         };
         let protocol = Some((*name).to_owned());
-        return Ok(Agreed { speech, protocol });
+        return Ok(Agreed {
+            transport,
+            protocol,
+        });
     }
     let tunnelled = spdy(kind).iter().map(|name| format!("{TUNNEL}{name}"));
     let spoken = channels(kind).iter().map(ToString::to_string);
@@ -180,8 +189,8 @@ fn over_websocket(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
     Err(none_of(offered, spoken.join(", ")))
 }
 
-fn channel_speech(name: &str) -> Speech {
-    Speech::Channels {
+fn channel_transport(name: &str) -> Transport {
+    Transport::Channels {
         codec: if name.contains("base64") {
             Codec::Base64
         } else {
@@ -228,8 +237,8 @@ mod tests {
         Spdy { outcome, resize }
     }
 
-    const fn c(codec: Codec, half_close: bool, outcome: Outcome) -> Speech {
-        Speech::Channels {
+    const fn c(codec: Codec, half_close: bool, outcome: Outcome) -> Transport {
+        Transport::Channels {
             codec,
             half_close,
             outcome,
@@ -241,29 +250,35 @@ mod tests {
     use Outcome::{Json, Text};
 
     #[rstest]
-    #[case::kubectl(Exec, "SPDY/3.1", &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"], Speech::Spdy(v(Json, true)), Some("v4.channel.k8s.io"))]
-    #[case::in_one_line(Attach, "spdy/3.1", &["v9.channel.k8s.io, v3.channel.k8s.io"], Speech::Spdy(v(Text, true)), Some("v3.channel.k8s.io"))]
-    #[case::v2(Exec, "SPDY/3.1", &["v2.channel.k8s.io"], Speech::Spdy(v(Text, false)), Some("v2.channel.k8s.io"))]
-    #[case::of_old(Exec, "SPDY/3.1", &[], Speech::Spdy(v(Text, false)), None)]
-    #[case::ports(PortForward, "SPDY/3.1", &["portforward.k8s.io"], Speech::Spdy(v(Text, false)), Some("portforward.k8s.io"))]
+    #[case::kubectl(Exec, "SPDY/3.1", &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"], Transport::Spdy(v(Json, true)), Some("v4.channel.k8s.io"))]
+    #[case::in_one_line(Attach, "spdy/3.1", &["v9.channel.k8s.io, v3.channel.k8s.io"], Transport::Spdy(v(Text, true)), Some("v3.channel.k8s.io"))]
+    #[case::v2(Exec, "SPDY/3.1", &["v2.channel.k8s.io"], Transport::Spdy(v(Text, false)), Some("v2.channel.k8s.io"))]
+    #[case::of_old(Exec, "SPDY/3.1", &[], Transport::Spdy(v(Text, false)), None)]
+    #[case::ports(PortForward, "SPDY/3.1", &["portforward.k8s.io"], Transport::Spdy(v(Text, false)), Some("portforward.k8s.io"))]
     #[case::v5(Exec, "websocket", &["v5.channel.k8s.io"], c(Binary, true, Json), Some("v5.channel.k8s.io"))]
     #[case::v4(Exec, "WebSocket", &["v4.channel.k8s.io, v5.channel.k8s.io"], c(Binary, false, Json), Some("v4.channel.k8s.io"))]
     #[case::base64(Exec, "websocket", &["v4.base64.channel.k8s.io"], c(Base64, false, Json), Some("v4.base64.channel.k8s.io"))]
     #[case::base64_of_old(Exec, "websocket", &["base64.channel.k8s.io"], c(Base64, false, Text), Some("base64.channel.k8s.io"))]
     #[case::no_name(Exec, "websocket", &[], c(Binary, false, Text), None)]
-    #[case::tunnel(PortForward, "websocket", &["SPDY/3.1+portforward.k8s.io"], Speech::Tunnelled(v(Text, false)), Some("SPDY/3.1+portforward.k8s.io"))]
-    #[case::a_command_in_a_tunnel(Exec, "websocket", &["SPDY/3.1+v4.channel.k8s.io"], Speech::Tunnelled(v(Json, true)), Some("SPDY/3.1+v4.channel.k8s.io"))]
+    #[case::tunnel(PortForward, "websocket", &["SPDY/3.1+portforward.k8s.io"], Transport::Tunnelled(v(Text, false)), Some("SPDY/3.1+portforward.k8s.io"))]
+    #[case::a_command_in_a_tunnel(Exec, "websocket", &["SPDY/3.1+v4.channel.k8s.io"], Transport::Tunnelled(v(Json, true)), Some("SPDY/3.1+v4.channel.k8s.io"))]
     #[case::port_channels(PortForward, "websocket", &["v4.channel.k8s.io"], c(Binary, false, Json), Some("v4.channel.k8s.io"))]
     fn negotiate_selects_supported_protocol(
         #[case] kind: Kind,
         #[case] upgrade: &str,
         #[case] protocols: &[&str],
-        #[case] speech: Speech,
+        #[case] transport: Transport,
         #[case] protocol: Option<&str>,
     ) {
         let protocol = protocol.map(str::to_owned);
         let agreed = negotiate(kind, &asked(upgrade, protocols));
-        assert_eq!(agreed, Ok(Agreed { speech, protocol }));
+        assert_eq!(
+            agreed,
+            Ok(Agreed {
+                transport,
+                protocol
+            })
+        );
     }
 
     #[rstest]

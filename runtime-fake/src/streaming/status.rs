@@ -8,7 +8,7 @@ use super::negotiate::Outcome;
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum ExitStatus {
     /// With an exit code.
     Code(i32),
     /// The streams of something that ended, or was left, whatever its exit code.
@@ -18,17 +18,17 @@ pub(super) enum Ending {
 }
 
 /// What is sent; nothing for a success where only failures are told.
-pub(super) fn message(outcome: Outcome, ending: &Ending) -> Option<Bytes> {
+pub(super) fn message(outcome: Outcome, ending: &ExitStatus) -> Option<Bytes> {
     let text = match ending {
-        Ending::Code(0) | Ending::Over => None,
-        Ending::Code(code) => Some(format!("command terminated with exit code {code}")),
-        Ending::Failed(problem) => Some(problem.clone()),
+        ExitStatus::Code(0) | ExitStatus::Over => None,
+        ExitStatus::Code(code) => Some(format!("command terminated with exit code {code}")),
+        ExitStatus::Failed(problem) => Some(problem.clone()),
     };
     if outcome == Outcome::Text {
         return text.map(Bytes::from);
     }
     let status = match (ending, text) {
-        (Ending::Code(code), Some(text)) => json!({
+        (ExitStatus::Code(code), Some(text)) => json!({
             "metadata": {},
             "status": "Failure",
             "message": text,
@@ -58,29 +58,29 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::well(Ending::Code(0), json!({"metadata": {}, "status": "Success"}))]
-    #[case::left(Ending::Over, json!({"metadata": {}, "status": "Success"}))]
-    #[case::badly(Ending::Code(3), json!({
+    #[case::well(ExitStatus::Code(0), json!({"metadata": {}, "status": "Success"}))]
+    #[case::left(ExitStatus::Over, json!({"metadata": {}, "status": "Success"}))]
+    #[case::badly(ExitStatus::Code(3), json!({
         "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
         "message": "command terminated with exit code 3",
         "details": {"causes": [{"reason": "ExitCode", "message": "3"}]},
     }))]
-    #[case::not_at_all(Ending::Failed("no such file".into()), json!({
+    #[case::not_at_all(ExitStatus::Failed("no such file".into()), json!({
         "metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500,
         "message": "Internal error occurred: no such file",
         "details": {"causes": [{"message": "no such file"}]},
     }))]
-    fn exit_status_encodes_as_json(#[case] ending: Ending, #[case] status: Value) {
+    fn exit_status_encodes_as_json(#[case] ending: ExitStatus, #[case] status: Value) {
         let message = message(Outcome::Json, &ending).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&message).unwrap(), status);
     }
 
     #[rstest]
-    #[case(Ending::Code(0), None)]
-    #[case(Ending::Over, None)]
-    #[case(Ending::Code(3), Some("command terminated with exit code 3"))]
-    #[case(Ending::Failed("no such file".into()), Some("no such file"))]
-    fn exit_status_encodes_as_text(#[case] ending: Ending, #[case] text: Option<&'static str>) {
+    #[case(ExitStatus::Code(0), None)]
+    #[case(ExitStatus::Over, None)]
+    #[case(ExitStatus::Code(3), Some("command terminated with exit code 3"))]
+    #[case(ExitStatus::Failed("no such file".into()), Some("no such file"))]
+    fn exit_status_encodes_as_text(#[case] ending: ExitStatus, #[case] text: Option<&'static str>) {
         assert_eq!(message(Outcome::Text, &ending), text.map(Bytes::from));
     }
 }

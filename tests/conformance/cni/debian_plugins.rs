@@ -93,7 +93,7 @@ async fn bridge_plugin_connects_pods_and_assigns_addresses() {
         runtime.client.remove_pod(&pod.id).await.unwrap();
     }
     assert_eq!(leases(&plugins), Vec::<String>::new());
-    assert!(!runtime.log().contains("failed to restore pod network"));
+    assert!(!runtime.log().contains("pod network check failed"));
 }
 
 #[tokio::test]

@@ -156,9 +156,9 @@ impl Visitor for Below {
     }
 }
 
-/// [`remove`], as often as it takes for what was killed to be gone, but no longer than `patience`.
-pub fn remove_in_time(cgroup: &CgroupPath, patience: Duration) -> bool {
-    let until = Instant::now() + patience;
+/// [`remove`], as often as it takes for what was killed to be gone, but no longer than `timeout`.
+pub fn remove_in_time(cgroup: &CgroupPath, timeout: Duration) -> bool {
+    let until = Instant::now() + timeout;
     // On a box with both it tells for v1 too: a process leaves all its cgroups at once.
     let events = cgroup
         .unified()
@@ -169,7 +169,7 @@ pub fn remove_in_time(cgroup: &CgroupPath, patience: Duration) -> bool {
             return false;
         }
         match &events {
-            Some(events) if is_populated(events) => wait_for_news(events, left),
+            Some(events) if is_populated(events) => wait_for_event(events, left),
             Some(_) | None => thread::sleep(PAUSE.min(left)),
         }
     }
@@ -187,12 +187,12 @@ fn is_populated(mut events: &File) -> bool {
 
 /// Waits until the file says something else than when it was read (kernel documentation, admin-guide/cgroup-v2.rst,
 /// "[Un]populated Notification").
-fn wait_for_news(events: &File, patience: Duration) {
+fn wait_for_event(events: &File, timeout: Duration) {
     let mut wanted = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
     // Whatever comes of it, the caller looks again.
     let _ = poll(
         &mut wanted,
-        PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX),
+        PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX),
     );
 }
 
@@ -216,22 +216,22 @@ pub fn remove_parent(pod: &CgroupPath) {
 }
 
 /// Ends a pod's cgroups whatever is in them: those of `containers`, and its own. Says whether they are gone.
-pub fn destroy(pod: &CgroupPath, containers: &[String], patience: Duration) -> bool {
+pub fn destroy(pod: &CgroupPath, containers: &[String], timeout: Duration) -> bool {
     let mut all = true;
     for container in containers {
-        all &= destroy_container(&pod.child(container), patience);
+        all &= destroy_container(&pod.child(container), timeout);
     }
     remove_own(pod);
     all
 }
 
 /// Ends a container's cgroups whatever is in them. Says whether they are gone.
-pub fn destroy_container(cgroup: &CgroupPath, patience: Duration) -> bool {
+pub fn destroy_container(cgroup: &CgroupPath, timeout: Duration) -> bool {
     if !cgroup.directories().any(|d| d.exists()) {
         return true;
     }
     kill(cgroup);
-    remove_in_time(cgroup, patience)
+    remove_in_time(cgroup, timeout)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use network::{
     private_netns,
 };
 
-use super::{Connected, Moved, Opening, ended, set_up};
+use super::{Connected, Opening, ReconfigureResult, ended, set_up};
 use crate::{isolation::Isolation, runtime::Error, store::Refused};
 
 /// Where daemons that share the host's network claim their subnets: only root can write there.
@@ -170,7 +170,7 @@ impl Pods {
     }
 
     /// Gives pods addresses of other subnets from now on, if no pod is there.
-    pub(super) fn reconfigure(&self, opening: &Opening) -> Result<Moved, Error> {
+    pub(super) fn reconfigure(&self, opening: &Opening) -> Result<ReconfigureResult, Error> {
         let fail = |source| Error::Net {
             what: "move",
             source,
@@ -179,14 +179,16 @@ impl Pods {
         let now = match &*state {
             State::Closed => return Err(Refused::ShuttingDown.into()),
             State::Failed(failed) if !failed.existing.is_empty() => {
-                return Ok(Moved::PodsAreThere);
+                return Ok(ReconfigureResult::PodsAreThere);
             }
             State::Failed(failed) => {
                 let new = Bridged::open(opening, &[], failed.private.as_ref()).map_err(fail)?;
                 *state = State::Open(Box::new(new));
-                return Ok(Moved::Yes);
+                return Ok(ReconfigureResult::Yes);
             }
-            State::Open(now) if now.bridge.pods() > 0 => return Ok(Moved::PodsAreThere),
+            State::Open(now) if now.bridge.pods() > 0 => {
+                return Ok(ReconfigureResult::PodsAreThere);
+            }
             State::Open(now) => now,
         };
         let before = now.opening(opening);
@@ -203,7 +205,7 @@ impl Pods {
         match Bridged::open(opening, &[], private.as_ref()) {
             Ok(new) => {
                 *state = State::Open(Box::new(new));
-                Ok(Moved::Yes)
+                Ok(ReconfigureResult::Yes)
             }
             Err(error) => {
                 // As it was, rather than no network at all.

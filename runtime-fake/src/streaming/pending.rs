@@ -9,14 +9,14 @@ pub(super) struct Arrival(u64);
 /// Connections by arrival, each with what drops it. One that shows a valid token leaves, so that it can never be dropped
 /// for others: only those that have shown none are in here, and the oldest of them goes first.
 #[derive(Debug)]
-pub(super) struct Knockers<T> {
+pub(super) struct PendingConnections<T> {
     room: usize,
     next: u64,
     waiting: BTreeMap<Arrival, T>,
 }
 
-impl<T> Knockers<T> {
-    /// Nobody, with room for so many.
+impl<T> PendingConnections<T> {
+    /// An empty set with room for so many, and at least for one.
     pub(super) fn new(room: usize) -> Self {
         Self {
             room: room.max(1),
@@ -70,26 +70,26 @@ mod tests {
     #[case::all_with_tokens(&[Enters(0, None), Leaves(0), Enters(1, None), Leaves(1), Enters(2, None), Leaves(2), Enters(3, None)])]
     #[case::leaves_after_it_was_dropped(&[Enters(0, None), Enters(1, None), Enters(2, None), Enters(3, Some(0)), Leaves(0), Enters(4, Some(1))])]
     fn oldest_unauthenticated_connection_is_dropped(#[case] steps: &[Step]) {
-        let mut knockers = Knockers::new(3);
+        let mut pending = PendingConnections::new(3);
         let mut arrivals = Vec::new();
         for step in steps {
             match *step {
                 Enters(number, expected) => {
-                    let (arrival, dropped) = knockers.enter(number);
+                    let (arrival, dropped) = pending.enter(number);
                     assert_eq!((arrivals.len(), dropped), (number, expected));
                     arrivals.push(arrival);
                 }
-                Leaves(number) => knockers.leave(arrivals[number]),
+                Leaves(number) => pending.leave(arrivals[number]),
             }
         }
     }
 
     #[test]
     fn zero_capacity_admits_one_connection() {
-        let mut knockers = Knockers::new(0);
-        assert_eq!(knockers.enter('a').1, None);
-        assert_eq!(knockers.enter('b').1, Some('a'));
-        assert_eq!(knockers.drop_oldest(), Some('b'));
-        assert_eq!(knockers.drop_oldest(), None);
+        let mut pending = PendingConnections::new(0);
+        assert_eq!(pending.enter('a').1, None);
+        assert_eq!(pending.enter('b').1, Some('a'));
+        assert_eq!(pending.drop_oldest(), Some('b'));
+        assert_eq!(pending.drop_oldest(), None);
     }
 }
