@@ -27,7 +27,7 @@ pub(crate) enum ExecScope {
 }
 
 impl ExecScope {
-    /// What tells the processes that `pid` starts from others, now that its program runs.
+    /// How the processes that `pid` starts are recognised, now that its program runs.
     pub(crate) fn of(pid: i32) -> Self {
         match (namespace(pid), namespace(std::process::id())) {
             (Some(its), Some(own)) if its != own => Self::Namespace(its),

@@ -32,14 +32,14 @@ pub fn note(directory: &Path, pid: i32) -> std::io::Result<()> {
     }
 }
 
-/// What was noted of the container in `directory`, if that still runs.
+/// The recorded process of the container in `directory`, if it still runs.
 fn living_in(directory: &Path) -> Option<i32> {
     let noted = fs::read_to_string(directory.join(FILE)).ok()?;
     let pid = noted.split(' ').next()?.parse().ok()?;
     (identity(pid)? == noted).then_some(pid)
 }
 
-/// Whether what was noted of the container in `directory` still runs, as far as can be told.
+/// Whether the recorded process of the container in `directory` may still run.
 pub fn may_live(directory: &Path) -> bool {
     match fs::metadata(directory.join(FILE)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
@@ -57,7 +57,7 @@ pub fn living(state_dir: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// Kills what was noted, if it still runs, and with it its process namespace.
+/// Kills the recorded process, if it still runs, and with it its process namespace.
 pub fn kill(directory: &Path) {
     let Some(pid) = living_in(directory).and_then(Pid::from_raw) else {
         return;

@@ -55,7 +55,7 @@ struct Numbered {
     frame: Outgoing<OwnedFd>,
 }
 
-/// What goes out, and the calls that wait. The connection ends with the last clone.
+/// Outgoing messages and pending calls. The connection ends with the last clone.
 #[derive(Clone)]
 pub(super) struct Queue {
     outgoing: mpsc::UnboundedSender<Numbered>,

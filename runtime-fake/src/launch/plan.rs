@@ -22,7 +22,7 @@ use super::{
     log, mounts, paths, ports, seccomp, security, signal, strings, sysctl, userns,
 };
 
-/// What asks a process to end, unless the image or the client names another signal.
+/// The default stop signal, unless the image or the client names another one.
 const SIGTERM: i32 = 15;
 
 /// What programs on a terminal are told about it, unless the image or the client knows better (containerd says the same).

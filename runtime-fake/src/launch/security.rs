@@ -30,7 +30,7 @@ pub(super) const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// What was asked for and is not there is refused, so that nothing runs with less protection than it was given.
+/// A request that the kernel cannot satisfy is refused, so that no container runs with less protection than requested.
 pub(super) fn check(context: &LinuxContainerSecurityContext) -> Result<(), Invalid> {
     if context.run_as_group.is_some()
         && context.run_as_user.is_none()

@@ -71,14 +71,14 @@ pub(crate) struct Target {
     pub(crate) ports: Vec<HostPort>,
 }
 
-/// What came of a new subnet for pods.
+/// The outcome of a new pod subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReconfigureResult {
     /// Pods get addresses of it from now on.
     Yes,
     /// There are pods with addresses of the one before.
     PodsAreThere,
-    /// Whatever gives pods their addresses is not to be told.
+    /// CNI plugins or the host assign addresses: the subnet is not configurable here.
     NotOurs,
 }
 

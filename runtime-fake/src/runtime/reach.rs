@@ -45,7 +45,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// How many attempts fail before a pod that was ready is shown as not ready: a keeper that ends closes its connection first.
 const UNNOTICED: u32 = 6;
 
-/// What came of looking for a keeper.
+/// The outcome of an attempt to reach a keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// It lives, and the store knows all that it knows.

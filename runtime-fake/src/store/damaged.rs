@@ -15,7 +15,7 @@ use crate::{
 
 /// The name of what has none that can be read, and the namespace of such a pod.
 const UNREADABLE: &str = "unreadable";
-/// What asks a container to end whose record does not say.
+/// The stop signal of a container whose record names none.
 const SIGTERM: i32 = 15;
 
 fn part<T: DeserializeOwned>(record: &Value, name: &str) -> Option<T> {

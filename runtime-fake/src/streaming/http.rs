@@ -115,7 +115,7 @@ struct PendingEntry {
 }
 
 impl PendingEntry {
-    /// It has shown a token: from now on it is not dropped for others.
+    /// It has shown a token: from now on it is not dropped in favour of others.
     fn leave(&self) {
         lock(&self.pending).leave(self.arrival);
     }

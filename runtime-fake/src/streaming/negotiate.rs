@@ -18,7 +18,7 @@ pub(super) enum Outcome {
     Text,
 }
 
-/// How both sides will speak.
+/// The transport that client and server will use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     /// SPDY on the connection itself.
@@ -33,7 +33,7 @@ pub(super) enum Transport {
     },
 }
 
-/// What is spoken over SPDY.
+/// The stream protocol over SPDY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spdy {
     pub(super) outcome: Outcome,
@@ -41,7 +41,7 @@ pub(super) struct Spdy {
     pub(super) resize: bool,
 }
 
-/// What both sides agree on.
+/// The result of a negotiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Agreed {
     pub(super) transport: Transport,

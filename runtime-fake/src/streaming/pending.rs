@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A connection's place in the order in which connections came.
+/// A connection's position in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Arrival(u64);
 

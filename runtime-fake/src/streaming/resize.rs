@@ -15,11 +15,11 @@ struct Wire {
     height: u16,
 }
 
-/// What came and is not read yet.
+/// Bytes received and not yet parsed.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     rest: Vec<u8>,
-    /// What came could not be read, so nothing that follows can.
+    /// The input was invalid, so the rest is ignored.
     broken: bool,
 }
 

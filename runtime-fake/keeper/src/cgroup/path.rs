@@ -60,7 +60,7 @@ impl CgroupPath {
         self.tree.unified().map(|branch| self.directory(branch))
     }
 
-    /// What goes with it, the innermost first: directories that have to be empty by then.
+    /// The directories that are removed with it, the innermost first. They have to be empty by then.
     pub fn removed(&self) -> impl Iterator<Item = PathBuf> {
         let branches = self.tree.branches.iter().zip(&self.own);
         branches.flat_map(|(branch, own)| {

@@ -232,7 +232,7 @@ impl Writer<'_> {
     }
 }
 
-/// What has to be written for `limits` in a cgroup of `tree` in which `now` is in force.
+/// The writes that apply `limits` to a cgroup of `tree` in which `now` is in force.
 pub fn writes(limits: &Limits, tree: &Tree, now: &Now) -> Result<Writes, Wrong> {
     let mut writer = Writer {
         tree,

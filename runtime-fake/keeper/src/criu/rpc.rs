@@ -114,7 +114,7 @@ pub enum DumpError<E> {
     Refused(Option<String>),
     /// There was no speaking with it.
     Lost(io::Error),
-    /// What had to be done while nothing ran could not be done.
+    /// A step that needs the frozen container failed.
     WhileFrozen(E),
 }
 

@@ -55,7 +55,7 @@ struct Dialing {
 /// One direction of a connection.
 #[derive(Default)]
 struct Direction {
-    /// What was read and not yet written.
+    /// Bytes read and not yet written.
     pending: Vec<u8>,
     /// The sender's end was passed on.
     ended: bool,

@@ -64,7 +64,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// What comes in on which socket goes where.
+/// Where the forwarder sends what each socket receives.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForwardPlan {
     /// One for each socket, in order.
