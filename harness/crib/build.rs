@@ -1,8 +1,7 @@
 //! Links `crib` at a fixed address.
 //!
-//! A keeper runs for each pod, re-executed from this binary. A position-independent executable has to be relocated at
-//! every start, and each process then has its own copy of all relocated pages: more memory than everything else that a
-//! keeper needs. ARCHITECTURE.md has the figures.
+//! A position-independent executable has to be relocated at every start: of the daemon, of the zygote that keepers are forked
+//! from, and of each command.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,5 +1,6 @@
 //! What the kernel alone takes for a container: a process in new namespaces that makes its root from an overlay and a
-//! `/proc`, enters it, and runs a program that ends at once.
+//! `/proc`, enters it, and runs a program that ends at once; with a network, it also makes a pair of interfaces, of which the
+//! other one is the host's, and takes an address.
 //!
 //! A helper with one thread does it, so that nothing else is measured: this program again, started before it has a
 //! second thread. It does one round for each line on its standard input, and answers with the nanoseconds.
@@ -7,12 +8,13 @@
 use std::{
     fs,
     io::{self, BufRead as _, BufReader, Write as _},
-    os::fd::AsRawFd as _,
+    os::fd::AsFd as _,
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
+use crate::veth;
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, clone},
@@ -105,8 +107,10 @@ fn round(network: bool) -> io::Result<Duration> {
     let own_users = !geteuid().is_root();
     flags.set(CloneFlags::CLONE_NEWUSER, own_users);
     let mut stack = vec![0; STACK];
+    let host = network.then(|| fs::File::open("/proc/self/ns/net"));
+    let host = host.transpose()?;
     let began = Instant::now();
-    let child = || match run(own_users, network) {
+    let child = || match run(own_users, host.as_ref()) {
         Ok(never) => match never {},
         Err(error) => {
             let _ = writeln!(io::stderr(), "floor: {error}");
@@ -131,7 +135,7 @@ fn round(network: bool) -> io::Result<Duration> {
     }
 }
 
-fn run(own_users: bool, network: bool) -> io::Result<std::convert::Infallible> {
+fn run(own_users: bool, host: Option<&fs::File>) -> io::Result<std::convert::Infallible> {
     if own_users {
         let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
         fs::write("/proc/self/setgroups", "deny")?;
@@ -146,8 +150,9 @@ fn run(own_users: bool, network: bool) -> io::Result<std::convert::Infallible> {
         MsFlags::MS_SLAVE | MsFlags::MS_REC,
         nothing,
     )?;
-    if network {
-        loopback_up()?;
+    if let Some(host) = host {
+        // The host's network is not an ordinary user's to change: both ends are here then.
+        veth::connect((!own_users).then_some(host.as_fd()))?;
     }
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("floor"), PLACE, Some("tmpfs"), quiet, nothing)?;
@@ -177,21 +182,4 @@ fn run(own_users: bool, network: bool) -> io::Result<std::convert::Infallible> {
     chdir("/")?;
     let program = c"/bin/true";
     Ok(execv(program, &[program])?)
-}
-
-/// Gives 127.0.0.1 to the network namespace.
-fn loopback_up() -> io::Result<()> {
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-    // SAFETY: an ifreq is plain data.
-    #[allow(unsafe_code, reason = "the kernel's own structure")]
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = libc::c_char::from_ne_bytes([*from]);
-    }
-    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-    // SAFETY: the request outlives the call, which reads it.
-    #[allow(unsafe_code, reason = "ioctl has no safe wrapper")]
-    let set = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
-    nix::errno::Errno::result(set)?;
-    Ok(())
 }

@@ -7,6 +7,7 @@
 mod crowd;
 mod floor;
 mod table;
+mod veth;
 
 use std::io::Write as _;
 
