@@ -64,3 +64,4 @@ mod unresponsive_keepers;
 mod userns;
 mod verbose_status;
 mod volumes;
+mod zygote;
