@@ -9,7 +9,9 @@ fn zygotes(runtime: &Runtime) -> Vec<Witness> {
     let all = witness::processes().into_iter();
     all.filter(|process| {
         process.text("comm").trim() == "crib-zygote"
-            && process.link("fd/2").is_some_and(|log| log.starts_with(&root))
+            && process
+                .link("fd/2")
+                .is_some_and(|log| log.starts_with(&root))
     })
     .collect()
 }
