@@ -92,7 +92,7 @@ use zygote::Role;
 /// How long a keeper without a connection waits for its daemon.
 const FIRST_WORD: Duration = Duration::from_secs(30);
 
-/// The `main` of `crib __keeper`, which forks keepers (see [`zygote`]), with its connection to the daemon as standard
+/// The `main` of `crib __keeper`, which forks keepers (see `zygote.rs`), with its connection to the daemon as standard
 /// input. A keeper has its listening socket as standard input, its lock file as standard output (which tells whether it
 /// lives), and its log as standard error.
 ///
