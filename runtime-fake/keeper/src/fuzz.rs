@@ -1,6 +1,7 @@
 //! Fuzz targets of this package: frames between daemon and keeper, the documents in them, and what the modules below have.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
+mod accounts;
 mod kernel;
 mod output;
 mod seccomp;
@@ -21,6 +22,7 @@ pub fn targets() -> Vec<Target> {
     [
         TARGETS,
         crate::criu::fuzz::TARGETS,
+        accounts::TARGETS,
         kernel::TARGETS,
         output::TARGETS,
         seccomp::TARGETS,
