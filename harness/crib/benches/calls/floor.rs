@@ -8,13 +8,12 @@
 use std::{
     fs,
     io::{self, BufRead as _, BufReader, Write as _},
-    os::fd::AsFd as _,
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
-use crate::veth;
+use crate::veth::{self, Host};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, clone},
@@ -107,8 +106,7 @@ fn round(network: bool) -> io::Result<Duration> {
     let own_users = !geteuid().is_root();
     flags.set(CloneFlags::CLONE_NEWUSER, own_users);
     let mut stack = vec![0; STACK];
-    let host = network.then(|| fs::File::open("/proc/self/ns/net"));
-    let host = host.transpose()?;
+    let host = network.then(Host::open).transpose()?;
     let began = Instant::now();
     let child = || match run(own_users, host.as_ref()) {
         Ok(never) => match never {},
@@ -135,7 +133,7 @@ fn round(network: bool) -> io::Result<Duration> {
     }
 }
 
-fn run(own_users: bool, host: Option<&fs::File>) -> io::Result<std::convert::Infallible> {
+fn run(own_users: bool, host: Option<&Host>) -> io::Result<std::convert::Infallible> {
     if own_users {
         let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
         fs::write("/proc/self/setgroups", "deny")?;
@@ -152,7 +150,7 @@ fn run(own_users: bool, host: Option<&fs::File>) -> io::Result<std::convert::Inf
     )?;
     if let Some(host) = host {
         // The host's network is not an ordinary user's to change: both ends are here then.
-        veth::connect((!own_users).then_some(host.as_fd()))?;
+        veth::connect((!own_users).then_some(host))?;
     }
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("floor"), PLACE, Some("tmpfs"), quiet, nothing)?;

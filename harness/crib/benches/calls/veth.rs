@@ -1,9 +1,11 @@
 //! A pair of interfaces, by three messages of rtnetlink(7).
 
 use std::{
+    fs::File,
     io,
-    os::fd::{AsRawFd as _, BorrowedFd},
+    os::fd::{AsRawFd as _, OwnedFd},
     process,
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use nix::sys::socket::{
@@ -16,57 +18,85 @@ const PREFIX: u8 = 24;
 const VETH_INFO_PEER: u16 = 1;
 const UP: u32 = libc::IFF_UP as u32;
 
+/// A network namespace from outside: its file, and a socket that was made in it.
+pub(crate) struct Host {
+    namespace: File,
+    socket: OwnedFd,
+    /// What the interface in it is to be called: the kernel takes one away some time after its peer's namespace has ended.
+    name: String,
+}
+
+impl Host {
+    /// The one that this process is in.
+    pub(crate) fn open() -> io::Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self {
+            namespace: File::open("/proc/self/ns/net")?,
+            socket: netlink()?,
+            name: format!("fl{}-{number}", process::id()),
+        })
+    }
+}
+
 /// Makes `eth0`, up and with an address; its peer is up too, in the network namespace `host` if one is given.
-pub(crate) fn connect(host: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let kind = SockType::Raw;
-    let socket = socket(
-        AddressFamily::Netlink,
-        kind,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
-    let ask = |request: &[u8]| -> io::Result<()> {
-        send(socket.as_raw_fd(), request, MsgFlags::empty())?;
-        let mut answer = [0; 1024];
-        let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        // A header of 16 bytes, then the error number, negative.
-        let error = answer.get(16..20).filter(|_| length >= 20);
-        let error = error.and_then(|bytes| bytes.first_chunk().copied());
-        match error.map(i32::from_ne_bytes) {
-            Some(0) => Ok(()),
-            Some(error) => Err(io::Error::from_raw_os_error(-error)),
-            None => Err(io::ErrorKind::InvalidData.into()),
-        }
-    };
-    let name = format!("fl{}", process::id());
+pub(crate) fn connect(host: Option<&Host>) -> io::Result<()> {
+    let socket = netlink()?;
+    let name = host.map_or("peer", |host| host.name.as_str());
+    let name = format!("{name}\0");
     let mut peer = interface(0);
-    attribute(&mut peer, libc::IFLA_IFNAME, format!("{name}\0").as_bytes());
+    attribute(&mut peer, libc::IFLA_IFNAME, name.as_bytes());
     if let Some(host) = host {
-        let host = host.as_raw_fd().to_ne_bytes();
-        attribute(&mut peer, libc::IFLA_NET_NS_FD, &host);
+        let namespace = host.namespace.as_raw_fd().to_ne_bytes();
+        attribute(&mut peer, libc::IFLA_NET_NS_FD, &namespace);
     }
     let (mut data, mut about) = (Vec::new(), Vec::new());
     attribute(&mut data, VETH_INFO_PEER, &peer);
     attribute(&mut about, libc::IFLA_INFO_KIND, b"veth");
     attribute(&mut about, libc::IFLA_INFO_DATA, &data);
-    let mut link = interface(0);
+    let mut link = interface(UP);
     attribute(&mut link, libc::IFLA_IFNAME, b"eth0\0");
     attribute(&mut link, libc::IFLA_LINKINFO, &about);
-    ask(&message(libc::RTM_NEWLINK, &link))?;
+    let new = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+    ask(&socket, &message(libc::RTM_NEWLINK, new, &link))?;
+    // An end cannot go up before it has another one.
+    let mut up = interface(UP);
+    attribute(&mut up, libc::IFLA_IFNAME, name.as_bytes());
+    let at = host.map_or(&socket, |host| &host.socket);
+    ask(at, &message(libc::RTM_NEWLINK, 0, &up))?;
     let index = nix::net::if_::if_nametoindex("eth0")?;
     let mut address = vec![libc::AF_INET as u8, PREFIX, 0, 0];
     address.extend(index.to_ne_bytes());
     attribute(&mut address, libc::IFA_LOCAL, &ADDRESS);
     attribute(&mut address, libc::IFA_ADDRESS, &ADDRESS);
-    ask(&message(libc::RTM_NEWADDR, &address))
+    ask(&socket, &message(libc::RTM_NEWADDR, new, &address))
 }
 
-/// `struct ifinfomsg` of an interface that is to be up.
-fn interface(index: i32) -> Vec<u8> {
-    let mut bytes = vec![0; 4];
-    bytes.extend(index.to_ne_bytes());
-    bytes.extend(UP.to_ne_bytes());
-    bytes.extend(UP.to_ne_bytes());
+fn netlink() -> io::Result<OwnedFd> {
+    let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
+    let protocol = SockProtocol::NetlinkRoute;
+    Ok(socket(family, SockType::Raw, flags, protocol)?)
+}
+
+fn ask(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
+    send(socket.as_raw_fd(), request, MsgFlags::empty())?;
+    let mut answer = [0; 1024];
+    let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    // A header of 16 bytes, then the error number, negative.
+    let error = answer.get(16..20).filter(|_| length >= 20);
+    let error = error.and_then(|bytes| bytes.first_chunk().copied());
+    match error.map(i32::from_ne_bytes) {
+        Some(0) => Ok(()),
+        Some(error) => Err(io::Error::from_raw_os_error(-error)),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// `struct ifinfomsg` with these flags set.
+fn interface(flags: u32) -> Vec<u8> {
+    let mut bytes = vec![0; 8];
+    bytes.extend(flags.to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
     bytes
 }
 
@@ -78,9 +108,9 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.resize(to.len().next_multiple_of(4), 0);
 }
 
-/// A request that makes something new, and wants an answer.
-fn message(kind: u16, body: &[u8]) -> Vec<u8> {
-    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+/// A request that wants an answer.
+fn message(kind: u16, flags: i32, body: &[u8]) -> Vec<u8> {
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags;
     let length = u32::try_from(16 + body.len()).unwrap_or(u32::MAX);
     let mut bytes = Vec::from(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
