@@ -301,7 +301,11 @@ fn system_mounts(
         }
     };
     attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).context("mount /sys")?;
-    cgroups::mount(root, plan.privileged)
+    cgroups::mount(
+        root,
+        plan.cgroup.as_ref().map(|cgroup| &cgroup.path),
+        plan.privileged,
+    )
 }
 
 fn protect(plan: &LaunchPlan, root: &Root) -> Step {

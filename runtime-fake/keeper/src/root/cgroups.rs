@@ -2,7 +2,7 @@
 //! group downwards, which is the root of its cgroup namespace.
 
 use std::{
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -10,8 +10,9 @@ use file_tree::mountinfo::mounts;
 use rustix::mount::MountAttrFlags;
 
 use crate::{
+    cgroup::CgroupPath,
     failure::{Context as _, Step},
-    mount::{attach, new_mount},
+    mount::{attach, clone_tree, new_mount},
     secure_join::Root,
     sys,
 };
@@ -47,8 +48,8 @@ struct Hierarchy {
     options: Vec<(String, String)>,
 }
 
-/// Mounts them. What the kernel does not let us mount is left out.
-pub(crate) fn mount(root: &Root, writable: bool) -> Step {
+/// Mounts them; `own` is the container's cgroup. What the kernel does not let us mount is left out.
+pub(crate) fn mount(root: &Root, own: Option<&CgroupPath>, writable: bool) -> Step {
     let what = "show the container its control groups";
     let table = std::fs::read_to_string("/proc/self/mountinfo").context(what)?;
     let hierarchies = hierarchies(&table);
@@ -60,6 +61,9 @@ pub(crate) fn mount(root: &Root, writable: bool) -> Step {
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, !writable);
     let again = |hierarchy: &Hierarchy| {
+        if let Some(tree) = own.and_then(|own| clone_own(own, hierarchy, flags)) {
+            return Some(tree);
+        }
         let options: Vec<_> = hierarchy
             .options
             .iter()
@@ -104,6 +108,20 @@ pub(crate) fn mount(root: &Root, writable: bool) -> Step {
         return Ok(());
     }
     sys::set_read_only(all.fd(), false).context(what)
+}
+
+/// The container's own group in a hierarchy, from the host's mount of it, if it has one there. A new mount would show the
+/// same, but to make one of version 1 the kernel looks at every cgroup of the host.
+fn clone_own(own: &CgroupPath, hierarchy: &Hierarchy, flags: MountAttrFlags) -> Option<OwnedFd> {
+    let host = Path::new(AT).join(&hierarchy.below);
+    let group = own.tree.branches.iter().map(|branch| own.directory(branch));
+    let group = group.into_iter().find(|group| {
+        group.starts_with(&host) && (host != Path::new(AT) || hierarchy.kind == "cgroup2")
+    })?;
+    let tree = clone_tree(&group, false).ok()?;
+    sys::set_propagation(tree.as_fd(), libc::MS_PRIVATE).ok()?;
+    sys::add_attributes(tree.as_fd(), u64::from(flags.bits())).ok()?;
+    Some(tree)
 }
 
 /// The hierarchies in a table of mounts (proc_pid_mountinfo(5)); of two at one place the later one lies on top.
