@@ -1,5 +1,5 @@
-//! New connections: redeem a token, negotiate a protocol, hand the connection on. Every other request hears that there is
-//! nothing.
+//! New connections: redeem a token, negotiate a protocol, hand the connection on. Every other request is
+//! answered 404.
 
 use std::{
     convert::Infallible,

@@ -6,8 +6,8 @@ use crate::{plan::UserPlan, user};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("accounts", accounts, seeds)];
 
-/// Whoever is found by name is found again by the ids, and no id is one that system calls take for another thing. A number
-/// that fits is a user in any files.
+/// A lookup by name and a lookup by the ids that it returned agree, and no id exceeds the highest one that a process may
+/// have. A numeric user needs no entry in the files.
 fn accounts(data: &[u8]) {
     const MAX_ID: u32 = i32::MAX as u32;
     let (passwd, group) = two_texts(data);
@@ -37,7 +37,7 @@ fn accounts(data: &[u8]) {
         let again = user::resolve(&numbers, passwd, group).unwrap();
         assert_eq!((again.uid, again.gid), (found.uid, found.gid));
     }
-    // Nobody of that number needs to be there; a group of the file may be one that no process can have.
+    // Without merging: a group of the file may have an id that no process can have.
     let mut number = plan("1000", Some("2000"));
     number.merge_groups = false;
     let found = user::resolve(&number, passwd, group).unwrap();
