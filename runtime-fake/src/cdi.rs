@@ -3,6 +3,7 @@
 //! A file says what a container needs for a device: nodes, mounts, variables, groups. The files are read again for each
 //! container that asks for a device, so that what was installed a moment ago is known.
 
+mod edit;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod resolve;
@@ -11,8 +12,9 @@ mod spec;
 
 use std::{fs, path::PathBuf};
 
-use cri::v1::{ContainerConfig, KeyValue};
+use cri::v1::ContainerConfig;
 
+pub(crate) use edit::{PlanEdits, ProcessEdits};
 pub(crate) use resolve::{Edits, NodeEdit};
 use resolve::{Registry, edits_of};
 use spec::Name;
@@ -64,22 +66,4 @@ pub(crate) fn edits(directories: &[PathBuf], names: &[Name]) -> Result<Edits, In
         }
     }
     edits_of(&registry, names)
-}
-
-/// Puts variables and groups into the configuration. Of two variables of a name the specification's is meant.
-pub(crate) fn apply(edits: &Edits, config: &mut ContainerConfig) -> Result<(), Invalid> {
-    for (key, value) in &edits.env {
-        config.envs.push(KeyValue {
-            key: key.clone(),
-            value: value.clone().into(),
-        });
-    }
-    if !edits.groups.is_empty() {
-        let linux = config.linux.get_or_insert_default();
-        let context = linux.security_context.get_or_insert_default();
-        context
-            .supplemental_groups
-            .extend(edits.groups.iter().map(|gid| i64::from(*gid)));
-    }
-    Ok(())
 }

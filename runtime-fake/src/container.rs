@@ -19,6 +19,7 @@ use keeper::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    cdi::ProcessEdits,
     id::{ContainerId, SandboxId},
     launch::ImageDefaults,
     unknown_reason::UnknownReason,
@@ -66,6 +67,9 @@ pub(crate) struct Container {
     /// How the kernel's security modules confine its processes.
     #[serde(default)]
     pub confinement: Confinement,
+    /// What its devices change about its processes (older versions had it in `config`).
+    #[serde(default)]
+    pub device_edits: ProcessEdits,
     /// Why it is not known how it is, if so.
     #[serde(skip)]
     pub unknown_reason: Option<UnknownReason>,
@@ -288,6 +292,7 @@ mod tests {
             cgroup: None,
             not_applied: Vec::new(),
             confinement: Confinement::default(),
+            device_edits: ProcessEdits::default(),
             unknown_reason: None,
         }
     }

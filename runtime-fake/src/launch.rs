@@ -9,7 +9,7 @@ mod image_defaults;
 mod invalid;
 mod limits;
 mod log;
-mod mounts;
+pub(crate) mod mounts;
 mod paths;
 mod plan;
 mod ports;

@@ -8,7 +8,10 @@ use std::{
 use cri::v1::{Mount, MountPropagation};
 use keeper::plan::DeviceKind;
 
-use super::spec::{Name, Spec, SpecEdits, SpecMount, SpecNode};
+use super::{
+    edit::ProcessEdits,
+    spec::{Name, Spec, SpecEdits, SpecMount, SpecNode},
+};
 use crate::launch::{Invalid, devices};
 
 /// Everything that the files say, with what was wrong about some.
@@ -71,10 +74,9 @@ impl Registry {
 /// What a container gets for its devices.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Edits {
-    pub(crate) env: Vec<(String, String)>,
+    pub(crate) process: ProcessEdits,
     pub(crate) nodes: Vec<NodeEdit>,
     pub(crate) mounts: Vec<Mount>,
-    pub(crate) groups: Vec<u32>,
 }
 
 /// A device's node, as far as a specification says.
@@ -118,11 +120,14 @@ impl Edits {
             return Err(wrong("needs intelRdt, which is not supported".to_owned()));
         }
         for pair in &edits.env {
-            let (key, value) = pair
+            if !pair
                 .split_once('=')
-                .filter(|(key, _)| !key.is_empty())
-                .ok_or_else(|| wrong(format!("has {pair:?} for a variable")))?;
-            self.env.push((key.to_owned(), value.to_owned()));
+                .is_some_and(|(name, _)| !name.is_empty())
+                || pair.contains('\0')
+            {
+                return Err(wrong(format!("has {pair:?} for a variable")));
+            }
+            self.process.env.push(pair.clone());
         }
         for node in &edits.device_nodes {
             self.nodes.push(node_edit(name, node)?);
@@ -131,7 +136,8 @@ impl Edits {
             self.mounts.push(mount_of(mount).map_err(wrong)?);
         }
         // Group 0 is no privilege to be given away (CDI leaves it out).
-        self.groups
+        self.process
+            .additional_gids
             .extend(edits.additional_gids.iter().filter(|gid| **gid != 0));
         Ok(())
     }

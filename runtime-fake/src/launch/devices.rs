@@ -64,7 +64,7 @@ pub(crate) fn requested(device: &Device, found: Vec<Found>) -> Result<Vec<Device
 }
 
 /// The devices that are to be made. Without a mount namespace the host's are there, at their own places only.
-pub(super) fn for_isolation(
+pub(crate) fn for_isolation(
     isolation: IsolationMode,
     devices: Vec<DevicePlan>,
 ) -> Result<Vec<DevicePlan>, Invalid> {

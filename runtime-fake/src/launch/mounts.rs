@@ -24,7 +24,7 @@ pub(super) fn with_namespace(
 ) -> Result<Vec<MountPlan>, Invalid> {
     let brought = |target: &Path| {
         let same = |m: &Mount| normal(Path::new(&m.container_path)) == normal(target);
-        config.mounts.iter().chain(&inputs.mounts).any(same)
+        config.mounts.iter().any(same)
     };
     let plain = |source: MountSource, target: &Path| MountPlan {
         source,
@@ -67,14 +67,12 @@ pub(super) fn with_namespace(
     let mut requested = config
         .mounts
         .iter()
-        .chain(&inputs.mounts)
         .enumerate()
         .map(|(index, request)| mount(index, request, inputs))
         .collect::<Result<Vec<_>, _>>()?;
-    // A mount must not hide one below it that comes before it in the list (containerd sorts in the same way).
-    requested.sort_by_key(|mount| normal(&mount.target).components().count());
+    sort(&mut requested);
     let mut volumes: Vec<MountPlan> = volumes.collect();
-    volumes.sort_by_key(|mount| normal(&mount.target).components().count());
+    sort(&mut volumes);
     Ok(volumes
         .into_iter()
         .chain(provided)
@@ -82,7 +80,36 @@ pub(super) fn with_namespace(
         .collect())
 }
 
+/// A mount must not hide one below it that comes before it in the list (containerd sorts in the same way).
+pub(crate) fn sort(mounts: &mut [MountPlan]) {
+    mounts.sort_by_key(|mount| normal(&mount.target).components().count());
+}
+
+/// What a container's devices bring along.
+pub(crate) fn of_devices(
+    mounts: &[Mount],
+    isolation: IsolationMode,
+) -> Result<Vec<MountPlan>, Invalid> {
+    if isolation == IsolationMode::Process {
+        return without_namespace(mounts);
+    }
+    let one = |mount: &Mount| planned(mount, host_source(mount)?, isolation);
+    mounts.iter().map(one).collect()
+}
+
 fn mount(index: usize, mount: &Mount, inputs: &ContainerInputs<'_>) -> Result<MountPlan, Invalid> {
+    let source = match &mount.image {
+        Some(image) => image_source(index, mount, &image.image, inputs)?,
+        None => host_source(mount)?,
+    };
+    planned(mount, source, inputs.isolation)
+}
+
+fn planned(
+    mount: &Mount,
+    source: MountSource,
+    isolation: IsolationMode,
+) -> Result<MountPlan, Invalid> {
     let target = &mount.container_path;
     if !Path::new(target).is_absolute() || target.contains('\0') {
         return invalid(format!(
@@ -93,11 +120,7 @@ fn mount(index: usize, mount: &Mount, inputs: &ContainerInputs<'_>) -> Result<Mo
     if is_root(Path::new(target)) {
         return invalid("mounts: container_path / would hide the image");
     }
-    let source = match &mount.image {
-        Some(image) => image_source(index, mount, &image.image, inputs)?,
-        None => host_source(mount)?,
-    };
-    let propagation = propagation(mount, inputs.isolation)?;
+    let propagation = propagation(mount, isolation)?;
     if mount.recursive_read_only && (!mount.readonly || propagation != Propagation::Private) {
         return invalid(format!(
             "mounts: recursive_read_only (for {target}) needs readonly and private propagation"
@@ -123,7 +146,7 @@ fn mount(index: usize, mount: &Mount, inputs: &ContainerInputs<'_>) -> Result<Mo
         recursive_read_only: mount.recursive_read_only,
         propagation,
         flags,
-        ids: userns::mount(mount, inputs.isolation)?,
+        ids: userns::mount(mount, isolation)?,
         relabel: mount.selinux_relabel,
     })
 }
@@ -252,11 +275,10 @@ fn is_root(path: &Path) -> bool {
 
 /// Without a mount namespace a file cannot be at another place. What a kubelet always mounts is left out; its absence
 /// is documented. Anything else would be missed.
-pub(super) fn without_namespace<'a>(
-    mut mounts: impl Iterator<Item = &'a Mount>,
-) -> Result<Vec<MountPlan>, Invalid> {
+pub(super) fn without_namespace(mounts: &[Mount]) -> Result<Vec<MountPlan>, Invalid> {
     const ALWAYS: [&str; 2] = ["/etc/hosts", "/dev/termination-log"];
     match mounts
+        .iter()
         .find(|m| !ALWAYS.contains(&m.container_path.as_str()) && m.host_path != m.container_path)
     {
         None => Ok(Vec::new()),

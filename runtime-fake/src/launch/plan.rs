@@ -7,7 +7,7 @@ use std::{
 };
 
 use cri::v1::{
-    ContainerConfig, LinuxContainerSecurityContext, Mount, NamespaceMode, NamespaceOption,
+    ContainerConfig, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
     PodSandboxConfig, Signal,
 };
 use keeper::plan::{
@@ -40,9 +40,8 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) volumes: BTreeMap<String, RootPlan>,
     /// The container whose process namespace is joined, if one was found under the id that the client gave.
     pub(crate) target: Option<String>,
-    /// The devices that were found for it, and the mounts that come with them.
+    /// The devices of the host that it names by their paths.
     pub(crate) devices: Vec<DevicePlan>,
-    pub(crate) mounts: Vec<Mount>,
     /// How many bytes its log may have.
     pub(crate) log_max: Option<NonZeroU64>,
 }
@@ -187,7 +186,7 @@ pub(crate) fn container(
     let requested = context.namespace_options.clone().unwrap_or(pod.clone());
     let in_pod = |mode: i32| mode != NamespaceMode::Node as i32;
     let mounts = if inputs.isolation == IsolationMode::Process {
-        mounts::without_namespace(config.mounts.iter().chain(&inputs.mounts))?
+        mounts::without_namespace(&config.mounts)?
     } else {
         mounts::with_namespace(config, &inputs)?
     };

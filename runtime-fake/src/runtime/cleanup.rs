@@ -124,6 +124,7 @@ mod tests {
             cgroup: None,
             not_applied: Vec::new(),
             confinement: keeper::plan::Confinement::default(),
+            device_edits: crate::cdi::ProcessEdits::default(),
             unknown_reason: None,
         }
     }

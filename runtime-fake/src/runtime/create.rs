@@ -107,7 +107,7 @@ impl Runtime {
         volumes::name_images(&mut config, &image.volume_ids);
         let handler = self.config.handlers.get(&sandbox.runtime_handler)?;
         handler.harden(&mut config);
-        let resolved = self.devices(&mut config).await?;
+        let resolved = self.devices(&config).await?;
         let directory = self.container_dir(&sandbox.id, id);
         let inputs = ContainerInputs {
             isolation: self.config.isolation.mode(),
@@ -117,11 +117,11 @@ impl Runtime {
             image: &image.defaults,
             volumes: image.volumes,
             target: self.target(sandbox, &config)?,
-            devices: resolved.devices,
-            mounts: resolved.mounts,
+            devices: resolved.requested,
             log_max: self.config.log_max,
         };
         let mut plan = launch::container(&config, &sandbox.config, inputs)?;
+        resolved.edits.apply(&mut plan)?;
         plan.process.confinement = self.confinement(sandbox, &config).await?;
         let resources = config.linux.as_ref().and_then(|l| l.resources.as_ref());
         let (cgroup, not_applied) = self.cgroups.container(
@@ -147,6 +147,7 @@ impl Runtime {
             cgroup: plan.cgroup.as_ref().map(|cgroup| cgroup.path.clone()),
             not_applied,
             confinement: plan.process.confinement.clone(),
+            device_edits: resolved.edits.process,
             unknown_reason: None,
             image_id: image.id.clone(),
             image_name: image.names.name,

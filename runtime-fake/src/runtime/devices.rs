@@ -13,58 +13,53 @@ use keeper::{
 
 use super::{Error, Runtime, blocking};
 use crate::{
-    cdi::{self, Edits, NodeEdit},
+    cdi::{self, Edits, NodeEdit, PlanEdits},
     launch::{Invalid, devices},
 };
 
-/// The devices and mounts that a container's requests resolve to.
+/// The devices that a container asks for.
 #[derive(Default)]
 pub(super) struct ResolvedDevices {
-    pub(super) devices: Vec<DevicePlan>,
-    pub(super) mounts: Vec<cri::v1::Mount>,
+    /// Those that it names by their paths.
+    pub(super) requested: Vec<DevicePlan>,
+    /// What those that it names by the Container Device Interface change about its plan.
+    pub(super) edits: PlanEdits,
 }
 
 impl Runtime {
-    /// Finds what `config` asks for. Variables and groups of the Container Device Interface go into the configuration, so
-    /// that further processes have them too.
-    pub(super) async fn devices(
-        &self,
-        config: &mut ContainerConfig,
-    ) -> Result<ResolvedDevices, Error> {
+    /// Finds what `config` asks for.
+    pub(super) async fn devices(&self, config: &ContainerConfig) -> Result<ResolvedDevices, Error> {
         let names = cdi::names(config)?;
         if names.is_empty() && config.devices.is_empty() {
             return Ok(ResolvedDevices::default());
         }
         let (directories, requests) = (self.config.cdi_dirs.clone(), config.devices.clone());
-        let (edits, found) = blocking(move || {
+        blocking(move || {
             let edits = cdi::edits(&directories, &names)?;
-            let devices = find(&requests, &edits)?;
-            Ok::<_, Invalid>((edits, devices))
+            Ok(ResolvedDevices {
+                requested: requested(&requests)?,
+                edits: found(edits)?,
+            })
         })
-        .await?;
-        cdi::apply(&edits, config)?;
-        Ok(ResolvedDevices {
-            devices: found,
-            mounts: edits.mounts,
-        })
+        .await
     }
 }
 
-fn find(requests: &[Device], edits: &Edits) -> Result<Vec<DevicePlan>, Invalid> {
+fn requested(requests: &[Device]) -> Result<Vec<DevicePlan>, Invalid> {
     let mut all: Vec<DevicePlan> = Vec::new();
-    let mut add = |new: Vec<DevicePlan>| {
-        // The later of two for one path is meant.
-        all.retain(|old| new.iter().all(|n| n.path != old.path));
-        all.extend(new);
-    };
     for device in requests {
         devices::check(device)?;
         let found = look(Path::new(&device.host_path))?;
-        add(devices::requested(device, found)?);
+        let new = devices::requested(device, found)?;
+        // The later of two for one path is meant.
+        all.retain(|old| new.iter().all(|n| n.path != old.path));
+        all.extend(new);
     }
-    for edit in &edits.nodes {
-        add(vec![node(edit)?]);
-    }
+    Ok(all)
+}
+
+/// `edits`, with what their nodes and mounts are on the host.
+fn found(edits: Edits) -> Result<PlanEdits, Invalid> {
     // What a device needs is there, or the device is not: no directory is made in its place.
     if let Some(missing) = edits
         .mounts
@@ -76,7 +71,11 @@ fn find(requests: &[Device], edits: &Edits) -> Result<Vec<DevicePlan>, Invalid> 
             missing.host_path, missing.container_path
         )));
     }
-    Ok(all)
+    Ok(PlanEdits {
+        process: edits.process,
+        devices: edits.nodes.iter().map(node).collect::<Result<_, _>>()?,
+        mounts: edits.mounts,
+    })
 }
 
 /// The device at `path`, or those below it.

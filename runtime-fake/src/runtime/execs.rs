@@ -2,7 +2,7 @@
 
 use std::{fs::File, os::fd::OwnedFd, time::Duration};
 
-use keeper::protocol::Call;
+use keeper::{plan::ExecPlan, protocol::Call};
 use tokio::io::AsyncReadExt as _;
 
 use super::{
@@ -11,7 +11,11 @@ use super::{
     io,
     streams::stdio::{Outflow, pipe_from_process},
 };
-use crate::{container::ContainerState, launch, store::Refused};
+use crate::{
+    container::{Container, ContainerState},
+    launch,
+    store::Refused,
+};
 
 /// What is kept of an exec's two outputs together: as much as fits into the longest message that a kubelet's client
 /// takes (16 MiB, Kubernetes 1.36, cri-client). containerd and CRI-O cut each output at 16 MiB, and then the answer is lost.
@@ -25,6 +29,26 @@ pub(crate) struct ExecResult {
 }
 
 impl Runtime {
+    /// What the keeper is told about a further process in `container`.
+    pub(super) fn exec_plan(
+        &self,
+        container: &Container,
+        argv: Vec<String>,
+        tty: bool,
+    ) -> Result<ExecPlan, Error> {
+        let mut plan = launch::exec(
+            &container.config,
+            &container.image,
+            &self.container_dir(&container.sandbox, &container.id),
+            &container.confinement,
+            container.user.clone().unwrap_or_default(),
+            argv,
+            tty,
+        )?;
+        container.device_edits.apply(&mut plan.process);
+        Ok(plan)
+    }
+
     /// Runs `argv` in a running container. `timeout` zero is none; when it is over, all of the exec is killed.
     pub(crate) async fn exec_sync(
         &self,
@@ -36,16 +60,7 @@ impl Runtime {
         if container.state != ContainerState::Running {
             return Err(wrong_state(&container, "a process needs a running one"));
         }
-        let directory = self.container_dir(&container.sandbox, &container.id);
-        let plan = launch::exec(
-            &container.config,
-            &container.image,
-            &directory,
-            &container.confinement,
-            container.user.clone().unwrap_or_default(),
-            argv,
-            false,
-        )?;
+        let plan = self.exec_plan(&container, argv, false)?;
         let (stdout, child_stdout) = pipe_from_process().map_err(io("make a pipe"))?;
         let (stderr, child_stderr) = pipe_from_process().map_err(io("make a pipe"))?;
         let stdin: OwnedFd = File::open("/dev/null")

@@ -28,7 +28,6 @@ use crate::{
     container::{ContainerState, LOST_EXIT_CODE},
     id::SandboxId,
     keeper_client::unexpected,
-    launch,
     store::Refused,
     streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size, Target},
 };
@@ -48,16 +47,7 @@ impl Target for Runtime {
         if container.state != ContainerState::Running {
             return Err(wrong_state(&container, wanted));
         }
-        let directory = self.container_dir(&container.sandbox, &container.id);
-        let plan = launch::exec(
-            &container.config,
-            &container.image,
-            &directory,
-            &container.confinement,
-            container.user.clone().unwrap_or_default(),
-            request.argv,
-            request.tty,
-        )?;
+        let plan = self.exec_plan(&container, request.argv, request.tty)?;
         let id = container.id.as_str();
         if request.tty {
             let exec = pod.keeper.exec(id, plan, Vec::new()).await?;

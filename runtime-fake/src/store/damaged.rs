@@ -75,6 +75,7 @@ pub(super) fn container(
         cgroup: part(record, "cgroup").flatten(),
         not_applied: Vec::new(),
         confinement: part(record, "confinement").unwrap_or_default(),
+        device_edits: part(record, "device_edits").unwrap_or_default(),
         unknown_reason: Some(UnknownReason::Record(why)),
         id,
     }

@@ -51,15 +51,14 @@ fn edits(specs: &[(usize, &str)], names: &[&str]) -> Result<Edits, Invalid> {
 }
 
 fn env(edits: &Edits) -> String {
-    let pairs: Vec<_> = edits.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    pairs.join(" ")
+    edits.process.env.join(" ")
 }
 
 #[test]
 fn edits_for_all_devices_apply_once() {
     let edits = edits(&[(0, GPU)], &["vendor.com/gpu=a", "vendor.com/gpu=b"]).unwrap();
     assert_eq!(env(&edits), "ALL=1 GPU=a GPU=b");
-    assert_eq!(edits.groups, [44]);
+    assert_eq!(edits.process.additional_gids, [44]);
     assert_eq!(edits.mounts.len(), 1);
     let mount = &edits.mounts[0];
     assert!(mount.readonly);

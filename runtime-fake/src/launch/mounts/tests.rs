@@ -54,7 +54,6 @@ fn plan_on(
         ]),
         target: None,
         devices: Vec::new(),
-        mounts: Vec::new(),
         log_max: None,
     };
     with_namespace(&config, &inputs)

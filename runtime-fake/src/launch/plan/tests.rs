@@ -82,7 +82,6 @@ fn plan_on(
         volumes: BTreeMap::new(),
         target: None,
         devices: Vec::new(),
-        mounts: Vec::new(),
         log_max: None,
     };
     container(config, sandbox, inputs)
