@@ -198,7 +198,7 @@ fn spec(container: &Container, sandbox: &PodSandboxConfig) -> Value {
         "ociVersion": "1.2.0",
         "process": {
             "terminal": config.tty,
-            "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.groups },
+            "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.additional_gids },
             "args": args,
             "env": env,
             "cwd": config.working_dir,

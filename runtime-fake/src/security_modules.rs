@@ -151,9 +151,9 @@ impl Modules {
         };
         let (process, files) = labels.map(|l| (l.process, l.files)).unzip();
         Ok(Confinement {
-            apparmor: apparmor::profile(context, || self.profiles())?,
-            selinux: process,
-            files,
+            apparmor_profile: apparmor::profile(context, || self.profiles())?,
+            selinux_label: process,
+            mount_label: files,
             kernel: (self.root != Path::new("/")).then(|| self.root.clone()),
         })
     }

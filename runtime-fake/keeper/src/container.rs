@@ -202,7 +202,7 @@ impl Container {
         let (report, child_report) = pipe_from_child().context(what)?;
         let (child_barrier, barrier) = pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let mut output = Output::new(plan.log.clone());
-        let (ends, input, terminal) = if plan.tty {
+        let (ends, input, terminal) = if plan.terminal {
             let (ours, theirs) = terminal::way().context(what)?;
             let ends = Ends {
                 stdin: null()?,

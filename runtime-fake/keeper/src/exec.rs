@@ -70,7 +70,7 @@ impl Execs {
     ) -> Step {
         let what = "make a pipe";
         let (isolation, target_pid) = (target.isolation, target.pid);
-        let (terminal, child_terminal) = if plan.tty {
+        let (terminal, child_terminal) = if plan.terminal {
             let (ours, theirs) = terminal::way().context(what)?;
             (Some(ours), Some(theirs))
         } else {
@@ -235,7 +235,7 @@ impl Execs {
 
 /// What a process has for its standard streams; nothing in the place of a terminal that is still to be made.
 fn streams(plan: &ExecPlan, descriptors: Vec<OwnedFd>) -> Step<[OwnedFd; 3]> {
-    if plan.tty && descriptors.is_empty() {
+    if plan.terminal && descriptors.is_empty() {
         let null =
             || -> Step<OwnedFd> { Ok(File::open("/dev/null").context("open /dev/null")?.into()) };
         return Ok([null()?, null()?, null()?]);

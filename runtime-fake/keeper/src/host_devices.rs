@@ -50,7 +50,7 @@ pub fn node(meta: &fs::Metadata) -> Option<DeviceNode> {
         kind,
         major: rustix::fs::major(meta.rdev()),
         minor: rustix::fs::minor(meta.rdev()),
-        mode: meta.mode() & 0o777,
+        file_mode: meta.mode() & 0o777,
         uid: meta.uid(),
         gid: meta.gid(),
     })

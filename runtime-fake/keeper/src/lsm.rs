@@ -33,7 +33,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 pub fn confine(confinement: &Confinement) -> io::Result<()> {
     let root = confinement.kernel.as_deref().unwrap_or(Path::new("/"));
     let attributes = root.join("proc/self/attr");
-    if let Some(profile) = &confinement.apparmor {
+    if let Some(profile) = &confinement.apparmor_profile {
         let text = format!("exec {profile}");
         match write(&attributes.join("apparmor/exec"), &text) {
             // Before Linux 5.8 the modules had one set of files between them.
@@ -46,7 +46,7 @@ pub fn confine(confinement: &Confinement) -> io::Result<()> {
             written => written,
         }?;
     }
-    match &confinement.selinux {
+    match &confinement.selinux_label {
         Some(label) => write(&attributes.join("exec"), label),
         None => Ok(()),
     }

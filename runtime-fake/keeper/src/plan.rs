@@ -1,4 +1,7 @@
 //! What a keeper is told to do: plain data, complete, with no choices left in it.
+//!
+//! What the OCI runtime specification (1.2) has too is called as there; the records and messages keep the names of earlier
+//! versions, which their keepers and daemons understand.
 
 mod devices;
 mod ids;
@@ -11,7 +14,7 @@ use std::{fmt, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use devices::{DeviceKind, DeviceNode, DevicePlan, Found};
-pub use ids::{IdMap, IdMaps};
+pub use ids::{IdMappings, LinuxIdMapping};
 pub use log::LogPlan;
 pub use mounts::{MountFlag, MountPlan, MountSource, Propagation};
 pub use ports::{Forward, ForwardPlan, HostPort, Transport};
@@ -53,17 +56,18 @@ pub struct PodPlan {
     pub shared_pids: bool,
     /// A user namespace of its own, with these ids.
     #[serde(default)]
-    pub user_namespace: Option<IdMaps>,
+    pub user_namespace: Option<IdMappings>,
     /// Kernel parameters of the pod's namespaces, by their dotted names.
-    pub sysctls: Vec<(String, String)>,
+    #[serde(rename = "sysctls")]
+    pub sysctl: Vec<(String, String)>,
     /// The ports of the host that lead to the pod's; none in the host's network.
     pub host_ports: Vec<HostPort>,
     /// Its cgroup, where there can be one.
     #[serde(default)]
     pub cgroup: Option<CgroupPlan>,
     /// The SELinux label of its shared memory, where the box has labels.
-    #[serde(default)]
-    pub label: Option<String>,
+    #[serde(rename = "label", default)]
+    pub mount_label: Option<String>,
     /// The soft limit of open files of its processes, where it is another one than the keeper's.
     #[serde(default)]
     pub open_files: Option<u64>,
@@ -81,9 +85,10 @@ pub struct LaunchPlan {
     pub root: RootPlan,
     /// The ids of the pod's user namespace, if it has one of its own: a copy of the image is given to them.
     #[serde(default)]
-    pub ids: Option<IdMaps>,
+    pub ids: Option<IdMappings>,
     /// No write to the root file system.
-    pub read_only_root: bool,
+    #[serde(rename = "read_only_root")]
+    pub readonly_root: bool,
     /// The mounts over it, in order.
     pub mounts: Vec<MountPlan>,
     /// The devices it has besides the usual ones.
@@ -91,7 +96,8 @@ pub struct LaunchPlan {
     /// Paths that read as empty.
     pub masked_paths: Vec<String>,
     /// Paths that cannot be written.
-    pub read_only_paths: Vec<String>,
+    #[serde(rename = "read_only_paths")]
+    pub readonly_paths: Vec<String>,
     /// Which process namespace it lives in.
     pub pids: Pids,
     /// The IPC namespace is the host's, and so is `/dev/shm`.
@@ -103,7 +109,8 @@ pub struct LaunchPlan {
     /// Its log file; none when nothing is to be kept.
     pub log: Option<LogPlan>,
     /// A terminal for its standard streams.
-    pub tty: bool,
+    #[serde(rename = "tty")]
+    pub terminal: bool,
     /// Keep an open standard input.
     pub stdin: bool,
     /// The first client that writes to the standard input ends it.
@@ -168,7 +175,8 @@ pub enum Pids {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProcessPlan {
     /// The program and its arguments. A program without a slash is looked for in the container's `PATH`.
-    pub argv: Vec<String>,
+    #[serde(rename = "argv")]
+    pub args: Vec<String>,
     /// `NAME=value`, later ones win.
     pub env: Vec<String>,
     /// The working directory, made if it is not there; empty is where the process is: its root, or without a mount
@@ -181,7 +189,8 @@ pub struct ProcessPlan {
     /// The capabilities in the ambient set too.
     pub ambient: Vec<u8>,
     /// `execve` grants no privileges.
-    pub no_new_privs: bool,
+    #[serde(rename = "no_new_privs")]
+    pub no_new_privileges: bool,
     /// The file of the filter for its system calls, as [`crate::seccomp::Filter`] writes it.
     #[serde(default)]
     pub seccomp: Option<PathBuf>,
@@ -194,11 +203,14 @@ pub struct ProcessPlan {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     /// The AppArmor profile.
-    pub apparmor: Option<String>,
+    #[serde(rename = "apparmor")]
+    pub apparmor_profile: Option<String>,
     /// The SELinux label of the processes.
-    pub selinux: Option<String>,
+    #[serde(rename = "selinux")]
+    pub selinux_label: Option<String>,
     /// The SELinux label of the files.
-    pub files: Option<String>,
+    #[serde(rename = "files")]
+    pub mount_label: Option<String>,
     /// Where the kernel's files are, if not below `/`.
     #[serde(default)]
     pub kernel: Option<PathBuf>,
@@ -207,10 +219,13 @@ pub struct Confinement {
 impl fmt::Display for Confinement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let profile = self
-            .apparmor
+            .apparmor_profile
             .iter()
             .map(|p| format!("AppArmor profile {p}"));
-        let label = self.selinux.iter().map(|l| format!("SELinux label {l}"));
+        let label = self
+            .selinux_label
+            .iter()
+            .map(|l| format!("SELinux label {l}"));
         f.write_str(&profile.chain(label).collect::<Vec<_>>().join(", "))
     }
 }
@@ -223,7 +238,8 @@ pub struct UserPlan {
     /// A number or a name; none is the user's own group.
     pub group: Option<String>,
     /// Further groups.
-    pub groups: Vec<u32>,
+    #[serde(rename = "groups")]
+    pub additional_gids: Vec<u32>,
     /// Also the groups that `/etc/group` gives the user.
     pub merge_groups: bool,
 }
@@ -236,7 +252,8 @@ pub struct ExecPlan {
     /// The user that the container's first process runs as: nothing is looked up in a running container.
     pub user: UserIds,
     /// A terminal for its standard streams.
-    pub tty: bool,
+    #[serde(rename = "tty")]
+    pub terminal: bool,
 }
 
 /// Numeric ids of a process.
@@ -247,7 +264,8 @@ pub struct UserIds {
     /// The primary group.
     pub gid: u32,
     /// The supplementary groups.
-    pub groups: Vec<u32>,
+    #[serde(rename = "groups")]
+    pub additional_gids: Vec<u32>,
     /// The home directory; empty where it was not looked up.
     #[serde(default)]
     pub home: String,
@@ -257,3 +275,7 @@ pub struct UserIds {
 pub fn of_network(name: &str) -> bool {
     name.starts_with("net.") || name.starts_with("net/")
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

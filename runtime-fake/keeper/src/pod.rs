@@ -45,7 +45,7 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
         .as_ref()
         .map(UserNamespace::make)
         .transpose()?;
-    let of_pod = plan.sysctls.iter().filter(|(name, _)| !of_network(name));
+    let of_pod = plan.sysctl.iter().filter(|(name, _)| !of_network(name));
     let set_sysctls = || -> Step {
         let mut of_pod = of_pod.clone();
         of_pod.try_for_each(|(name, value)| set_sysctl(name, value))
@@ -110,7 +110,7 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
 fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
     let at = plan.directory.join("shm");
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let label = overlay::context(plan.label.as_deref());
+    let label = overlay::context(plan.mount_label.as_deref());
     let options = CString::new(format!("mode=1777,size=65536k{label}")).map_err(io::Error::from);
     let options = options.context("mount the pod's shared memory")?;
     mount("shm", &at, "tmpfs", flags, Some(options.as_c_str()))
@@ -125,7 +125,7 @@ fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
 
 /// Some of these are of an interface, which is there when the pod is connected.
 pub(crate) fn set_network_sysctls(plan: &PodPlan) -> Step {
-    let mut network = plan.sysctls.iter().filter(|(name, _)| of_network(name));
+    let mut network = plan.sysctl.iter().filter(|(name, _)| of_network(name));
     network.try_for_each(|(name, value)| set_sysctl(name, value))
 }
 

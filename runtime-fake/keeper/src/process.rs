@@ -56,7 +56,7 @@ pub(crate) fn filter(plan: &ProcessPlan) -> Step<Option<Filter>> {
 /// Has the security modules confine the program that this process becomes. To be done while its root is still the host's.
 pub(crate) fn confine(plan: &ProcessPlan) -> Step {
     let confined = lsm::confine(&plan.confinement);
-    confined.map_err(|error| match &plan.confinement.apparmor {
+    confined.map_err(|error| match &plan.confinement.apparmor_profile {
         // The kernel knows it where the daemon may not look.
         Some(profile) if error.kind() == io::ErrorKind::NotFound => {
             Failure::new(FailureKind::Invalid, lsm::profile_not_found(profile))
@@ -99,7 +99,7 @@ pub(crate) fn prepare(
         .map(|(name, value)| text(&format!("{name}={value}")))
         .collect::<Step<Vec<_>>>()?;
     let argv = plan
-        .argv
+        .args
         .iter()
         .map(|a| text(a))
         .collect::<Step<Vec<_>>>()?;
@@ -199,12 +199,21 @@ fn drop_privileges(
         ),
     };
     rustix::thread::set_keep_capabilities(true).context("keep capabilities")?;
-    let groups: Vec<Gid> = ids.groups.iter().map(|g| Gid::from_raw(*g)).collect();
+    let groups: Vec<Gid> = ids
+        .additional_gids
+        .iter()
+        .map(|g| Gid::from_raw(*g))
+        .collect();
     match rustix::thread::set_thread_groups(&groups) {
         Ok(()) => {}
         // A user namespace with one id has no way to set groups: only its own one is there, which is group 0.
-        Err(Errno::PERM) if ids.groups.iter().all(|g| *g == 0) => {}
-        Err(error) => return Err(no_ids(&format!("set the groups {:?}", ids.groups), error)),
+        Err(Errno::PERM) if ids.additional_gids.iter().all(|g| *g == 0) => {}
+        Err(error) => {
+            return Err(no_ids(
+                &format!("set the groups {:?}", ids.additional_gids),
+                error,
+            ));
+        }
     }
     let gid = Gid::from_raw(ids.gid);
     rustix::thread::set_thread_res_gid(gid, gid, gid)
@@ -220,7 +229,7 @@ fn drop_privileges(
     let ambient = capability_set(&plan.ambient) & wanted;
     // A process that may gain privileges later needs this one to load a filter. It ends with `execve`, which
     // grants root the bounding set, and others the ambient set.
-    let to_filter = if filtered && !plan.no_new_privs {
+    let to_filter = if filtered && !plan.no_new_privileges {
         CapabilitySet::SYS_ADMIN & own
     } else {
         CapabilitySet::empty()
@@ -244,7 +253,7 @@ fn drop_privileges(
         rustix::thread::configure_capability_in_ambient_set(capability_set(&[*number]), true)
             .context("raise ambient capabilities")?;
     }
-    if plan.no_new_privs {
+    if plan.no_new_privileges {
         rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }
     // Changing ids cleared it.
@@ -279,7 +288,7 @@ fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     // Without privileges the kernel takes a filter only after no_new_privs.
-    if plan.no_new_privs || filtered {
+    if plan.no_new_privileges || filtered {
         rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }
     Ok(())

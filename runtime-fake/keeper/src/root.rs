@@ -111,7 +111,7 @@ fn outside(
     for (mount, source) in plan.mounts.iter().zip(&sources) {
         if let (Some(maps), Some(tree)) = (&mount.ids, source.tree()) {
             let namespace = UserNamespace::make(maps)?;
-            idmap::map(tree.as_fd(), &namespace, &mount.target)?;
+            idmap::map(tree.as_fd(), &namespace, &mount.destination)?;
         }
     }
     let shm = match shm {
@@ -163,7 +163,7 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accou
         // While it can be made; what is in the way of it is found by the process, which goes there.
         let _ = root.directory(cwd);
     }
-    if plan.read_only_root {
+    if plan.readonly_root {
         // Just the mounts that the root is made of: what was mounted over them is as the client wants it.
         for part in parts.iter().map(OwnedFd::as_fd).chain([root.fd()]) {
             sys::set_read_only(part, false).context("make the container's root read-only")?;
@@ -189,7 +189,7 @@ fn hide_state(container: &Path, root: &Root) -> Step {
 
 /// The SELinux label of a container's files, if it has one.
 fn label(plan: &LaunchPlan) -> Option<&str> {
-    plan.process.confinement.files.as_deref()
+    plan.process.confinement.mount_label.as_deref()
 }
 
 /// Returns the mounts below `at` that are part of the root, relative to it. `ids` are the container's own, if it has some.
@@ -333,7 +333,7 @@ fn protect(plan: &LaunchPlan, root: &Root) -> Step {
             nothing.get_or_insert(empty);
         }
     }
-    for path in &plan.read_only_paths {
+    for path in &plan.readonly_paths {
         let what = format!("make {path} read-only");
         let Some(target) = root.existing(Path::new(path)).context(&what)? else {
             continue;

@@ -104,7 +104,10 @@ pub(crate) fn control() -> Step {
 /// mounts something there wants that instead.
 pub(crate) fn console(mounts: &[MountPlan]) -> Step {
     let ours = ["/dev", "/dev/pts", "/dev/console"].map(Path::new);
-    if mounts.iter().any(|mount| ours.contains(&&*mount.target)) {
+    if mounts
+        .iter()
+        .any(|mount| ours.contains(&&*mount.destination))
+    {
         return Ok(());
     }
     let what = "make /dev/console";

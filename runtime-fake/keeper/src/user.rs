@@ -84,7 +84,7 @@ pub(crate) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<User
                 .map(|(_, gid, _)| gid),
         );
     }
-    all.extend(&plan.groups);
+    all.extend(&plan.additional_gids);
     if let Some(id) = [uid].iter().chain(&all).find(|id| **id > MAX_ID) {
         return Err(Failure::new(
             FailureKind::Invalid,
@@ -96,7 +96,7 @@ pub(crate) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<User
     Ok(UserIds {
         uid,
         gid,
-        groups: all,
+        additional_gids: all,
         home: home.to_owned(),
     })
 }
@@ -115,7 +115,7 @@ mod tests {
         UserPlan {
             user: user.into(),
             group: group.map(Into::into),
-            groups: groups.into(),
+            additional_gids: groups.into(),
             merge_groups,
         }
     }
@@ -142,7 +142,7 @@ mod tests {
             UserIds {
                 uid,
                 gid,
-                groups: groups.into(),
+                additional_gids: groups.into(),
                 home: home.into()
             }
         );

@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{
     failure::{Context as _, Failure, FailureKind, Step, plain},
-    plan::{IdMap, IdMaps, UserIds},
+    plan::{IdMappings, LinuxIdMapping, UserIds},
     sys::{self, Fork},
     unshare::unshare,
 };
@@ -21,12 +21,12 @@ use crate::{
 /// A user namespace, which lives as long as this, or a process or namespace of its own.
 pub(crate) struct UserNamespace {
     fd: OwnedFd,
-    pub(crate) maps: IdMaps,
+    pub(crate) maps: IdMappings,
 }
 
 impl UserNamespace {
     /// Makes one.
-    pub(crate) fn make(maps: &IdMaps) -> Step<Self> {
+    pub(crate) fn make(maps: &IdMappings) -> Step<Self> {
         let what = "make a user namespace";
         let (mut said, mut say) = io::pipe().context(what)?;
         let (mut wait, go) = io::pipe().context(what)?;
@@ -47,7 +47,10 @@ impl UserNamespace {
             let mut number = String::new();
             said.read_to_string(&mut number).context(what)?;
             let of_child = |file: &str| format!("/proc/{number}/{file}");
-            for (file, maps) in [("uid_map", &maps.uids), ("gid_map", &maps.gids)] {
+            for (file, maps) in [
+                ("uid_map", &maps.uid_mappings),
+                ("gid_map", &maps.gid_mappings),
+            ] {
                 write_map(&of_child(file), maps)?;
             }
             Ok(Self {
@@ -140,10 +143,10 @@ impl UserNamespace {
     }
 }
 
-fn write_map(path: &str, maps: &[IdMap]) -> Step {
+fn write_map(path: &str, maps: &[LinuxIdMapping]) -> Step {
     let lines = maps
         .iter()
-        .map(|map| format!("{} {} {}\n", map.inside, map.outside, map.count));
+        .map(|map| format!("{} {} {}\n", map.container_id, map.host_id, map.size));
     let lines: String = lines.collect();
     fs::write(path, &lines).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EINVAL) => Failure::new(

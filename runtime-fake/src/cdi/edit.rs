@@ -37,7 +37,8 @@ impl PlanEdits {
             plan.devices.push(device);
         }
         for mount in mounts::of_devices(&self.mounts, plan.isolation)? {
-            plan.mounts.retain(|old| old.target != mount.target);
+            plan.mounts
+                .retain(|old| old.destination != mount.destination);
             plan.mounts.push(mount);
         }
         if !self.mounts.is_empty() {
@@ -55,7 +56,7 @@ impl ProcessEdits {
             process.env.retain(|old| name(old) != name(variable));
             process.env.push(variable.clone());
         }
-        let groups = &mut process.user.groups;
+        let groups = &mut process.user.additional_gids;
         for gid in &self.additional_gids {
             if !groups.contains(gid) {
                 groups.push(*gid);

@@ -80,13 +80,13 @@ fn reply(number: u64, outcome: Outcome) -> Message {
 
 async fn exec(client: &KeeperClient) -> Result<RunningExec, Failure> {
     let process = ProcessPlan {
-        argv: Vec::new(),
+        args: Vec::new(),
         env: Vec::new(),
         cwd: String::new(),
         user: UserPlan::default(),
         capabilities: Vec::new(),
         ambient: Vec::new(),
-        no_new_privs: false,
+        no_new_privileges: false,
         seccomp: None,
         confinement: Confinement::default(),
     };
@@ -97,7 +97,7 @@ async fn exec(client: &KeeperClient) -> Result<RunningExec, Failure> {
             ExecPlan {
                 process,
                 user: keeper::plan::UserIds::default(),
-                tty: false,
+                terminal: false,
             },
             vec![null(), null(), null()],
         )

@@ -105,7 +105,7 @@ mod tests {
                 kind: DeviceKind::Character,
                 major: 1,
                 minor: 3,
-                mode: 0o666,
+                file_mode: 0o666,
                 uid: 0,
                 gid: 0,
             },

@@ -28,7 +28,7 @@ pub(super) fn with_namespace(
     };
     let plain = |source: MountSource, target: &Path| MountPlan {
         source,
-        target: target.to_owned(),
+        destination: target.to_owned(),
         read_only: false,
         recursive_read_only: false,
         propagation: Propagation::Private,
@@ -82,7 +82,7 @@ pub(super) fn with_namespace(
 
 /// A mount must not hide one below it that comes before it in the list (containerd sorts in the same way).
 pub(crate) fn sort(mounts: &mut [MountPlan]) {
-    mounts.sort_by_key(|mount| normal(&mount.target).components().count());
+    mounts.sort_by_key(|mount| normal(&mount.destination).components().count());
 }
 
 /// What a container's devices bring along.
@@ -141,7 +141,7 @@ fn planned(
     }
     Ok(MountPlan {
         source,
-        target,
+        destination: target,
         read_only: mount.readonly,
         recursive_read_only: mount.recursive_read_only,
         propagation,
@@ -221,9 +221,9 @@ fn propagation(mount: &Mount, isolation: IsolationMode) -> Result<Propagation, I
         _ if mount.image.is_some() => invalid(format!(
             "mounts: an image volume (at {target}) has private propagation: nothing is mounted into images"
         )),
-        MountPropagation::PropagationHostToContainer => Ok(Propagation::FromHost),
+        MountPropagation::PropagationHostToContainer => Ok(Propagation::Slave),
         MountPropagation::PropagationBidirectional if isolation == IsolationMode::Root => {
-            Ok(Propagation::Both)
+            Ok(Propagation::Shared)
         }
         MountPropagation::PropagationBidirectional => invalid(format!(
             "mounts: bidirectional propagation (for {target}) needs isolation root: a user namespace's mounts never reach \

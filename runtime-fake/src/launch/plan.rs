@@ -125,7 +125,7 @@ pub(crate) fn pod(
         user_namespace: userns::pod(&requested, isolation)?,
         shared_pids: requested.pid == NamespaceMode::Pod as i32
             && isolation != IsolationMode::Process,
-        sysctls: sysctls.into_iter().collect(),
+        sysctl: sysctls.into_iter().collect(),
         // In the host's network a pod's ports are the host's own already (as with containerd and CRI-O).
         host_ports: if requested.network == NamespaceMode::Node as i32 {
             Vec::new()
@@ -139,7 +139,7 @@ pub(crate) fn pod(
                 .collect()
         },
         cgroup: None,
-        label: None,
+        mount_label: None,
         open_files: None,
     })
 }
@@ -205,11 +205,11 @@ pub(crate) fn container(
         directory: inputs.directory,
         root: inputs.root,
         ids: userns::pod(&pod, inputs.isolation)?,
-        read_only_root: context.readonly_rootfs,
+        readonly_root: context.readonly_rootfs,
         mounts,
         devices: devices::for_isolation(inputs.isolation, inputs.devices)?,
         masked_paths: masked,
-        read_only_paths: read_only,
+        readonly_paths: read_only,
         pids: match NamespaceMode::try_from(requested.pid) {
             Ok(NamespaceMode::Container) => Pids::Own,
             Ok(NamespaceMode::Node) => Pids::Host,
@@ -231,7 +231,7 @@ pub(crate) fn container(
         host_network: !in_pod(pod.network),
         privileged: context.privileged,
         log: log::log(&sandbox.log_directory, &config.log_path, inputs.log_max)?,
-        tty: config.tty,
+        terminal: config.tty,
         stdin: config.stdin,
         stdin_once: config.stdin_once,
         oom_score_adj: oom.and_then(|adj| i32::try_from(adj.clamp(-1000, 1000)).ok()),
@@ -310,7 +310,7 @@ fn process(
         .unwrap_or(&default_capabilities);
     let (granted, ambient) = capability::granted(capabilities, context.privileged)?;
     Ok(ProcessPlan {
-        argv,
+        args: argv,
         env,
         cwd: if config.working_dir.is_empty() {
             image.working_dir.clone()
@@ -320,7 +320,7 @@ fn process(
         user: security::user(context, image)?,
         capabilities: granted,
         ambient,
-        no_new_privs: context.no_new_privs,
+        no_new_privileges: context.no_new_privs,
         seccomp: seccomp::kept(context, directory)?,
         confinement: Confinement::default(),
     })
@@ -353,7 +353,11 @@ pub(crate) fn exec(
     };
     let mut process = process(&config, context, image, directory)?;
     process.confinement = confinement.clone();
-    Ok(ExecPlan { process, user, tty })
+    Ok(ExecPlan {
+        process,
+        user,
+        terminal: tty,
+    })
 }
 
 /// The number of the signal that asks a container to end: the client's, else the image's, else SIGTERM.

@@ -92,7 +92,7 @@ pub(super) fn user(
     Ok(UserPlan {
         user,
         group: own_group.map(|g| g.to_string()).or(group),
-        groups,
+        additional_gids: groups,
         merge_groups: policy == SupplementalGroupsPolicy::Merge,
     })
 }

@@ -2,7 +2,7 @@
 
 use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
 use keeper::plan::IsolationMode;
-use keeper::plan::{IdMap, IdMaps};
+use keeper::plan::{IdMappings, LinuxIdMapping};
 
 use crate::launch::{Invalid, invalid::invalid};
 
@@ -10,7 +10,7 @@ use crate::launch::{Invalid, invalid::invalid};
 pub(super) fn pod(
     options: &NamespaceOption,
     isolation: IsolationMode,
-) -> Result<Option<IdMaps>, Invalid> {
+) -> Result<Option<IdMappings>, Invalid> {
     let Some(requested) = own(options)? else {
         return Ok(None);
     };
@@ -30,9 +30,9 @@ pub(super) fn pod(
             list.len()
         )),
     };
-    Ok(Some(IdMaps {
-        uids: one("uids", &requested.uids)?,
-        gids: one("gids", &requested.gids)?,
+    Ok(Some(IdMappings {
+        uid_mappings: one("uids", &requested.uids)?,
+        gid_mappings: one("gids", &requested.gids)?,
     }))
 }
 
@@ -65,7 +65,7 @@ pub(super) fn check_container(
     Ok(())
 }
 
-fn map(field: &str, mapping: &IdMapping) -> Result<IdMap, Invalid> {
+fn map(field: &str, mapping: &IdMapping) -> Result<LinuxIdMapping, Invalid> {
     let fits = |first: u32| first.checked_add(mapping.length).is_some();
     if mapping.length == 0 || !fits(mapping.host_id) || !fits(mapping.container_id) {
         return invalid(format!(
@@ -73,15 +73,18 @@ fn map(field: &str, mapping: &IdMapping) -> Result<IdMap, Invalid> {
             mapping.length, mapping.container_id, mapping.host_id
         ));
     }
-    Ok(IdMap {
-        inside: mapping.container_id,
-        outside: mapping.host_id,
-        count: mapping.length,
+    Ok(LinuxIdMapping {
+        container_id: mapping.container_id,
+        host_id: mapping.host_id,
+        size: mapping.length,
     })
 }
 
 /// How the ids of a mount's files are mapped, if they are.
-pub(super) fn mount(mount: &Mount, isolation: IsolationMode) -> Result<Option<IdMaps>, Invalid> {
+pub(super) fn mount(
+    mount: &Mount,
+    isolation: IsolationMode,
+) -> Result<Option<IdMappings>, Invalid> {
     let target = &mount.container_path;
     if mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty() {
         return Ok(None);
@@ -101,9 +104,9 @@ pub(super) fn mount(mount: &Mount, isolation: IsolationMode) -> Result<Option<Id
             .map(|one| map(field, one))
             .collect::<Result<Vec<_>, _>>()
     };
-    Ok(Some(IdMaps {
-        uids: maps("mounts: uid_mappings", &mount.uid_mappings)?,
-        gids: maps("mounts: gid_mappings", &mount.gid_mappings)?,
+    Ok(Some(IdMappings {
+        uid_mappings: maps("mounts: uid_mappings", &mount.uid_mappings)?,
+        gid_mappings: maps("mounts: gid_mappings", &mount.gid_mappings)?,
     }))
 }
 
@@ -189,14 +192,14 @@ mod tests {
 
     #[test]
     fn idmap_shifts_file_owners() {
-        let map = |outside| IdMap {
-            inside: 0,
-            outside,
-            count: 100,
+        let map = |outside| LinuxIdMapping {
+            container_id: 0,
+            host_id: outside,
+            size: 100,
         };
-        let maps = IdMaps {
-            uids: vec![map(1000)],
-            gids: vec![map(2000)],
+        let maps = IdMappings {
+            uid_mappings: vec![map(1000)],
+            gid_mappings: vec![map(2000)],
         };
         assert_eq!(maps.shift(0, 5), Some((1000, 2005)));
         assert_eq!(maps.shift(99, 100), None);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ffi::CStr, io, os::fd::AsFd, path::Path};
 
 use file_tree::{Entry, Mounts, Visitor};
-use keeper::plan::IdMaps;
+use keeper::plan::IdMappings;
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, Stat, Uid},
     io::Errno,
@@ -11,7 +11,7 @@ use rustix::{
 
 /// Gives everything in `directory`, itself too, to the owners of the same numbers in a user namespace with `ids`. What
 /// belongs to an unmapped id stays with the overflow user. Capabilities of files, which are the box's own, are lost.
-pub(super) fn give(directory: &Path, ids: &IdMaps) -> io::Result<()> {
+pub(super) fn give(directory: &Path, ids: &IdMappings) -> io::Result<()> {
     let top = file_tree::open(directory)?;
     let mut shift = Shift {
         ids,
@@ -22,7 +22,7 @@ pub(super) fn give(directory: &Path, ids: &IdMaps) -> io::Result<()> {
 }
 
 struct Shift<'a> {
-    ids: &'a IdMaps,
+    ids: &'a IdMappings,
     /// Files with several names.
     seen: BTreeSet<u64>,
 }
@@ -64,7 +64,7 @@ mod tests {
     };
 
     use super::*;
-    use keeper::plan::IdMap;
+    use keeper::plan::LinuxIdMapping;
 
     #[test]
     fn chown_shifts_each_file_once() {
@@ -84,15 +84,15 @@ mod tests {
         fs::write(path("foreign"), "").unwrap();
         lchown(path("foreign"), Some(5000), Some(0)).unwrap();
         let map = |outside| {
-            vec![IdMap {
-                inside: 0,
-                outside,
-                count: 1000,
+            vec![LinuxIdMapping {
+                container_id: 0,
+                host_id: outside,
+                size: 1000,
             }]
         };
-        let ids = IdMaps {
-            uids: map(100),
-            gids: map(200),
+        let ids = IdMappings {
+            uid_mappings: map(100),
+            gid_mappings: map(200),
         };
         give(place.path(), &ids).unwrap();
         let owner = |name: &str| {

@@ -112,7 +112,7 @@ fn node(edit: &NodeEdit) -> Result<DevicePlan, Invalid> {
             kind,
             major,
             minor,
-            mode: 0,
+            file_mode: 0,
             uid: 0,
             gid: 0,
         }
@@ -137,7 +137,7 @@ fn node(edit: &NodeEdit) -> Result<DevicePlan, Invalid> {
         host: edit.host.clone(),
         node: DeviceNode {
             // What runc makes of a node without these.
-            mode: edit.mode.unwrap_or(0o666),
+            file_mode: edit.mode.unwrap_or(0o666),
             uid: edit.uid.unwrap_or(0),
             gid: edit.gid.unwrap_or(0),
             ..found

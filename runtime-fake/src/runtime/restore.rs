@@ -163,7 +163,7 @@ impl Runtime {
         if plan.pids != Pids::Own {
             return invalid("it had a process namespace of its own, and needs one");
         }
-        if plan.tty {
+        if plan.terminal {
             return invalid("it had no terminal, and cannot have one now");
         }
         let had_input = from

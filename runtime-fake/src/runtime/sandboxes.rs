@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use keeper::{
     failure::FailureKind,
     open_files,
-    plan::{ForwardPlan, IdMaps, IsolationMode, PodPlan, of_network},
+    plan::{ForwardPlan, IdMappings, IsolationMode, PodPlan, of_network},
     protocol::Call,
 };
 use network::{PodNetns, cni::CniResult};
@@ -58,7 +58,7 @@ impl Runtime {
             self.modules.pod(selinux_options(&config), others)?
         };
         let labelled = self.modules.labels(selinux_options(&config));
-        plan.label = labels
+        plan.mount_label = labels
             .as_ref()
             .filter(|_| labelled)
             .map(|labels| labels.files.clone());
@@ -133,7 +133,7 @@ impl Runtime {
         // First, so that a taken port fails the call before any work.
         let claimed = ports::claim(&plan.host_ports, &sandbox.id, &self.store.state())?;
         let mut held = self.network.hold(&sandbox.id)?;
-        let network_sysctls = plan.sysctls.iter().any(|(name, _)| of_network(name));
+        let network_sysctls = plan.sysctl.iter().any(|(name, _)| of_network(name));
         let directory = plan.directory.clone();
         write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
         let early = self.network.connects_early() && plan.own_network;
@@ -333,7 +333,7 @@ impl Runtime {
 fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()> {
     let directory = &plan.directory;
     // In a user namespace of its own a pod's root is another user.
-    let owner = plan.user_namespace.as_ref().map(IdMaps::root);
+    let owner = plan.user_namespace.as_ref().map(IdMappings::root);
     if plan.own_ipc {
         private::make(&directory.join("shm")).map_err(std::io::Error::other)?;
     }

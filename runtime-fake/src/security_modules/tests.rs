@@ -63,7 +63,10 @@ fn apparmor_of(
     modules: &Modules,
     context: Option<&LinuxContainerSecurityContext>,
 ) -> Option<String> {
-    modules.container(context, None, None).unwrap().apparmor
+    modules
+        .container(context, None, None)
+        .unwrap()
+        .apparmor_profile
 }
 
 #[test]
@@ -168,11 +171,11 @@ fn selinux_labels_apply_on_request_or_to_all() {
         let given = modules
             .container(Some(&context), of_pod, Some(&pod))
             .unwrap();
-        assert_eq!(given.selinux.is_some(), labelled, "{given:?}");
-        assert_eq!(given.files.is_some(), labelled, "{given:?}");
+        assert_eq!(given.selinux_label.is_some(), labelled, "{given:?}");
+        assert_eq!(given.mount_label.is_some(), labelled, "{given:?}");
         if of_pod.or(own).is_some() {
             let process = "system_u:system_r:container_t:s0:c7,c8";
-            assert_eq!(given.selinux.as_deref(), Some(process));
+            assert_eq!(given.selinux_label.as_deref(), Some(process));
         }
     }
 }
@@ -260,7 +263,7 @@ fn labels_are_ignored_without_selinux() {
         };
         for context in [None, Some(&context)] {
             let given = modules.container(context, None, None).unwrap();
-            assert_eq!((given.selinux, given.files), (None, None));
+            assert_eq!((given.selinux_label, given.mount_label), (None, None));
         }
         // What is no label on any box stays refused (containerd).
         modules.pod(Some(&level("s0,c4")), [].iter()).unwrap_err();

@@ -110,7 +110,7 @@ pub(super) fn container_status(container: &Container) -> v1::ContainerStatus {
     let user = container.user.as_ref().map(|user| v1::LinuxContainerUser {
         uid: user.uid.into(),
         gid: user.gid.into(),
-        supplemental_groups: user.groups.iter().map(|g| i64::from(*g)).collect(),
+        supplemental_groups: user.additional_gids.iter().map(|g| i64::from(*g)).collect(),
     });
     let resources = container
         .config

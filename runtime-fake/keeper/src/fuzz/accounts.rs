@@ -14,7 +14,7 @@ fn accounts(data: &[u8]) {
     let plan = |user: &str, group: Option<&str>| UserPlan {
         user: user.to_owned(),
         group: group.map(str::to_owned),
-        groups: vec![7],
+        additional_gids: vec![7],
         merge_groups: true,
     };
     let name = |line: &str| line.split(':').next().unwrap_or_default().to_owned();
@@ -26,10 +26,10 @@ fn accounts(data: &[u8]) {
         && let Ok(found) = user::resolve(&plan(&user, group_name.as_deref()), passwd, group)
     {
         let ids = [found.uid, found.gid];
-        for id in ids.into_iter().chain(found.groups.iter().copied()) {
+        for id in ids.into_iter().chain(found.additional_gids.iter().copied()) {
             assert!(id <= MAX_ID, "{id} of {found:?}");
         }
-        assert!(found.groups.contains(&7), "{found:?}");
+        assert!(found.additional_gids.contains(&7), "{found:?}");
         let (uid, gid) = (found.uid.to_string(), found.gid.to_string());
         // Another user of the same number may be in other groups.
         let mut numbers = plan(&uid, Some(&gid));

@@ -20,7 +20,7 @@ fn text(root: &Path, path: &str) -> String {
 #[test]
 fn confine_writes_attributes_of_present_modules() {
     let confinement = |root: &TempDir| Confinement {
-        apparmor: Some("p".to_owned()),
+        apparmor_profile: Some("p".to_owned()),
         kernel: Some(root.path().to_owned()),
         ..Default::default()
     };
@@ -28,7 +28,7 @@ fn confine_writes_attributes_of_present_modules() {
     put(new.path(), "proc/self/attr/apparmor/exec", "");
     put(new.path(), "proc/self/attr/exec", "");
     let both = Confinement {
-        selinux: Some("u:r:t:s0".to_owned()),
+        selinux_label: Some("u:r:t:s0".to_owned()),
         ..confinement(&new)
     };
     confine(&both).unwrap();

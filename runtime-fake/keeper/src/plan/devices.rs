@@ -27,7 +27,8 @@ pub struct DeviceNode {
     /// Its minor number.
     pub minor: u32,
     /// Its owner and mode.
-    pub mode: u32,
+    #[serde(rename = "mode")]
+    pub file_mode: u32,
     /// Its owner.
     pub uid: u32,
     /// Its group.

@@ -4,39 +4,48 @@ use serde::{Deserialize, Serialize};
 
 /// Some ids in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdMap {
+pub struct LinuxIdMapping {
     /// The first one inside.
-    pub inside: u32,
+    #[serde(rename = "inside")]
+    pub container_id: u32,
     /// The first one outside.
-    pub outside: u32,
+    #[serde(rename = "outside")]
+    pub host_id: u32,
     /// How many.
-    pub count: u32,
+    #[serde(rename = "count")]
+    pub size: u32,
 }
 
 /// The ids of a user namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdMaps {
+pub struct IdMappings {
     /// Users.
-    pub uids: Vec<IdMap>,
+    #[serde(rename = "uids")]
+    pub uid_mappings: Vec<LinuxIdMapping>,
     /// Groups.
-    pub gids: Vec<IdMap>,
+    #[serde(rename = "gids")]
+    pub gid_mappings: Vec<LinuxIdMapping>,
 }
 
-impl IdMaps {
+impl IdMappings {
     /// The user and the group that are root inside.
     pub fn root(&self) -> (u32, u32) {
-        let root = |maps: &[IdMap]| maps.first().map_or(0, |map| map.outside);
-        (root(&self.uids), root(&self.gids))
+        let root = |maps: &[LinuxIdMapping]| maps.first().map_or(0, |map| map.host_id);
+        (root(&self.uid_mappings), root(&self.gid_mappings))
     }
 
     /// What a file of `uid` and `gid` belongs to when it is the namespace's own; none for an id that is not mapped.
     pub fn shift(&self, uid: u32, gid: u32) -> Option<(u32, u32)> {
-        let shift = |maps: &[IdMap], id: u32| {
-            let map = maps
-                .iter()
-                .find(|map| id.checked_sub(map.inside).is_some_and(|at| at < map.count))?;
-            Some(map.outside + (id - map.inside))
+        let shift = |maps: &[LinuxIdMapping], id: u32| {
+            let map = maps.iter().find(|map| {
+                id.checked_sub(map.container_id)
+                    .is_some_and(|at| at < map.size)
+            })?;
+            Some(map.host_id + (id - map.container_id))
         };
-        Some((shift(&self.uids, uid)?, shift(&self.gids, gid)?))
+        Some((
+            shift(&self.uid_mappings, uid)?,
+            shift(&self.gid_mappings, gid)?,
+        ))
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::IdMaps;
+use crate::plan::IdMappings;
 
 /// Something to be seen in a container besides its root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +12,8 @@ pub struct MountPlan {
     /// What is mounted.
     pub source: MountSource,
     /// The absolute path in the container; links are followed inside the container's root only.
-    pub target: PathBuf,
+    #[serde(rename = "target")]
+    pub destination: PathBuf,
     /// No write through this mount.
     pub read_only: bool,
     /// ... nor through the mounts below it.
@@ -24,7 +25,7 @@ pub struct MountPlan {
     pub flags: Vec<MountFlag>,
     /// How the ids of the files are mapped, if they are.
     #[serde(default)]
-    pub ids: Option<IdMaps>,
+    pub ids: Option<IdMappings>,
     /// The files get the container's SELinux label, if it has one.
     #[serde(default)]
     pub relabel: bool,
@@ -56,9 +57,11 @@ pub enum Propagation {
     /// Neither way.
     Private,
     /// The host's show in the container.
-    FromHost,
+    #[serde(rename = "from_host")]
+    Slave,
     /// Both ways.
-    Both,
+    #[serde(rename = "both")]
+    Shared,
 }
 
 /// A flag of a mount, as `mount_setattr` has it. Plans keep the older names.

@@ -128,7 +128,7 @@ fn make(isolation: IsolationMode, root: &Root, device: &DevicePlan) -> Step {
         DeviceKind::Block => FileType::BlockDevice,
     };
     let (mode, number) = (
-        Mode::from_raw_mode(node.mode),
+        Mode::from_raw_mode(node.file_mode),
         rustix::fs::makedev(node.major, node.minor),
     );
     match rustix::fs::mknodat(&parent, name, kind, mode, number) {

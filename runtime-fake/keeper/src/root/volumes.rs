@@ -100,12 +100,12 @@ fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedF
     let what = format!(
         "mount {} of the host at {}",
         path.display(),
-        mount.target.display()
+        mount.destination.display()
     );
     let tree = clone_tree(path, true).context(&what)?;
     let propagation = match mount.propagation {
         Propagation::Private => libc::MS_PRIVATE,
-        Propagation::FromHost => {
+        Propagation::Slave => {
             let shared = sharing(path).context(&what)?;
             must_share(
                 mount,
@@ -115,7 +115,7 @@ fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedF
             )?;
             libc::MS_SLAVE
         }
-        Propagation::Both => {
+        Propagation::Shared => {
             must_share(mount, path, sharing(path).context(&what)?.shared, "shared")?;
             libc::MS_SHARED
         }
@@ -146,7 +146,7 @@ fn relabel(path: &Path, label: &str) -> Step {
 
 /// What the client forbids.
 fn forbid(mount: &MountPlan, tree: &OwnedFd) -> Step {
-    let target = mount.target.display();
+    let target = mount.destination.display();
     if mount.read_only {
         sys::set_read_only(tree.as_fd(), mount.recursive_read_only)
             .context(format_args!("make the mount at {target} read-only"))?;
@@ -181,7 +181,7 @@ fn make_missing(mount: &MountPlan, path: &Path) -> Step {
             format!(
                 "failed to mount {} of the host at {}: it is not there, and no directory can be made in its place: {}",
                 path.display(),
-                mount.target.display(),
+                mount.destination.display(),
                 plain(&error)
             ),
         )
@@ -223,7 +223,7 @@ fn must_share(mount: &MountPlan, path: &Path, shares: bool, wanted: &str) -> Ste
         FailureKind::Invalid,
         format!(
             "failed to set the propagation of the mount at {}: {} of the host is not on a {wanted} mount; see mount(8), --make-shared",
-            mount.target.display(),
+            mount.destination.display(),
             path.display()
         ),
     ))
@@ -237,7 +237,7 @@ fn open_image(
     at: &Path,
     label: Option<&str>,
 ) -> Step<OwnedFd> {
-    let what = format!("mount an image at {}", mount.target.display());
+    let what = format!("mount an image at {}", mount.destination.display());
     let whole = match (layers, label) {
         ([only], None) => open_dir(only).context(&what)?,
         _ => {
@@ -279,16 +279,16 @@ fn open_image(
 /// Attaches `source` where `plan` wants it.
 pub(crate) fn place(root: &Root, plan: &MountPlan, source: Source) -> Step {
     let Some(source) = source.0 else {
-        return keep_writable(root, &plan.target);
+        return keep_writable(root, &plan.destination);
     };
     let kind = kind_of(&source).context(format_args!("look at {}", named(plan)))?;
-    if let Some(there) = root.existing(&plan.target).context(what(plan))? {
+    if let Some(there) = root.existing(&plan.destination).context(what(plan))? {
         fits(plan, kind, kind_of(&there).context(what(plan))?)?;
     }
     let target = if kind == FileType::Directory {
-        root.directory(&plan.target)?
+        root.directory(&plan.destination)?
     } else {
-        root.file(&plan.target)?
+        root.file(&plan.destination)?
     };
     let resolved = root.path_of(&target).context(what(plan))?;
     if resolved.starts_with("/proc") && !may_cover(&resolved, &source) {
@@ -296,7 +296,7 @@ pub(crate) fn place(root: &Root, plan: &MountPlan, source: Source) -> Step {
             FailureKind::Invalid,
             format!(
                 "nothing can be mounted at {}, which is inside /proc, but over {}",
-                plan.target.display(),
+                plan.destination.display(),
                 COVERABLE.join(", ")
             ),
         ));
@@ -305,7 +305,7 @@ pub(crate) fn place(root: &Root, plan: &MountPlan, source: Source) -> Step {
 }
 
 fn what(plan: &MountPlan) -> String {
-    format!("mount {} at {}", named(plan), plan.target.display())
+    format!("mount {} at {}", named(plan), plan.destination.display())
 }
 
 fn named(plan: &MountPlan) -> String {

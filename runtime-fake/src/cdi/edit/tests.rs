@@ -17,7 +17,7 @@ fn device(path: &str, host: &str) -> DevicePlan {
             kind: DeviceKind::Character,
             major: 1,
             minor: 3,
-            mode: 0o666,
+            file_mode: 0o666,
             uid: 0,
             gid: 0,
         },
@@ -81,7 +81,7 @@ fn edits_replace_what_has_the_same_name_or_path() {
     };
     edits.apply(&mut plan).unwrap();
     assert_eq!(plan.process.env, ["GPU=a=b", "MORE=1"]);
-    assert_eq!(plan.process.user.groups, [44]);
+    assert_eq!(plan.process.user.additional_gids, [44]);
     let hosts: Vec<_> = plan
         .devices
         .iter()

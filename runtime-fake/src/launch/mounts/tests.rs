@@ -62,7 +62,7 @@ fn plan_on(
 fn targets(plans: &[MountPlan]) -> String {
     let targets: Vec<_> = plans
         .iter()
-        .map(|m| m.target.display().to_string())
+        .map(|m| m.destination.display().to_string())
         .collect();
     targets.join(" ")
 }
@@ -96,12 +96,12 @@ fn mounts_are_ordered_by_depth_after_provided_files(
 #[case::from_host(
     MountPropagation::PropagationHostToContainer,
     IsolationMode::Rootless,
-    Propagation::FromHost
+    Propagation::Slave
 )]
 #[case::both(
     MountPropagation::PropagationBidirectional,
     IsolationMode::Root,
-    Propagation::Both
+    Propagation::Shared
 )]
 fn propagation_follows_request(
     #[case] requested: MountPropagation,
@@ -182,6 +182,8 @@ fn provided_files_are_noexec_nosuid_nodev(
     #[case] expected: &[MountFlag],
 ) {
     let plans = plan_on(IsolationMode::Rootless, mounts, &[]).unwrap();
-    let found = plans.iter().find(|plan| plan.target == Path::new(target));
+    let found = plans
+        .iter()
+        .find(|plan| plan.destination == Path::new(target));
     assert_eq!(found.unwrap().flags, expected);
 }

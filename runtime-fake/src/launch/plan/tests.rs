@@ -62,7 +62,7 @@ fn image() -> ImageDefaults {
 
 fn confined() -> Confinement {
     Confinement {
-        apparmor: Some("p".into()),
+        apparmor_profile: Some("p".into()),
         ..Confinement::default()
     }
 }
@@ -155,7 +155,7 @@ fn sysctls_need_pod_namespace(
     linux.sysctls.insert(name.into(), "1".into());
     match error {
         None => assert_eq!(
-            pod_on(&sandbox, IsolationMode::Root).unwrap().sysctls,
+            pod_on(&sandbox, IsolationMode::Root).unwrap().sysctl,
             [(name.to_owned(), "1".to_owned())]
         ),
         Some(expected) => refused(pod_on(&sandbox, IsolationMode::Root), expected),
@@ -179,7 +179,7 @@ fn command_and_args_override_image(
         args: owned(args),
         ..config()
     };
-    assert_eq!(plan(&config).unwrap().process.argv, argv);
+    assert_eq!(plan(&config).unwrap().process.args, argv);
 }
 
 #[test]
@@ -361,20 +361,20 @@ fn default_masked_paths_apply_unless_client_names_some() {
     config.linux = None;
     let default = plan(&config).unwrap();
     assert_eq!(
-        (default.masked_paths.len(), default.read_only_paths.len()),
+        (default.masked_paths.len(), default.readonly_paths.len()),
         (security::MASKED.len(), security::READ_ONLY.len())
     );
     context(&mut config);
     let unmasked = plan(&config).unwrap();
     assert_eq!(
-        (unmasked.masked_paths.len(), unmasked.read_only_paths.len()),
+        (unmasked.masked_paths.len(), unmasked.readonly_paths.len()),
         (0, 0)
     );
     context(&mut config).masked_paths = vec!["/m".into()];
     context(&mut config).readonly_paths = vec!["/r".into()];
     let own = plan(&config).unwrap();
     assert_eq!(
-        (own.masked_paths, own.read_only_paths),
+        (own.masked_paths, own.readonly_paths),
         (vec!["/m".to_owned()], vec!["/r".to_owned()])
     );
 }
@@ -399,7 +399,7 @@ fn exec_inherits_user_env_and_capabilities_of_container() {
     )
     .unwrap()
     .process;
-    assert_eq!(further.argv, ["ls"]);
+    assert_eq!(further.args, ["ls"]);
     assert_eq!(further.confinement, confined());
     assert_eq!(
         (
@@ -407,7 +407,7 @@ fn exec_inherits_user_env_and_capabilities_of_container() {
             further.cwd,
             further.user,
             further.capabilities,
-            further.no_new_privs,
+            further.no_new_privileges,
             further.seccomp
         ),
         (
@@ -415,7 +415,7 @@ fn exec_inherits_user_env_and_capabilities_of_container() {
             first.cwd,
             first.user,
             first.capabilities,
-            first.no_new_privs,
+            first.no_new_privileges,
             first.seccomp
         )
     );
@@ -462,7 +462,7 @@ fn term_is_set_on_terminal_unless_given(
     };
     let container = ContainerConfig { tty, ..config() };
     let plan = plan_on(IsolationMode::Root, &container, &sandbox(), &image).unwrap();
-    assert_eq!(plan.tty, tty);
+    assert_eq!(plan.terminal, tty);
     assert_eq!(last(plan.process).as_deref(), expected);
     let container = ContainerConfig {
         tty: !tty,
@@ -478,6 +478,6 @@ fn term_is_set_on_terminal_unless_given(
         tty,
     )
     .unwrap();
-    assert_eq!(exec.tty, tty);
+    assert_eq!(exec.terminal, tty);
     assert_eq!(last(exec.process).as_deref(), expected);
 }
