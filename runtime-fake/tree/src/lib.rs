@@ -1,14 +1,14 @@
-//! Walks over and removal of directory trees that an untrusted process made: a container's layers and volumes.
+//! Walks over and removes directory trees that an untrusted process made: a container's layers and volumes.
 //!
-//! A container may nest directories 60,000 deep, with paths that exceed `PATH_MAX`, or fill one directory with 200,000
-//! files. Nothing here recurses, and stack, open descriptors and memory are bounded whatever the tree looks like. Each
-//! name is looked up relative to the descriptor of its directory: no symbolic link is followed, and no mount is crossed
-//! unless the caller asks for it.
+//! A container may nest directories 60,000 deep, with paths longer than `PATH_MAX`, or fill one directory with
+//! 200,000 files. Nothing here recurses; stack, open descriptors and memory are bounded for any tree. Each name
+//! is looked up relative to the descriptor of its directory: no symbolic link is followed, and no mount is
+//! crossed unless the caller asks for it.
 //!
-//! [`mountinfo`] tells where something is mounted, in a tree as anywhere else.
+//! [`mountinfo`] parses mount tables.
 //!
-//! This package depends on no other package of the workspace, so that the runtime, the agent and the harness remove
-//! trees with the same code.
+//! This package depends on no other package of the workspace, so that the runtime, the agent and the harness
+//! remove trees with the same code.
 
 pub mod mountinfo;
 pub mod private;
@@ -27,8 +27,8 @@ use rustix::{
     path::Arg,
 };
 
-/// Whether a call failed because the system or this process is short of descriptors or memory (EMFILE, ENFILE, ENOMEM), so
-/// that the same call may succeed later, and the failure says nothing about the file.
+/// Whether a call failed because the system or this process is short of descriptors or memory (EMFILE, ENFILE,
+/// ENOMEM). The same call may succeed later; the failure says nothing about the file.
 #[must_use]
 pub fn is_transient(error: &std::io::Error) -> bool {
     matches!(
@@ -37,10 +37,10 @@ pub fn is_transient(error: &std::io::Error) -> bool {
     )
 }
 
-/// How many directories of one tree are open at a time.
+/// Limit on the directories of one tree that are open at a time.
 const OPEN: usize = 32;
 
-/// Opens the directory `name` of `parent`: neither a symbolic link nor, unless `mounts` says so, another mount.
+/// Opens the directory `name` of `parent`. Refuses a symbolic link and, with [`Mounts::Stay`], a mount point.
 fn enter(parent: impl AsFd, name: impl Arg + Copy, mounts: Mounts) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -50,12 +50,12 @@ fn enter(parent: impl AsFd, name: impl Arg + Copy, mounts: Mounts) -> Result<Own
     rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve)
 }
 
-/// Gives the owner of the directory `name` every right on it. Where a user has no power over modes, a container's own
-/// files can be protected from their owner.
+/// Sets mode 0700 on the directory `name`. A container can revoke its owner's own permissions, and a user without
+/// CAP_DAC_OVERRIDE is bound by them.
 fn open_up(parent: impl AsFd, name: impl Arg) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    // fchmod(2) does not take such a descriptor, and fchmodat(2) would follow a link put in the directory's place.
+    // fchmod(2) rejects an O_PATH descriptor, and fchmodat(2) would follow a link put in the directory's place.
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
     rustix::fs::chmodat(CWD, path, Mode::RWXU, rustix::fs::AtFlags::empty())
 }

@@ -1,11 +1,11 @@
-//! ◆ Tables of mounts, as the kernel writes them (proc_pid_mountinfo(5)).
+//! ◆ Parses mount tables (proc_pid_mountinfo(5)).
 
 /// A line of `/proc/PID/mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount<'a> {
-    /// The number of the mount.
+    /// The mount ID.
     pub id: &'a str,
-    /// The directory of its file system that is mounted.
+    /// The directory of the file system that is mounted.
     pub root: String,
     /// The mount point.
     pub at: String,
@@ -19,7 +19,7 @@ pub struct Mount<'a> {
     pub super_options: &'a str,
 }
 
-/// The mounts of a table. Lines that are no mounts are left out.
+/// Parses the mounts of a table; malformed lines are skipped.
 pub fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
     table.lines().filter_map(|line| {
         let (mount, system) = line.split_once(" - ")?;
@@ -37,7 +37,7 @@ pub fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
     })
 }
 
-/// The kernel writes spaces, tabs, line ends and backslashes as a backslash and three octal digits.
+/// The kernel writes spaces, tabs, newlines and backslashes as a backslash and three octal digits.
 fn unescaped(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut out = parts.next().unwrap_or_default().to_owned();

@@ -1,6 +1,7 @@
-//! Directories that no other user can enter.
+//! Directories with mode 0700, which no other user can enter.
 //!
-//! What a container writes lies in such a directory: its root could leave a set-user-ID program there for a local user to run.
+//! Containers write below such a directory: a container's root could hold a set-user-ID program for a local user
+//! to run.
 
 use std::{
     fs::{self, DirBuilder, Permissions},
@@ -9,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a directory cannot be kept from other users.
+/// Why a directory cannot be made private.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateError {
-    /// It is another user's, who could change everything in it.
+    /// Another user owns it, and could change everything in it.
     #[error(
         "{} belongs to user {owner}, who could change what is kept in it: remove it, or choose another directory",
         path.display()
@@ -26,20 +27,19 @@ pub enum PrivateError {
     /// The kernel refused.
     #[error("failed to {doing} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To what.
+        /// The file or directory.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
     },
 }
 
-/// Makes the directory at `path`, with its parents, for this user alone (mode 0700). One that is there must be this user's, and
-/// is closed to all others.
+/// Creates the directory at `path` and its parents with mode 0700. An existing directory must belong to this
+/// user, and its mode is set to 0700.
 ///
-/// # Errors
-/// When it is another user's, or cannot be made or closed.
+/// # Errors When another user owns it, or when it cannot be created or its mode cannot be set.
 pub fn make(path: &Path) -> Result<(), PrivateError> {
     let io = |doing| {
         move |source| PrivateError::Io {
@@ -51,7 +51,7 @@ pub fn make(path: &Path) -> Result<(), PrivateError> {
     if let Ok(found) = fs::symlink_metadata(path)
         && found.is_symlink()
     {
-        // An administrator may keep it on another disk.
+        // It may be a symbolic link owned by root: an administrator may keep the directory on another disk.
         own(path, found.uid(), &[0])?;
     }
     DirBuilder::new()
@@ -62,10 +62,9 @@ pub fn make(path: &Path) -> Result<(), PrivateError> {
     close(path)
 }
 
-/// Closes the directory at `path`, which must be this user's, to all others.
+/// Sets mode 0700 on the directory at `path`, which must belong to this user.
 ///
-/// # Errors
-/// When it is another user's, or cannot be closed.
+/// # Errors When another user owns it, or when its mode cannot be set.
 pub fn close(path: &Path) -> Result<(), PrivateError> {
     let io = |doing| {
         move |source| PrivateError::Io {

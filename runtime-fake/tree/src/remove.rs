@@ -1,7 +1,7 @@
-//! Removal of a tree in bounded stack, memory and descriptors.
+//! Removes a tree in bounded stack, memory and descriptors.
 //!
-//! The removal goes down at most [`OPEN`] directories. A directory that lies deeper is first moved up to the top of the tree,
-//! so that depth needs neither recursion nor memory. A removal that is interrupted is finished by another one.
+//! The removal descends at most [`OPEN`] directories. A directory that lies deeper is first moved up to the top
+//! of the tree, so that depth costs neither recursion nor memory. A later removal finishes an interrupted one.
 
 use std::{
     ffi::{CStr, CString},
@@ -19,11 +19,11 @@ use rustix::{
 
 use crate::{Mounts, OPEN, enter, open_up};
 
-/// How many directories may be open where a file system does not let them be moved: overlayfs, with what comes from its
-/// lower layers.
+/// Limit on open directories where the file system refuses to rename a directory: overlayfs does for directories
+/// from its lower layers.
 const OPEN_AT_MOST: usize = 400;
 
-/// What could not be removed. The rest of the tree is gone.
+/// The first entry that could not be removed. The rest of the tree is gone.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to remove {name:?}{hint}")]
 pub struct RemoveError {
@@ -35,7 +35,7 @@ pub struct RemoveError {
 impl RemoveError {
     fn new(name: &CStr, errno: Errno) -> Self {
         let (hint, errno) = match errno {
-            // openat2(2) says that a mount point is on another device.
+            // openat2(2) with RESOLVE_NO_XDEV fails with EXDEV on a mount point.
             Errno::XDEV | Errno::BUSY => (", which is a mount point: unmount it", Errno::BUSY),
             Errno::PERM => (
                 ": is it immutable? (chattr -i makes it removable)",
@@ -57,10 +57,9 @@ impl From<RemoveError> for io::Error {
     }
 }
 
-/// Removes the file or directory at `path` with all that is in it; nothing there is no error.
+/// Removes the file or directory at `path` with everything below it. A missing path is not an error.
 ///
-/// # Errors
-/// The first thing that could not be removed; all else is gone.
+/// # Errors The first entry that could not be removed; everything else is gone.
 pub fn remove(path: &Path) -> Result<(), RemoveError> {
     let fail = |errno| RemoveError::new(&lossy(path.as_os_str().as_bytes()), errno);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -79,15 +78,14 @@ pub fn remove(path: &Path) -> Result<(), RemoveError> {
     remove_at(parent.as_fd(), &lossy(name.as_bytes()))
 }
 
-/// [`remove`] of the file or directory `name` in `parent`.
+/// Like [`remove`], for the file or directory `name` in `parent`.
 ///
-/// # Errors
-/// The first thing that could not be removed; all else is gone.
+/// # Errors The first entry that could not be removed; everything else is gone.
 pub fn remove_at(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), RemoveError> {
     remove_until(parent, name, &AtomicBool::new(false))
 }
 
-/// [`remove_at`] until `stop` is set.
+/// Like [`remove_at`], but stops when `stop` is set.
 pub(crate) fn remove_until(
     parent: BorrowedFd<'_>,
     name: &CStr,
@@ -109,7 +107,7 @@ pub(crate) fn remove_until(
     removal.failure.map_or(Ok(()), Err)
 }
 
-/// A name as the kernel takes it. A path with a zero byte does not come from the file system.
+/// Converts a name to a C string. A path from the file system holds no NUL byte.
 fn lossy(bytes: &[u8]) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
@@ -118,7 +116,7 @@ fn lossy(bytes: &[u8]) -> CString {
 struct Level {
     directory: Dir,
     name: CString,
-    /// Something in it has gone since it was read from its beginning.
+    /// An entry was removed since the directory was last read from its start.
     progress: bool,
 }
 
@@ -132,7 +130,7 @@ impl Level {
             opened => opened,
         }?;
         if rustix::fs::fstat(&opened)?.st_mode & 0o700 != 0o700 {
-            // Where it matters, what is in it shows that.
+            // If the mode matters, removing the entries fails and reports it.
             let _ = rustix::fs::fchmod(&opened, Mode::RWXU);
         }
         Ok(Self {
@@ -149,15 +147,15 @@ enum Unlinked {
 }
 
 struct Removal {
-    /// From the top of the tree down.
+    /// From the top of the tree downwards.
     levels: Vec<Level>,
-    /// How many directories were moved to the top.
+    /// The number of directories moved to the top.
     moved: u64,
     failure: Option<RemoveError>,
 }
 
 impl Removal {
-    /// Removes the next entry, or a directory that has become empty. False when there is no more to do.
+    /// Removes the next entry, or a directory that has become empty. Returns false when the removal is complete.
     fn step(&mut self, parent: BorrowedFd<'_>) -> bool {
         let Some(level) = self.levels.last_mut() else {
             return false;
@@ -186,7 +184,7 @@ impl Removal {
             .and_then(|fd| match unlink(fd, name, kind)? {
                 Unlinked::Gone => Ok(None),
                 Unlinked::NotEmpty if depth < OPEN => match Level::open(fd, name) {
-                    // Too many open files: as if it were as deep as may be.
+                    // Out of descriptors: treat the directory as too deep.
                     Err(Errno::MFILE | Errno::NFILE) if depth > 1 => Ok(Some(None)),
                     opened => Ok(Some(Some(opened?))),
                 },
@@ -201,13 +199,14 @@ impl Removal {
         }
     }
 
-    /// Moves a directory to the top of the tree, where it is found later. Where that cannot be, it is entered after all.
+    /// Moves a directory to the top of the tree, where the removal finds it later. If the rename fails, enters the
+    /// directory after all.
     fn move_up(&mut self, name: &CStr) {
         let moved = loop {
             let up = format!(".removed-{}", self.moved);
             self.moved += 1;
             match self.rename(name, &up) {
-                // The name now belongs to another file.
+                // Another file has the name already.
                 Err(Errno::EXIST) => {}
                 moved => break moved,
             }
@@ -241,7 +240,7 @@ impl Removal {
         let (top, from) = (top.directory.fd()?, level.directory.fd()?);
         let rename = || rustix::fs::renameat_with(from, name, top, up, RenameFlags::NOREPLACE);
         match rename() {
-            // What `..` in it means changes, for which its owner has to be allowed to write to it.
+            // The rename changes the directory's `..`, so its owner needs write permission on it.
             Err(Errno::ACCESS) => {
                 open_up(from, name)?;
                 rename()
@@ -250,7 +249,7 @@ impl Removal {
         }
     }
 
-    /// The end of the deepest directory was read.
+    /// Handles the end of the deepest directory.
     fn end(&mut self, parent: BorrowedFd<'_>) {
         let Some(mut level) = self.levels.pop() else {
             return;
@@ -265,7 +264,8 @@ impl Removal {
                     above.progress = true;
                 }
             }
-            // File systems may skip entries of a directory that changes, and directories were moved to the top.
+            // A file system may skip entries of a directory that changes while it is read, and directories were moved
+            // to the top.
             Err(Errno::NOTEMPTY | Errno::EXIST) if level.progress => {
                 level.progress = false;
                 level.directory.rewind();
@@ -276,27 +276,28 @@ impl Removal {
     }
 
     fn fail(&mut self, name: &CStr, errno: Errno) {
-        // The first one is the reason for others.
+        // The first failure causes the later ones (ENOTEMPTY above it).
         if self.failure.is_none() {
             self.failure = Some(RemoveError::new(name, errno));
         }
     }
 }
 
-/// Removes a file, or a directory that is empty.
+/// Removes a file or an empty directory.
 fn unlink(parent: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<Unlinked, Errno> {
     if kind != FileType::Directory {
         match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(Unlinked::Gone),
             Err(Errno::ISDIR) => {}
-            // Some file systems say so of directories, and all do where the parent cannot be written to.
+            // Some file systems return EPERM or EACCES for a directory, and all do when the parent is not writable.
             Err(Errno::PERM | Errno::ACCESS) if is_directory(parent, name) => {}
             Err(errno) => return Err(errno),
         }
     }
     match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(Unlinked::Gone),
-        // One that cannot be taken out of its parent can be emptied. Its end says so.
+        // A directory that cannot be unlinked from its parent can still be emptied. The error is reported when its end
+        // is reached.
         Err(Errno::NOTEMPTY | Errno::EXIST | Errno::PERM | Errno::ACCESS) => Ok(Unlinked::NotEmpty),
         Err(errno) => Err(errno),
     }

@@ -1,6 +1,6 @@
-//! A directory where trees go to be deleted by a thread of its own: a removal only takes a rename.
+//! A trash directory: a removal renames the tree into it, and a background thread deletes it.
 //!
-//! What is in it is garbage by definition, so an interrupted deletion is finished by the next process that opens it.
+//! Everything in the directory is garbage, so the next process that opens it finishes an interrupted deletion.
 
 use std::{
     collections::HashSet,
@@ -26,12 +26,12 @@ use crate::{
     remove::{RemoveError, remove, remove_until},
 };
 
-/// How the deleting thread is scheduled: after everything else, but not so that a busy box never gets its space back.
+/// Nice value of the deleting thread: it yields to everything else, but still frees space on a busy machine.
 const NICE: i32 = 10;
-/// How many trees that cannot be deleted are remembered, so that they are tried and reported once.
+/// Limit on remembered trees that cannot be deleted. A remembered tree is tried and reported once.
 const REMEMBERED: usize = 1000;
 
-/// The trash directory of one file system. Dropping it ends the deletion, which a later one takes up.
+/// The trash directory of one file system. Dropping it stops the deletion; the next one resumes it.
 #[derive(Debug)]
 pub struct Trash {
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ struct Shared {
     directory: OnceLock<OwnedFd>,
     stop: AtomicBool,
     state: Mutex<State>,
-    /// Told when the thread has ended.
+    /// Signalled when the thread has ended.
     idle: Condvar,
 }
 
@@ -51,18 +51,18 @@ struct Shared {
 struct State {
     thread: Option<JoinHandle<()>>,
     running: bool,
-    /// Something was put in since the thread last began to look.
+    /// A tree was added since the thread last began to scan.
     more: bool,
-    /// Makes names.
+    /// Counter for unique names.
     count: u64,
-    /// Trees that could not be moved here and are deleted where they are.
+    /// Trees that could not be renamed into the directory and are deleted in place.
     elsewhere: Vec<PathBuf>,
     /// Names of trees that cannot be deleted.
     stuck: HashSet<CString>,
 }
 
 impl Trash {
-    /// The trash directory at `path`, which is not touched yet.
+    /// The trash directory at `path`. Does not touch the file system.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self {
@@ -76,20 +76,19 @@ impl Trash {
         }
     }
 
-    /// Makes the directory, and goes on deleting what an earlier process left in it.
+    /// Creates the directory and resumes deleting what an earlier process left in it.
     ///
-    /// # Errors
-    /// When the directory cannot be opened, or belongs to another user.
+    /// # Errors When the directory cannot be opened, or another user owns it.
     pub fn resume(&self) -> Result<(), PrivateError> {
         self.shared.directory()?;
         self.start();
         Ok(())
     }
 
-    /// Moves the file or directory at `path` here, at once; nothing there is no error. It is deleted later.
+    /// Moves the file or directory at `path` into the trash; the thread deletes it later. A missing path is not an
+    /// error.
     ///
-    /// # Errors
-    /// When it cannot be moved.
+    /// # Errors When it cannot be moved.
     pub fn put(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let directory = self.shared.directory().map_err(io::Error::other)?;
@@ -103,9 +102,9 @@ impl Trash {
             match rustix::fs::renameat_with(CWD, path, directory, &to, RenameFlags::NOREPLACE) {
                 Ok(()) => break,
                 Err(Errno::NOENT) => return Ok(()),
-                // An earlier process has counted too.
+                // An earlier process used the name.
                 Err(Errno::EXIST) => {}
-                // It is on another file system, or overlayfs has it from a lower layer.
+                // The tree is on another file system, or in a lower layer of an overlayfs.
                 Err(Errno::XDEV) => {
                     self.shared.lock().elsewhere.push(path.to_owned());
                     break;
@@ -117,7 +116,7 @@ impl Trash {
         Ok(())
     }
 
-    /// Waits until all that was put here is deleted, or cannot be.
+    /// Waits until everything put here is deleted or has failed to be.
     pub fn wait(&self) {
         let mut state = self.shared.lock();
         while state.running {
@@ -126,17 +125,17 @@ impl Trash {
         }
     }
 
-    /// Ends the deletion, which goes on no longer than until the next file. What is here stays.
+    /// Stops the deletion after the current file. The rest stays in the directory.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         let thread = self.shared.lock().thread.take();
         if let Some(thread) = thread {
-            // A panic in it was reported when it happened.
+            // The panic was reported when it happened.
             let _ = thread.join();
         }
     }
 
-    /// Ends the thread, and deletes what is here as quickly as can be.
+    /// Stops the thread and deletes the contents on the calling thread, at its priority.
     pub fn empty(&self) {
         self.stop();
         self.shared.stop.store(false, Ordering::Relaxed);
@@ -161,7 +160,7 @@ impl Trash {
                 state.running = true;
                 state.thread = Some(thread);
             }
-            // The next removal, or the next start, finds it.
+            // The next removal, or the next start, deletes it.
             Err(error) => tracing::warn!(%error, "failed to start the thread that deletes trash"),
         }
     }
@@ -191,9 +190,9 @@ impl Shared {
         Ok(self.directory.get_or_init(|| directory))
     }
 
-    /// The thread.
+    /// The body of the deleting thread.
     fn run(&self) {
-        // Of this thread alone (setpriority(2)). Where it is refused, it deletes as quickly as others work.
+        // Linux applies it to this thread only (setpriority(2)). On failure the thread keeps normal priority.
         let _ = rustix::process::setpriority_process(None, NICE);
         loop {
             {
@@ -224,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// Deletes what is there.
+    /// Deletes everything in the directory.
     fn empty(&self, directory: &OwnedFd) -> Result<(), Errno> {
         for entry in Dir::read_from(directory)? {
             let entry = entry?;
@@ -252,7 +251,7 @@ impl Shared {
     }
 }
 
-/// An error with its reasons.
+/// Formats an error with its source.
 fn chain(error: &RemoveError) -> String {
     let reason = std::error::Error::source(error);
     reason.map_or_else(|| error.to_string(), |reason| format!("{error}: {reason}"))

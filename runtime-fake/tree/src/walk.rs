@@ -1,7 +1,7 @@
-//! A walk over a tree, in bounded stack, memory and descriptors, also while the processes that own it change it.
+//! Walks over a tree in bounded stack, memory and descriptors, even while the processes that own it change it.
 //!
-//! Only the deepest directories are open. The way back up leads through `..`, and is taken only if it leads to the directory
-//! that the walk came from: a process that moves directories meanwhile ends the walk and does not lead it elsewhere.
+//! Only the deepest directories are open. The walk returns through `..`, and only to the directory that it came
+//! from: if a process moves a directory meanwhile, the walk ends and does not continue elsewhere.
 
 use std::{
     ffi::{CStr, CString},
@@ -16,15 +16,15 @@ use rustix::{
 
 use crate::{OPEN, enter};
 
-/// Directories above each other. Deeper ones are left out.
+/// Limit on the depth of a tree. Deeper directories are skipped.
 const DEPTH: usize = 100_000;
 
-/// Whether a walk goes on behind a mount point.
+/// Whether a walk enters mount points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mounts {
-    /// It leaves out what is mounted.
+    /// Skips mount points.
     Stay,
-    /// It goes into what is mounted.
+    /// Enters mount points.
     Cross,
 }
 
@@ -39,10 +39,9 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// What it is; a symbolic link is not followed.
+    /// The status of the entry; a symbolic link is not followed.
     ///
-    /// # Errors
-    /// The kernel's: it may have gone meanwhile.
+    /// # Errors The kernel's: the entry may be gone.
     pub fn stat(&self) -> Result<Stat, Errno> {
         rustix::fs::statat(self.parent, self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
@@ -65,15 +64,15 @@ impl Entry<'_> {
     }
 }
 
-/// What is done on the way.
+/// Callbacks of a walk.
 pub trait Visitor {
-    /// A file or directory, before what is in it.
+    /// Visits a file or directory, before its contents.
     ///
     /// # Errors
     /// Ends the walk.
     fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno>;
 
-    /// A directory, after what is in it.
+    /// Leaves a directory, after its contents.
     ///
     /// # Errors
     /// Ends the walk.
@@ -85,9 +84,9 @@ pub trait Visitor {
 struct Level {
     identity: (u64, u64),
     name: CString,
-    /// None while the walk is far below it.
+    /// Closed (`None`) while the walk is far below it.
     directory: Option<Dir>,
-    /// Where to go on reading it.
+    /// The offset at which reading resumes.
     position: i64,
 }
 
@@ -107,7 +106,7 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Opens the directory at `path` for a [`walk`]; its last part is no symbolic link.
+/// Opens the directory at `path` for a [`walk`]. The last component must not be a symbolic link.
 ///
 /// # Errors
 /// The kernel's.
@@ -116,10 +115,10 @@ pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(CWD, path, flags, Mode::empty())
 }
 
-/// Visits everything in `top`, but not `top` itself. What goes away meanwhile is left out.
+/// Visits everything in `top`, but not `top` itself. Entries that disappear during the walk are skipped.
 ///
-/// # Errors
-/// The visitor's; the kernel's when a directory cannot be read; STALE when a directory was moved away during the walk.
+/// # Errors The visitor's error; the kernel's when a directory cannot be read; ESTALE when a directory was moved
+/// away during the walk.
 pub fn walk(top: OwnedFd, mounts: Mounts, visitor: &mut impl Visitor) -> Result<(), Errno> {
     let mut levels = vec![Level::new(top, c"")?];
     while let Some(level) = levels.last_mut() {
@@ -146,7 +145,7 @@ pub fn walk(top: OwnedFd, mounts: Mounts, visitor: &mut impl Visitor) -> Result<
                 let below = enter(entry.parent, name, mounts);
                 match below.and_then(|directory| Level::new(directory, name)) {
                     Ok(below) => go_down(&mut levels, below),
-                    // It has gone, is something else by now, a mount, or closed to this user.
+                    // The entry is gone, is no longer a directory, is a mount point, or is not accessible to this user.
                     Err(
                         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS,
                     ) => {
@@ -193,7 +192,7 @@ fn go_up(levels: &mut Vec<Level>, mounts: Mounts, visitor: &mut impl Visitor) ->
         up.seek(above.position)?;
         above.directory = Some(up);
     }
-    // It may be needed to remove the directory.
+    // Close the directory first: removing it may require that.
     let Level {
         name, directory, ..
     } = done;

@@ -1,4 +1,4 @@
-//! Trees as a hostile container makes them.
+//! Removes trees such as a hostile container makes.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -25,7 +25,7 @@ pub(crate) fn nest(top: &Path, depth: usize, length: usize) {
     }
 }
 
-/// A directory in memory where there is some: large trees are made there in no time.
+/// A directory in memory if possible: large trees are created there quickly.
 pub(crate) fn place() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -37,7 +37,7 @@ fn tree() -> (tempfile::TempDir, PathBuf) {
     (place, tree)
 }
 
-/// On the small stack of a thread: recursion would need more.
+/// Removes on a thread with a small stack, which recursion would overflow.
 fn remove_on_small_stack(path: &Path) -> Result<(), RemoveError> {
     let path = path.to_owned();
     let thread = std::thread::Builder::new().stack_size(64 << 10);
@@ -68,7 +68,7 @@ fn deep_and_wide_tree_is_removed() {
         fs::create_dir(&branch).unwrap();
         nest(&branch, 200, 7);
     }
-    // Names that the removal uses itself.
+    // The names that the removal itself uses.
     for taken in 0..5 {
         fs::create_dir_all(tree.join(format!(".removed-{taken}/x"))).unwrap();
     }
@@ -142,7 +142,7 @@ fn tree_in_a_closed_parent_is_emptied() {
     let tree = top.clone();
     let removal = thread::spawn(move || {
         if root {
-            // Of this thread alone.
+            // Applies to this thread only.
             let uid = rustix::process::Uid::from_raw(nobody);
             rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Walks over trees as a hostile container makes them.
+//! Walks over trees such as a hostile container makes.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -58,7 +58,7 @@ fn walk_does_not_follow_symlinks() {
     assert_eq!(count.names, ["link"]);
 }
 
-/// Moves a directory that the walk is far below out of the tree.
+/// Moves a directory above the walk's current position out of the tree.
 struct Mover<'a> {
     from: &'a Path,
     to: &'a Path,
