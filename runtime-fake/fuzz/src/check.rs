@@ -8,16 +8,15 @@ use crate::{
     mutate::{Random, mutate},
 };
 
-/// Inputs that once broke something, by target.
+/// Inputs that once failed, by target.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/corpus");
 
-/// How many threads share the targets.
+/// The number of threads that share the targets.
 const THREADS: usize = 4;
 
-/// Runs every target on its seeds, its corpus, and mutations of both, which are the same ones each time.
+/// Runs every target on its seeds, its corpus, and deterministic mutations of both.
 ///
-/// # Panics
-/// When an input breaks a law. Standard error then has the input.
+/// # Panics When an input violates an invariant. The input is printed on standard error.
 pub fn check(targets: &[Target]) {
     thread::scope(|scope| {
         for first in 0..THREADS {
@@ -51,7 +50,7 @@ fn inputs(target: &Target) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// Runs one input, and reports it when it breaks a law.
+/// Runs one input, and prints it if it violates an invariant.
 fn run(target: &Target, input: &[u8]) {
     if let Err(panic) = panic::catch_unwind(|| (target.run)(input)) {
         eprintln!("{} fails on b\"{}\"", target.name, input.escape_ascii());

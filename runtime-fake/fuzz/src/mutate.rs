@@ -1,12 +1,12 @@
-//! Mutations of inputs, the same ones for the same seed.
+//! Deterministic mutations of inputs.
 
-/// A small generator of numbers (xorshift64*): nothing here has to be unpredictable.
+/// A small pseudo-random generator (xorshift64*): the numbers need not be unpredictable.
 pub(super) struct Random(u64);
 
 impl Random {
-    /// One that gives the same numbers for the same name.
+    /// A generator seeded by `name`.
     pub(super) fn named(name: &str) -> Self {
-        // FNV-1a; never 0, which the generator cannot leave.
+        // FNV-1a; never 0, a state that the generator cannot leave.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// Numbers at which parsers go wrong, as text and as bytes.
+/// Numbers at which parsers often fail, as text and as bytes.
 const TEXTS: [&str; 16] = [
     "0",
     "-1",
@@ -47,10 +47,10 @@ const TEXTS: [&str; 16] = [
 ];
 const WORDS: [u32; 6] = [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x0100_0000];
 
-/// No input grows beyond this.
+/// Limit on the length of an input.
 const LONGEST: usize = 16 << 10;
 
-/// Changes `input` in a few places; `others` are inputs to take parts from.
+/// Changes `input` in a few places, splicing parts of `others`.
 pub(super) fn mutate(input: &[u8], others: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut out = input.to_vec();
     for _ in 0..=random.below(4) {
@@ -104,7 +104,7 @@ fn insert(out: &mut Vec<u8>, at: usize, part: &[u8]) {
     out.splice(at..at, part.iter().copied());
 }
 
-/// Puts another number in the place of one in the text.
+/// Replaces one number in the text.
 fn number(out: &mut Vec<u8>, from: usize, random: &mut Random) {
     let Some(start) = out[from..].iter().position(u8::is_ascii_digit) else {
         return;

@@ -1,4 +1,4 @@
-//! A WebSocket whose messages begin with the number of a channel, either end of it (Kubernetes 1.36,
+//! A WebSocket whose messages begin with a channel number, for clients and servers (Kubernetes 1.36,
 //! `k8s.io/streaming`, `wsstream`).
 //!
 //! | protocols | a message is |
@@ -6,7 +6,8 @@
 //! | `v5.channel.k8s.io`, `v4.channel.k8s.io`, `channel.k8s.io`, none | the number as a byte, then the bytes |
 //! | `v4.base64.channel.k8s.io`, `base64.channel.k8s.io` | the number as a digit, then the bytes in base64 |
 //!
-//! In v5 the byte 255 and the number of a channel half-close it. Only clients say so: Go's complain when a server does.
+//! In v5, the byte 255 followed by a channel number half-closes that channel. Only clients send it: Go clients
+//! reject it from a server.
 
 use std::collections::HashMap;
 
@@ -34,19 +35,20 @@ use super::{
     pipe::{CHUNKS, Inlet, Outlet, PIECE, PIECES, Piece, What, hand_on},
 };
 
-/// In place of a channel's number: the channel that follows is half-closed.
+/// In place of a channel number: half-closes the channel that follows.
 const CLOSE: u8 = 255;
 
-/// How messages are written.
+/// The encoding of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// As they are.
+    /// Raw bytes.
     Binary,
-    /// In text.
+    /// Base64 in text messages.
     Base64,
 }
 
-/// The channels of a WebSocket: first those that are wanted are named, then it is driven.
+/// The channels of a WebSocket. The owner first creates inlets and outlets for the channels that it uses, then
+/// drives the socket with [`Channels::run`].
 pub struct Channels<T> {
     socket: WebSocketStream<T>,
     codec: Codec,
@@ -58,7 +60,8 @@ pub struct Channels<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
-    /// Channels of `socket`, whose end this is. With `half_close` a client can close them one by one, as in v5.
+    /// Channels over `socket`, at the end `role`. With `half_close`, as in v5, a client can close channels one by
+    /// one.
     #[must_use]
     pub fn new(socket: WebSocketStream<T>, codec: Codec, half_close: bool, role: Role) -> Self {
         let (pieces, to_send) = mpsc::channel(PIECES);
@@ -73,14 +76,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
         }
     }
 
-    /// What comes in on a channel. What comes on others is dropped.
+    /// The receiving end of a channel. Data on a channel without an inlet is dropped.
     pub fn inlet(&mut self, channel: u8) -> Inlet {
         let (sender, chunks) = mpsc::channel(CHUNKS);
         self.inlets.insert(channel, sender);
         Inlet::new(chunks, None)
     }
 
-    /// What goes out on a channel.
+    /// The sending end of a channel.
     pub fn outlet(&mut self, channel: u8) -> Outlet {
         Outlet {
             id: u32::from(channel),
@@ -90,11 +93,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
         }
     }
 
-    /// Drives the socket until the peer has closed it. When every [`Outlet`] was dropped, this side closes it and waits
-    /// for the peer: whoever calls this decides for how long.
+    /// Drives the socket until the peer has closed it. When every [`Outlet`] is dropped, this side sends a Close
+    /// frame and waits for the peer's; the caller bounds that wait.
     ///
-    /// # Errors
-    /// When the connection fails or the peer sends what cannot be read.
+    /// # Errors When the connection fails or the peer sends an invalid message.
     pub async fn run(self) -> Result<(), Error> {
         let Self {
             socket,
@@ -108,7 +110,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
         let more_pieces = pieces.downgrade();
         drop(pieces);
         let (sink, stream) = socket.split();
-        // Neither is used after it was cancelled: whichever ends, the connection has.
+        // Not cancel-safe, and need not be: when either ends, the connection is over.
         tokio::select! {
             ended = read(stream, codec, half_close, inlets, more_pieces) => ended,
             failed = write(sink, codec, half_close && role == Role::Client, to_send) => failed,
@@ -127,7 +129,7 @@ async fn read<T: AsyncRead + AsyncWrite + Unpin>(
         let message: Bytes = match message? {
             Message::Binary(bytes) => bytes,
             Message::Text(text) => text.into(),
-            // Answered by the library while it is asked for more; after the answer to a farewell there is no more.
+            // The library answers these when it is polled again; after the answer to a Close frame the stream ends.
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) | Message::Close(_) => continue,
         };
         match decode(message, codec, half_close) {
@@ -149,7 +151,7 @@ async fn read<T: AsyncRead + AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Has a sign of life sent, unless something waits to be sent anyway.
+/// Queues a heartbeat, unless the queue is full.
 fn heartbeat(pieces: &mpsc::WeakSender<Piece>) {
     if let Some(pieces) = pieces.upgrade() {
         let what = What::Heartbeat;
@@ -163,7 +165,7 @@ enum Arrived {
     End(u8),
 }
 
-/// What a message says; nothing when it is empty or cannot be read, as with Kubernetes.
+/// Decodes a message. Returns `None` if it is empty or invalid, which Kubernetes ignores too.
 fn decode(mut message: Bytes, codec: Codec, half_close: bool) -> Option<Arrived> {
     let first = *message.first()?;
     if half_close && first == CLOSE {
@@ -198,7 +200,7 @@ async fn write<T: AsyncRead + AsyncWrite + Unpin>(
                 sink.send(Message::Binary(end)).await?;
             }
             What::Heartbeat => sink.send(Message::Ping(Bytes::new())).await?,
-            // The other protocols have no word for it.
+            // The other protocols have no message for it.
             What::End | What::Reset => {}
         }
     }
@@ -207,7 +209,7 @@ async fn write<T: AsyncRead + AsyncWrite + Unpin>(
         reason: "".into(),
     };
     sink.send(Message::Close(Some(farewell))).await?;
-    // The peer's answer ends the reading.
+    // The peer's Close frame ends the reading half.
     std::future::pending().await
 }
 
@@ -259,7 +261,7 @@ mod tests {
             let back = decode(message, codec, false);
             assert_eq!(back, Some(Arrived::Data(3, "any\0bytes".into())));
         }
-        // Without half-closes 255 is a channel like any other.
+        // Without half-close, 255 is an ordinary channel.
         let data = decode(Bytes::from_static(b"\xff\x00"), Codec::Binary, false);
         assert_eq!(data, Some(Arrived::Data(255, "\0".into())));
     }

@@ -1,30 +1,30 @@
-//! Frames of SPDY/3.1, to bytes and back (SPDY Protocol, Draft 3.1, section 2) ◆
+//! Encodes and decodes frames of SPDY/3.1 (SPDY Protocol, Draft 3.1, section 2) ◆
 
-/// The version that every control frame carries.
+/// The version in every control frame.
 const VERSION: u16 = 3;
-/// The longest payload of a control frame that is taken: those of real clients have a few hundred bytes.
+/// Limit on the payload of a control frame: real clients send a few hundred bytes.
 pub(super) const MAX_CONTROL: usize = 64 << 10;
-/// Each frame begins with this many bytes.
+/// The length of a frame's header.
 pub(super) const HEAD: usize = 8;
-/// Ids of streams, sizes of windows: 31 bits.
+/// Stream IDs and window sizes have 31 bits.
 const LOW_31: u32 = 0x7fff_ffff;
-/// The highest bit of the first word tells control frames from data.
+/// The highest bit of the first word distinguishes control frames from data frames.
 const CONTROL: u32 = 0x8000_0000;
 
 const FIN: u8 = 1;
 const UNIDIRECTIONAL: u8 = 2;
 
-/// The setting that says how much a stream may send at first.
+/// The setting for a stream's initial window.
 pub(super) const INITIAL_WINDOW_SIZE: u32 = 7;
 
-/// Why a stream was reset.
+/// Status codes of RST_STREAM.
 pub(super) mod reset {
     pub(crate) const REFUSED_STREAM: u32 = 3;
     pub(crate) const CANCEL: u32 = 5;
     pub(crate) const FLOW_CONTROL_ERROR: u32 = 7;
 }
 
-/// What cannot be a frame. The connection is of no use after it.
+/// A malformed frame. The connection cannot be used after it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("a control frame is of version {0}, not {VERSION}")]
@@ -37,14 +37,14 @@ pub(super) enum Malformed {
     NoStream(&'static str),
 }
 
-/// What the first eight bytes of a frame say.
+/// A frame's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     Data { id: u32, fin: bool, length: usize },
     Control { kind: u16, flags: u8, length: usize },
 }
 
-/// A control frame. Blocks are compressed headers.
+/// A control frame. A block is compressed headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
     SynStream {
@@ -74,16 +74,16 @@ pub(super) enum Frame {
         fin: bool,
         block: Vec<u8>,
     },
-    /// Id 0 is the connection as a whole.
+    /// ID 0 means the whole connection.
     WindowUpdate {
         id: u32,
         delta: u32,
     },
-    /// A kind that is not known: to be ignored, as the protocol says.
+    /// An unknown kind, which the protocol says to ignore.
     Unknown,
 }
 
-/// Reads the first bytes of a frame.
+/// Parses a frame's header.
 pub(super) fn head(bytes: [u8; HEAD]) -> Result<Head, Malformed> {
     let [a, b, c, d, flags, l1, l2, l3] = bytes;
     let first = u32::from_be_bytes([a, b, c, d]);
@@ -109,20 +109,20 @@ pub(super) fn head(bytes: [u8; HEAD]) -> Result<Head, Malformed> {
     })
 }
 
-/// The first bytes of a data frame. Only 24 bits of the length count.
+/// The header of a data frame. Only 24 bits of the length are used.
 pub(super) fn data_head(id: u32, fin: bool, length: usize) -> [u8; HEAD] {
     let [a, b, c, d] = id.to_be_bytes();
     let [.., l1, l2, l3] = length.to_be_bytes();
     [a, b, c, d, if fin { FIN } else { 0 }, l1, l2, l3]
 }
 
-/// Reads the rest of a control frame.
+/// Parses the payload of a control frame.
 pub(super) fn control(kind: u16, flags: u8, payload: &[u8]) -> Result<Frame, Malformed> {
     let fin = flags & FIN != 0;
     let frame = match kind {
         1 => {
             let (id, rest) = stream("SYN_STREAM", payload)?;
-            // The associated stream, priority and credential slot: nobody here makes use of them.
+            // Skip the associated stream, priority and credential slot, which are unused here.
             let block = rest.get(6..).ok_or(Malformed::Length("SYN_STREAM"))?;
             Frame::SynStream {
                 id,
@@ -168,7 +168,7 @@ pub(super) fn control(kind: u16, flags: u8, payload: &[u8]) -> Result<Frame, Mal
 
 fn settings(payload: &[u8]) -> Result<Vec<(u32, u32)>, Malformed> {
     let (count, entries) = word("SETTINGS", payload)?;
-    // Compared as numbers that cannot overflow: the count is the peer's.
+    // Compare as u64: the peer's count could overflow a u32.
     if u64::from(count) * 8 != entries.len() as u64 {
         return Err(Malformed::Length("SETTINGS"));
     }
@@ -176,7 +176,7 @@ fn settings(payload: &[u8]) -> Result<Vec<(u32, u32)>, Malformed> {
         .chunks_exact(8)
         .map(|entry| {
             let (id, value) = word("SETTINGS", entry)?;
-            // The highest byte holds flags about keeping the setting.
+            // The highest byte holds flags for persisting the setting.
             Ok((id & 0x00ff_ffff, only_word("SETTINGS", value)?))
         })
         .collect()

@@ -1,4 +1,4 @@
-//! Fuzz targets: SPDY's frames and headers, and whole connections of a client that says anything.
+//! Fuzz targets: SPDY frames and headers, and whole connections with a client that sends arbitrary bytes.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::{collections::BTreeSet, time::Duration};
@@ -35,7 +35,7 @@ fn fuzz_targets_pass_on_corpus_and_mutations() {
     fuzz_target::check(&targets());
 }
 
-/// Reading, writing and reading again gives the same frame, and no frame is longer than is allowed.
+/// Decoding, encoding and decoding again gives the same frame, and no frame exceeds the limit.
 fn spdy_frame(data: &[u8]) {
     let Some((first, payload)) = data.split_first_chunk::<HEAD>() else {
         return;
@@ -121,7 +121,8 @@ fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// Blocks of one connection, each after its length: none inflates beyond its limit, and what was read can be sent.
+/// Header blocks of one connection, each after its length: none inflates beyond the limit, and the decoded
+/// headers can be encoded again.
 fn spdy_headers(mut data: &[u8]) {
     let mut inflater = Inflater::new();
     while let Some((length, rest)) = data.split_first_chunk::<2>() {
@@ -132,7 +133,7 @@ fn spdy_headers(mut data: &[u8]) {
             return;
         };
         let again = Inflater::new().headers(&Deflater::new().block(&headers));
-        // What is no UTF-8 grows, perhaps beyond the limit.
+        // Invalid UTF-8 grows when replaced, perhaps beyond the limit.
         assert!(again.is_err() || again == Ok(headers));
     }
 }
@@ -153,11 +154,12 @@ fn blocks() -> Vec<Vec<u8>> {
     vec![out]
 }
 
-/// Runs a future to its end, which has to come.
+/// Runs a future to completion and fails if it does not complete.
 fn finish(work: impl Future<Output = ()>) {
     let mut builder = Builder::new_current_thread();
     builder.enable_all();
-    // Nothing here waits for anything but the input: time passes as soon as all wait.
+    // With paused time the clock advances as soon as every task waits, and nothing here waits for anything but the
+    // input.
     builder.start_paused(true);
     let runtime = builder.build().unwrap();
     let ended =
@@ -165,7 +167,7 @@ fn finish(work: impl Future<Output = ()>) {
     assert!(ended.is_ok(), "the connection does not end");
 }
 
-/// A connection on which a client says `data` and nothing more, and all that it hears.
+/// A connection over which a client sends `data` only, and a future of everything that it receives.
 fn client(data: &[u8]) -> (DuplexStream, impl Future<Output = Vec<u8>>) {
     let (ours, mut theirs) = duplex(256 << 10);
     let data = data[..data.len().min(128 << 10)].to_vec();
@@ -179,7 +181,8 @@ fn client(data: &[u8]) -> (DuplexStream, impl Future<Output = Vec<u8>>) {
     (ours, heard)
 }
 
-/// The connection ends, opens each stream once, hands on no more than came, and answers in proportion.
+/// The connection ends, opens each stream once, delivers no more bytes than it received, and answers in
+/// proportion.
 fn spdy_connection(data: &[u8]) {
     finish(async {
         let (ours, heard) = client(data);
@@ -264,7 +267,7 @@ fn websocket(data: &[u8], work: impl AsyncFnOnce(WebSocketStream<DuplexStream>))
     });
 }
 
-/// Channels hand on no more than came, whichever protocol the first byte chooses.
+/// Channels deliver no more bytes than they received, for each protocol that the first byte selects.
 fn websocket_channels(data: &[u8]) {
     let Some((first, data)) = data.split_first() else {
         return;
@@ -294,7 +297,7 @@ fn websocket_channels(data: &[u8]) {
     });
 }
 
-/// A tunnel hands on no more than came.
+/// A tunnel delivers no more bytes than it received.
 fn websocket_tunnel(data: &[u8]) {
     websocket(data, async |socket| {
         let mut bytes = Vec::new();

@@ -5,12 +5,13 @@ mod dictionary;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// The longest block of headers once it is inflated: those of real clients have a few hundred bytes.
+/// Limit on an inflated header block: real clients send a few hundred bytes.
 const MAX_BLOCK: usize = 64 << 10;
-/// The most headers in a block.
+/// Limit on the headers in a block.
 const MAX_HEADERS: usize = 256;
 
-/// Why headers could not be read. What comes after them cannot be read either: compression has no way back.
+/// Why a header block could not be read. Later blocks cannot be read either, because they share its compression
+/// state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadHeaders {
     #[error("headers are not compressed as they should be")]
@@ -23,26 +24,26 @@ pub(super) enum BadHeaders {
     Short,
 }
 
-/// Names, in small letters, and values of a stream.
+/// The headers of a stream: lower-case names, and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
-    /// Headers of these names and values.
+    /// Creates headers from names and values.
     #[must_use]
     pub fn of(pairs: &[(&str, &str)]) -> Self {
         let pair = |(name, value): &(&str, &str)| (name.to_ascii_lowercase(), (*value).to_owned());
         Self(pairs.iter().map(pair).collect())
     }
 
-    /// The first value of a name, in whatever letters that is asked for.
+    /// The first value of a header, whose name is compared without regard to case.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self
             .0
             .iter()
             .find(|(have, _)| have.eq_ignore_ascii_case(name))?;
-        // Several values of one name are separated by NUL.
+        // NUL separates several values of one name.
         value.split('\0').next()
     }
 
@@ -85,13 +86,13 @@ fn text(block: &mut &[u8]) -> Result<String, BadHeaders> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Headers to blocks, in the order in which they are sent.
+/// Compresses headers into blocks, in the order in which they are sent.
 #[derive(Debug)]
 pub(super) struct Deflater(Compress);
 
 impl Deflater {
     pub(super) fn new() -> Self {
-        // A small window: the headers of one connection are few, and its memory is held as long as the connection.
+        // A small window: a connection has few headers, and holds the compressor's memory for its lifetime.
         let mut compress = Compress::new_with_window_bits(Compression::fast(), true, 11);
         compress
             .set_dictionary(&dictionary::bytes())
@@ -105,7 +106,7 @@ impl Deflater {
         let before = self.0.total_in();
         loop {
             let done = usize::try_from(self.0.total_in() - before).unwrap_or(usize::MAX);
-            // It only fails when it is used after its end, which is never asked for.
+            // Compression only fails after the stream's end, which is never requested.
             let flushed = self.0.compress_vec(
                 &plain[done.min(plain.len())..],
                 &mut out,
@@ -119,7 +120,7 @@ impl Deflater {
     }
 }
 
-/// Blocks to headers, in the order in which they came.
+/// Decompresses blocks into headers, in the order in which they were received.
 #[derive(Debug)]
 pub(super) struct Inflater(Decompress);
 
@@ -129,7 +130,7 @@ impl Inflater {
     }
 
     pub(super) fn headers(&mut self, mut block: &[u8]) -> Result<Headers, BadHeaders> {
-        // Of any length that a block can be made from, none is taken that goes beyond the limit.
+        // A block of any length is accepted, but inflates to no more than the limit.
         let mut plain = Vec::with_capacity(block.len().clamp(512, MAX_BLOCK));
         loop {
             let (before_in, before_out) = (self.0.total_in(), plain.len());
@@ -140,7 +141,7 @@ impl Inflater {
             block = block.get(taken..).ok_or(BadHeaders::Compression)?;
             match result {
                 Ok(Status::Ok | Status::BufError) => {}
-                // The stream of headers has no end while the connection has none.
+                // The zlib stream must not end before the connection does.
                 Ok(Status::StreamEnd) => return Err(BadHeaders::Compression),
                 Err(error) if error.needs_dictionary().is_some() => {
                     self.0

@@ -1,19 +1,20 @@
-//! **stream**: many streams over one connection, for either end of it: SPDY/3.1, and the channels of a WebSocket.
+//! **stream**: multiplexes streams over one connection, for clients and servers: SPDY/3.1, and WebSocket
+//! channels.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `pipe` | the two ends of one stream, whatever it shares a connection with |
-//! | `frame` ◆ | SPDY's frames |
-//! | `headers` ◆ | the compressed headers in them |
-//! | `spdy` | a SPDY connection: who may send when, and what may not be believed |
-//! | `channels` | messages of a WebSocket that begin with the number of a channel |
-//! | `tunnel` | messages of a WebSocket as one stream of bytes, for SPDY inside it |
+//! | `pipe` | the two ends of one stream, for both protocols |
+//! | `frame` ◆ | SPDY frames |
+//! | `headers` ◆ | compressed SPDY headers |
+//! | `spdy` | a SPDY connection: flow control, and limits on the peer |
+//! | `channels` | WebSocket messages that begin with a channel number |
+//! | `tunnel` | WebSocket messages as one byte stream, for SPDY inside it |
 //!
 //! Read in the order of the table. This package depends on no other package; the runtime's stream server and the harness's
 //! clients depend on it.
 //!
-//! Nothing here spawns a task: a connection is a future that its owner drives, and that takes everything along when it
-//! is dropped. Memory is bounded: whoever does not read makes the other side wait, by the connection's own flow control.
+//! Nothing here spawns a task: a connection is a future that its owner drives, and dropping it drops everything.
+//! Memory is bounded: a slow reader makes the peer wait, by the connection's own flow control.
 
 mod channels;
 mod frame;
@@ -32,10 +33,10 @@ pub use tunnel::Tunnel;
 
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-/// The longest message of a WebSocket that is taken: clients send 32 KiB at once (client-go 0.36).
+/// Limit on a WebSocket message: clients send at most 32 KiB at once (client-go 0.36).
 pub const MAX_MESSAGE: usize = 1 << 20;
 
-/// How a WebSocket is set up at either end: messages and buffers stay small.
+/// The WebSocket configuration at both ends: small messages and buffers.
 #[must_use]
 pub fn websocket_config() -> WebSocketConfig {
     WebSocketConfig::default()

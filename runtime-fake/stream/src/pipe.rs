@@ -1,4 +1,4 @@
-//! The two ends of one stream, whatever it shares a connection with.
+//! The two ends of one stream, for both protocols.
 
 use std::{
     io,
@@ -16,23 +16,23 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The most that is sent at once, so that streams of one connection take turns.
+/// Limit on the bytes sent at once, so that the streams of a connection take turns.
 pub(super) const PIECE: usize = 16 << 10;
-/// How many pieces of all streams together wait to be sent.
+/// Limit on the pieces of all streams that wait to be sent.
 pub(super) const PIECES: usize = 8;
-/// How many chunks of one stream wait to be taken; each is of [`PIECE`] bytes at most.
+/// Limit on the chunks of one stream that wait to be read; each has at most [`PIECE`] bytes.
 pub(super) const CHUNKS: usize = 8;
 
-/// While a stream is full nothing is read, so nobody hears of a peer that has gone. So often it is told that this side
-/// lives: a peer that is not there any more makes that fail.
+/// The interval of heartbeats while a stream's queue is full. Nothing is read from the connection meanwhile, so
+/// only a failing write shows that the peer is gone.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);
 
-/// The peer has no more use for a stream, or there is no connection any more.
+/// The peer reset the stream, or the connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the other side has gone")]
 pub struct Gone;
 
-/// Something to be sent on a stream.
+/// A piece of data or a control message to be sent on a stream.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) id: u32,
@@ -44,16 +44,16 @@ pub(super) enum What {
     Data(Bytes),
     /// A half-close.
     End,
-    /// Neither direction is of use any more.
+    /// Reset: ends both directions.
     Reset,
-    /// A sign of life, of no stream.
+    /// A heartbeat, which belongs to no stream.
     Heartbeat,
 }
 
-/// What comes in on a stream.
+/// The receiving end of a stream.
 pub struct Inlet {
     chunks: mpsc::Receiver<Bytes>,
-    /// Is told how much was taken: that much more may be sent.
+    /// Called with the number of bytes read, to widen the peer's window.
     taken: Option<Box<dyn FnMut(usize) + Send>>,
 }
 
@@ -65,9 +65,9 @@ impl Inlet {
         Self { chunks, taken }
     }
 
-    /// The next bytes. None after the peer's half-close, or when there is no connection any more.
+    /// The next bytes, or `None` after the peer's half-close or the connection's end.
     ///
-    /// Cancel-safe: what was not returned is still there.
+    /// Cancel-safe: a chunk that was not returned stays in the queue.
     pub async fn next(&mut self) -> Option<Bytes> {
         let chunk = self.chunks.recv().await?;
         if let Some(taken) = &mut self.taken {
@@ -77,15 +77,15 @@ impl Inlet {
     }
 }
 
-/// How much may go out on a stream. Shared by those who send and those who hear from the peer.
+/// The send window of a stream, shared by the sender and the reader of the peer's frames.
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// Below zero when the peer has made it smaller since.
+    /// Negative when the peer has shrunk it since.
     window: Mutex<i64>,
     news: Notify,
-    /// The peer has no use for the stream any more.
+    /// The peer has reset the stream.
     pub(super) reset: CancellationToken,
-    /// Whether the peer speaks of windows at all: see [`super::spdy`].
+    /// Whether the peer uses windows: see [`super::spdy`].
     heeded: AtomicBool,
 }
 
@@ -99,12 +99,12 @@ impl Flow {
         }
     }
 
-    /// From now on nothing is sent that there is no room for.
+    /// From now on the sender waits for room in the window.
     pub(super) fn heed(&self) {
         self.heeded.store(true, Ordering::Relaxed);
     }
 
-    /// Widens the window, or narrows it; false when it became wider than the protocol allows.
+    /// Widens the window, or narrows it. Returns false if it exceeds the protocol's maximum.
     pub(super) fn widen(&self, delta: i64) -> bool {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         *window += delta;
@@ -114,12 +114,13 @@ impl Flow {
         legal
     }
 
-    /// Takes room for up to `wanted` bytes, waiting for some. Cancelled, it has taken none.
+    /// Reserves room for up to `wanted` bytes, waiting until there is some. Cancel-safe: it reserves nothing when
+    /// cancelled.
     async fn room(&self, wanted: usize) -> usize {
         loop {
             let news = self.news.notified();
             tokio::pin!(news);
-            // Before the look: what changes afterwards is heard.
+            // Register before checking, so that no notification is missed.
             news.as_mut().enable();
             if let Some(room) = self.take(wanted) {
                 return room;
@@ -144,21 +145,20 @@ impl Flow {
     }
 }
 
-/// What goes out on a stream.
+/// The sending end of a stream.
 pub struct Outlet {
     pub(super) id: u32,
     pub(super) to: mpsc::Sender<Piece>,
-    /// The stream's room and the connection's, where there are such.
+    /// The windows of the stream and of the connection, if the protocol has them.
     pub(super) flows: Vec<std::sync::Arc<Flow>>,
-    /// Told when the peer has no use for the stream any more.
+    /// Cancelled when the peer has reset the stream.
     pub(super) reset: CancellationToken,
 }
 
 impl Outlet {
     /// Sends bytes, waiting until there is room for them.
     ///
-    /// # Errors
-    /// When nobody will read them.
+    /// # Errors When the peer will not read them.
     pub async fn send(&self, mut bytes: Bytes) -> Result<(), Gone> {
         loop {
             let mut length = bytes.len().min(PIECE);
@@ -178,7 +178,7 @@ impl Outlet {
             let mut room = wanted;
             for (n, flow) in self.flows.iter().enumerate() {
                 let more = flow.room(room).await;
-                // What an earlier flow gave too much goes back to it.
+                // Give back the room that an earlier window granted beyond this one's.
                 for earlier in &self.flows[..n] {
                     earlier.widen(i64::try_from(room - more).unwrap_or(0));
                 }
@@ -186,7 +186,7 @@ impl Outlet {
             }
             room
         };
-        // Whoever loses is not asked again: the stream is over.
+        // The losing arm need not be cancel-safe: the stream is over.
         tokio::select! {
             room = granted => Ok(room),
             () = self.gone() => Err(Gone),
@@ -201,23 +201,23 @@ impl Outlet {
         self.to.send(piece).await.map_err(|_| Gone)
     }
 
-    /// Says that nothing more will be sent. What was sent before arrives before.
+    /// Half-closes the stream, after everything that was sent before.
     pub async fn end(&self) {
         let _ = self.push(What::End).await;
     }
 
-    /// Says that the stream is of no use any more, in either direction.
+    /// Resets the stream: ends both directions.
     pub async fn abort(&self) {
         let _ = self.push(What::Reset).await;
     }
 
-    /// Whether there is no connection any more.
+    /// Whether the connection has ended.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.to.is_closed()
     }
 
-    /// Waits until nobody will read any more.
+    /// Waits until the peer has reset the stream or the connection has ended.
     pub async fn gone(&self) {
         tokio::select! {
             () = self.reset.cancelled() => {}
@@ -226,7 +226,7 @@ impl Outlet {
     }
 }
 
-/// Hands on what came in, with signs of life while nobody takes it. Nobody may want it any more.
+/// Delivers a chunk to the stream's reader and sends heartbeats while the queue is full. The reader may be gone.
 pub(super) async fn hand_on(chunk: Bytes, to: &mpsc::Sender<Bytes>, mut heartbeat: impl FnMut()) {
     let sent = to.send(chunk);
     tokio::pin!(sent);
@@ -235,7 +235,7 @@ pub(super) async fn hand_on(chunk: Bytes, to: &mpsc::Sender<Bytes>, mut heartbea
     }
 }
 
-/// Carries what comes in to `writer` until either ends, and flushes each time. The writer stays open.
+/// Copies from the stream to `writer` until either ends, flushing after each chunk. The writer stays open.
 ///
 /// # Errors
 /// The writer's.
@@ -247,15 +247,14 @@ pub async fn pump_in(inlet: &mut Inlet, writer: &mut (impl AsyncWrite + Unpin)) 
     Ok(())
 }
 
-/// Carries what `reader` gives to a stream until either ends. The stream stays open.
+/// Copies from `reader` to the stream until either ends. The stream stays open.
 ///
-/// # Errors
-/// The reader's; `BrokenPipe` when nobody reads the stream any more.
+/// # Errors The reader's; `BrokenPipe` when the peer no longer reads the stream.
 pub async fn pump_out(reader: &mut (impl AsyncRead + Unpin), outlet: &Outlet) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     loop {
         buffer.reserve(PIECE);
-        // Cancel-safe: a read that is dropped has taken nothing.
+        // Cancel-safe: a dropped read has consumed nothing.
         let read = tokio::select! {
             read = reader.read_buf(&mut buffer) => read?,
             () = outlet.gone() => return Err(io::ErrorKind::BrokenPipe.into()),

@@ -1,18 +1,20 @@
-//! A SPDY/3.1 connection, either end of it.
+//! A SPDY/3.1 connection, for clients and servers.
 //!
 //! ```text
 //!              ┌ frames ─▶ reading ─┬ data ──────▶ Inlet   (waits while it is full: then nothing is read)
-//!  connection ─┤                    └ SYN_STREAM ▶ Stream, with an answer in `control`
-//!              └ frames ◀─ writing ─┬ control: answers, updates of windows
-//!                                   └ pieces ◀──── Outlet  (waits while it is full)
+//!   connection ─┤                    └ SYN_STREAM ▶ Stream, with a SYN_REPLY in `control`
+//!               └ frames ◀─ writing ─┬ control: replies, window updates
+//!                                    └ pieces ◀──── Outlet  (waits while it is full)
 //! ```
 //!
-//! The peers that matter (moby/spdystream 0.5, in every Kubernetes client) know no windows: they neither widen ours nor
-//! heed theirs. So windows are heeded from the moment when a peer speaks of them; until then, as always, what is not read
-//! makes the sender wait by TCP's. Ours are widened as bytes are taken, for those who heed them.
+//! The peers that matter (moby/spdystream 0.5, in every Kubernetes client) ignore windows: they neither widen
+//! ours nor obey theirs. So this side obeys windows only once the peer has sent a frame about them. Before that,
+//! TCP flow control alone makes this side wait for a slow reader. This side widens its own windows as bytes are
+//! read, for peers that obey them.
 //!
-//! What a peer can make this side hold is bounded: frames of data are handed on in chunks, control frames and headers have
-//! a greatest length, streams a greatest number, and whoever asks for answers without reading them is cut off.
+//! A peer cannot make this side use unbounded memory: data frames are delivered in chunks, control frames and
+//! headers have a maximum length, streams a maximum number, and a peer that requests replies without reading them
+//! is disconnected.
 
 mod reading;
 mod shared;
@@ -32,27 +34,27 @@ use super::{
 };
 use shared::{Control, Shared};
 
-/// The most streams that a peer may have open at once.
+/// Limit on the streams that a peer may have open at once.
 const MAX_STREAMS: usize = 1024;
-/// What each stream, and all together, may send before they hear of more room (SPDY Draft 3.1, 2.6.8).
+/// The initial window of each stream and of the connection (SPDY Draft 3.1, 2.6.8).
 const INITIAL_WINDOW: u32 = 64 << 10;
 
 /// Which end of the connection this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It opens streams with odd ids.
+    /// Opens streams with odd IDs.
     Client,
-    /// It takes them.
+    /// Accepts connections; opens streams with even IDs.
     Server,
 }
 
-/// Why a connection ended before its time.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The transport failed.
     #[error("the connection failed")]
     Io(#[from] io::Error),
-    /// The peer does not keep to the protocol.
+    /// The peer violated the protocol.
     #[error("the peer does not speak SPDY/3.1: {0}")]
     Protocol(String),
 }
@@ -69,19 +71,19 @@ impl From<BadHeaders> for ConnectionError {
     }
 }
 
-/// A stream that either side has opened.
+/// A stream that either side opened.
 pub struct Stream {
-    /// Its number.
+    /// Its ID.
     pub id: u32,
-    /// What the side that opened it said about it.
+    /// The headers of its SYN_STREAM.
     pub headers: Headers,
-    /// What comes in.
+    /// The receiving end.
     pub inlet: Inlet,
-    /// What goes out.
+    /// The sending end.
     pub outlet: Outlet,
 }
 
-/// The way to open streams. The connection ends in order when this and every [`Outlet`] of it was dropped.
+/// Opens streams. The connection ends cleanly when this and every [`Outlet`] of it are dropped.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -89,7 +91,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Opens a stream. It can be used at once; whether the peer takes it is seen by what comes of it.
+    /// Opens a stream. It can be used at once; if the peer refuses it, the stream is reset.
     #[must_use]
     pub fn open(&self, headers: Headers) -> Stream {
         let (id, inlet, outlet) = self.shared.open(headers.clone(), &self.pieces);
@@ -102,7 +104,7 @@ impl Connection {
     }
 }
 
-/// What makes a connection go on: nothing happens while its future is not polled.
+/// Drives a connection: nothing happens while its future is not polled.
 pub struct Driver<T> {
     shared: Arc<Shared>,
     read: ReadHalf<T>,
@@ -112,7 +114,8 @@ pub struct Driver<T> {
     opened: mpsc::Sender<Stream>,
 }
 
-/// A connection over `io`: the way to open streams, those that the peer opens, and what drives it all.
+/// Starts a connection over `io`. Returns the handle to open streams, the streams that the peer opens, and the
+/// driver.
 pub fn connect<T: AsyncRead + AsyncWrite>(
     io: T,
     role: Role,
@@ -133,21 +136,21 @@ pub fn connect<T: AsyncRead + AsyncWrite>(
 }
 
 impl<T: AsyncRead + AsyncWrite> Driver<T> {
-    /// Drives the connection until the peer has closed it. When this side has dropped all that could send, it says so,
-    /// closes its half, and waits for the peer's: whoever calls this decides for how long.
+    /// Drives the connection until the peer has closed it. When this side has dropped every sender, it sends GOAWAY,
+    /// closes its half, and waits for the peer's; the caller bounds that wait.
     ///
-    /// # Errors
-    /// When the transport fails or the peer breaks the protocol. The peer was told, if it could be.
+    /// # Errors When the transport fails or the peer violates the protocol. In the latter case this side tries to
+    /// send GOAWAY.
     pub async fn run(self) -> Result<(), ConnectionError> {
         let reading = reading::run(self.read, &self.shared, self.more_pieces, self.opened);
         let writing = writing::run(self.write, &self.shared, self.pieces);
         tokio::pin!(writing);
-        // Not cancel-safe, nor need be: when reading has ended, there is nobody to write to but for a last word.
+        // Not cancel-safe, and need not be: when reading has ended, only a GOAWAY is still written.
         tokio::select! {
             read = reading => {
                 if let Err(ConnectionError::Protocol(_)) = &read {
                     self.shared.control(Control::GoAway { protocol_error: true });
-                    // The last word is short: it fits into the socket's buffer, or the peer does not read.
+                    // A GOAWAY fits into the socket's buffer, unless the peer does not read.
                     let patience = std::time::Duration::from_millis(100);
                     let _ = tokio::time::timeout(patience, writing).await;
                 }

@@ -1,4 +1,4 @@
-//! The messages of a WebSocket as one stream of bytes: SPDY speaks inside it (Kubernetes 1.36, `SPDY/3.1+…`).
+//! WebSocket messages as one byte stream, for SPDY inside it (Kubernetes 1.36, `SPDY/3.1+…`).
 
 use std::{
     io,
@@ -16,15 +16,15 @@ use tokio_tungstenite::{
 
 use super::pipe::PIECE;
 
-/// A WebSocket as a stream of bytes.
+/// A WebSocket as a byte stream.
 pub struct Tunnel<T> {
     socket: WebSocketStream<T>,
-    /// What is left of the last message.
+    /// The rest of the last message.
     rest: Bytes,
 }
 
 impl<T> Tunnel<T> {
-    /// Bytes over `socket`.
+    /// A byte stream over `socket`.
     #[must_use]
     pub const fn new(socket: WebSocketStream<T>) -> Self {
         let rest = Bytes::new();
@@ -51,7 +51,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Tunnel<T> {
         while self.rest.is_empty() {
             match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
                 Some(Ok(Message::Binary(bytes))) => self.rest = bytes,
-                // Answered by the library while it is asked for more; after the answer to a farewell there is no more.
+                // The library answers these when it is polled again; after the answer to a Close frame the stream ends.
                 Some(Ok(
                     Message::Ping(_) | Message::Pong(_) | Message::Frame(_) | Message::Close(_),
                 )) => {}
@@ -89,7 +89,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tunnel<T> {
         Pin::new(&mut self.socket).poll_flush(cx).map_err(failed)
     }
 
-    /// Says farewell; what the peer still sends can be read.
+    /// Sends a Close frame. Data that the peer still sends can be read.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.socket).poll_close(cx)) {
             Ok(()) | Err(Error::ConnectionClosed) => Poll::Ready(Ok(())),

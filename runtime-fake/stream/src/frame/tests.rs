@@ -1,4 +1,4 @@
-//! Frames against what other implementations send, and against nonsense.
+//! Frames as other implementations send them, and malformed frames.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -20,7 +20,7 @@ fn decode(bytes: &[u8]) -> Result<Frame, Malformed> {
     }
 }
 
-// Taken from the protocol's text, word by word.
+// Bytes spelled out from the protocol's text.
 #[rstest]
 #[case::reset(
     Frame::Reset { id: 5, status: 3 },

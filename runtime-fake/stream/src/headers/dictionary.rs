@@ -1,6 +1,6 @@
-//! What both sides' compressors know from the start (SPDY Draft 3.1, section 2.6.10.1) ◆
+//! The zlib dictionary of SPDY (SPDY Draft 3.1, section 2.6.10.1) ◆
 
-/// Each is preceded by its length.
+/// Each word is preceded by its length.
 const WORDS: &[&str] = &[
     "options",
     "head",
@@ -69,7 +69,7 @@ const WORDS: &[&str] = &[
     "origin",
 ];
 
-/// Follows them without lengths.
+/// Follows the words, without lengths.
 const REST: &str = concat!(
     "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505",
     "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request",

@@ -1,4 +1,4 @@
-//! Headers both ways, and what may not be inflated.
+//! Headers in both directions, and the limits on inflating them.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use super::*;
 fn dictionary_has_checksum_of_specification() {
     let bytes = dictionary::bytes();
     assert_eq!(bytes.len(), 1423);
-    // As every zlib stream of SPDY/3 names it in its header.
+    // The Adler-32 checksum that every zlib stream of SPDY/3 has in its header.
     let (mut a, mut b) = (1u32, 0u32);
     for byte in bytes {
         a = (a + u32::from(byte)) % 65521;
@@ -78,7 +78,7 @@ proptest! {
         let mut inflater = Inflater::new();
         let _ = inflater.headers(&block);
         let _ = inflater.headers(&more);
-        // With a proper beginning.
+        // After a valid first block.
         let mut inflater = Inflater::new();
         inflater.headers(&Deflater::new().block(&Headers::default())).unwrap();
         let _ = inflater.headers(&block);

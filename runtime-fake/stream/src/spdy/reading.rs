@@ -1,4 +1,4 @@
-//! What comes in: frames to streams.
+//! Reads frames from the connection and dispatches them to streams.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
         Ok(())
     }
 
-    /// Hands data on as it comes, however long the frame says that it is.
+    /// Delivers data as it arrives, however long the frame is.
     async fn data(&mut self, id: u32, fin: bool, mut left: usize) -> Result<(), ConnectionError> {
         while left > 0 {
             let buffer = self.read.fill_buf().await?;
@@ -79,7 +79,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
             self.read.consume(length);
             left -= length;
             self.shared.arrived(u32::try_from(length).unwrap_or(0));
-            // What comes on a stream that is closed was on its way when it was closed, as with spdystream.
+            // Drop data for a closed stream: the peer sent it before it saw the close. spdystream drops it too.
             if let Some(chunks) = self.shared.chunks(id) {
                 hand_on(chunk, &chunks, || self.shared.heartbeat()).await;
             }
@@ -98,13 +98,13 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
                 unidirectional,
                 block,
             } => {
-                // Read in any case: the next block cannot be read without this one.
+                // Decode a block in any case: the next one depends on its compression state.
                 let headers = self.inflater.headers(&block)?;
                 let stream = self.shared.opened(id, fin, headers, &self.pieces)?;
                 if unidirectional {
                     self.shared.ended(id);
                 }
-                // There is room for as many as may be open; nobody may want them any more, though.
+                // The queue has room for as many streams as may be open, but the receiver may be gone.
                 if let Some(stream) = stream
                     && self.opened.try_send(stream).is_err()
                     && self.shared.reset(id)
@@ -131,7 +131,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
             }
             Frame::Ping(id) => self.shared.pinged(id),
             Frame::WindowUpdate { id, delta } => self.shared.widen(id, delta)?,
-            // It opens no more streams; those that are open go on.
+            // After GOAWAY the peer opens no more streams; the open ones continue.
             Frame::GoAway { .. } | Frame::Unknown => {}
         }
         Ok(())

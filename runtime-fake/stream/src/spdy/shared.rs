@@ -1,4 +1,4 @@
-//! What reading and writing a connection both know: its streams, and the answers that wait to be sent.
+//! State shared by the reading and the writing half of a connection: its streams, and the queued control frames.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,10 +18,10 @@ use crate::{
     pipe::{CHUNKS, Flow, Inlet, Outlet, Piece},
 };
 
-/// The most answers that wait to be sent. Real peers never come near: each of theirs is read at once.
+/// Limit on queued control frames. Real peers read each reply at once and never come near it.
 const MAX_CONTROL: usize = 4 * MAX_STREAMS;
 
-/// Something to be sent that no stream waits for.
+/// A control frame to be sent.
 #[derive(Debug)]
 pub(super) enum Control {
     Open { id: u32, headers: Headers },
@@ -34,7 +34,7 @@ pub(super) enum Control {
 
 #[derive(Debug)]
 struct Entry {
-    /// None once the peer has half-closed it.
+    /// `None` once the peer has half-closed the stream.
     chunks: Option<mpsc::Sender<Bytes>>,
     /// Whether this side has half-closed it.
     ended: bool,
@@ -45,7 +45,7 @@ struct Entry {
 struct State {
     streams: HashMap<u32, Entry>,
     control: VecDeque<Control>,
-    /// The greatest id that the peer has used.
+    /// The greatest stream ID that the peer has used.
     last: u32,
     next: u32,
     initial_window: i64,
@@ -55,12 +55,12 @@ struct State {
 pub(super) struct Shared {
     role: Role,
     state: Mutex<State>,
-    /// There is something in `control`, or too much.
+    /// Signalled when `control` is not empty, or exceeds its limit.
     pub(super) news: Notify,
-    /// The room for all streams together.
+    /// The connection's send window.
     whole: Arc<Flow>,
     windows_heeded: AtomicBool,
-    /// Bytes that were taken and not yet told of.
+    /// Bytes received since the last window update for the connection.
     untold: AtomicU32,
 }
 
@@ -95,7 +95,7 @@ impl Shared {
         std::mem::take(&mut self.state().control)
     }
 
-    /// Fails when the peer asks for answers and does not read them.
+    /// Fails when the peer requests replies and does not read them.
     pub(super) fn check(&self) -> Result<(), ConnectionError> {
         if self.state().control.len() <= MAX_CONTROL {
             return Ok(());
@@ -104,7 +104,7 @@ impl Shared {
         Err(ConnectionError::Protocol(text))
     }
 
-    /// A stream that this side opens.
+    /// Opens a stream from this side.
     pub(super) fn open(
         self: &Arc<Self>,
         headers: Headers,
@@ -114,14 +114,14 @@ impl Shared {
         let id = state.next;
         state.next += 2;
         let (inlet, outlet) = self.entry(&mut state, id, pieces.clone());
-        // With the lock held: ids have to go out in order.
+        // Queue with the lock held: IDs must go out in ascending order.
         state.control.push_back(Control::Open { id, headers });
         drop(state);
         self.news.notify_one();
         (id, inlet, outlet)
     }
 
-    /// A stream that the peer opens. None when it is refused.
+    /// Handles a stream that the peer opens. Returns `None` if it is refused.
     pub(super) fn opened(
         self: &Arc<Self>,
         id: u32,
@@ -137,7 +137,7 @@ impl Shared {
             return Err(ConnectionError::Protocol(text));
         }
         state.last = id;
-        // No pieces are taken any more once this side is done.
+        // The upgrade fails once this side has dropped every sender.
         let pieces = pieces
             .upgrade()
             .filter(|_| state.streams.len() < MAX_STREAMS);
@@ -198,12 +198,12 @@ impl Shared {
         (Inlet::new(chunks, Some(Box::new(taken))), outlet)
     }
 
-    /// Where a stream's data goes; nowhere when nobody takes it any more.
+    /// The queue for a stream's data, or `None` if the stream is closed or half-closed.
     pub(super) fn chunks(&self, id: u32) -> Option<mpsc::Sender<Bytes>> {
         self.state().streams.get(&id)?.chunks.clone()
     }
 
-    /// Bytes have come for the connection as a whole, which never waits: its window is widened when they arrive.
+    /// Counts bytes received on the connection. Its window never blocks the peer: it is widened on arrival.
     pub(super) fn arrived(&self, bytes: u32) {
         let untold = self.untold.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if untold >= INITIAL_WINDOW / 2 {
@@ -215,7 +215,7 @@ impl Shared {
         }
     }
 
-    /// The peer has half-closed a stream.
+    /// Handles the peer's half-close of a stream.
     pub(super) fn finished(&self, id: u32) {
         let mut state = self.state();
         if let Some(entry) = state.streams.get_mut(&id) {
@@ -226,7 +226,7 @@ impl Shared {
         }
     }
 
-    /// This side has half-closed a stream. False when it is closed already.
+    /// Records this side's half-close of a stream. Returns false if the stream is closed already.
     pub(super) fn ended(&self, id: u32) -> bool {
         let mut state = self.state();
         let Some(entry) = state.streams.get_mut(&id) else {
@@ -239,7 +239,7 @@ impl Shared {
         first
     }
 
-    /// Either side has no more use for a stream. False when it is closed already.
+    /// Removes a stream that either side has reset. Returns false if it is closed already.
     pub(super) fn reset(&self, id: u32) -> bool {
         let entry = self.state().streams.remove(&id);
         entry.is_some_and(|entry| {
@@ -248,7 +248,7 @@ impl Shared {
         })
     }
 
-    /// Whether anything may still be sent on a stream.
+    /// Whether this side may still send on a stream.
     pub(super) fn is_open(&self, id: u32) -> bool {
         self.state()
             .streams
@@ -256,7 +256,7 @@ impl Shared {
             .is_some_and(|entry| !entry.ended)
     }
 
-    /// The peer speaks of windows, so it has them.
+    /// The peer sent a frame about windows: obey them from now on.
     fn heed_windows(&self, state: &State) {
         if !self.windows_heeded.swap(true, Ordering::Relaxed) {
             for entry in state.streams.values() {
@@ -265,7 +265,7 @@ impl Shared {
         }
     }
 
-    /// The peer's streams take another amount at first, those that are open too.
+    /// Applies the peer's initial window, to open streams too.
     pub(super) fn initial_window(&self, size: u32) {
         let mut state = self.state();
         self.heed_windows(&state);
@@ -276,7 +276,7 @@ impl Shared {
         }
     }
 
-    /// The peer takes more of a stream, or of all together.
+    /// Handles a WINDOW_UPDATE for a stream, or for the connection if `id` is 0.
     pub(super) fn widen(&self, id: u32, delta: u32) -> Result<(), ConnectionError> {
         let state = self.state();
         self.heed_windows(&state);
@@ -301,7 +301,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The peer wants an answer. An answer to what this side never asked is none of its business.
+    /// Replies to the peer's PING. A PING with one of this side's IDs is itself a reply, and is ignored.
     pub(super) fn pinged(&self, id: u32) {
         let theirs = if self.role == Role::Server { 1 } else { 0 };
         if id % 2 == theirs {
@@ -309,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// Asks the peer for a sign of life, unless something waits to be sent to it anyway.
+    /// Queues a PING as a heartbeat, unless another control frame is queued.
     pub(super) fn heartbeat(&self) {
         let mut state = self.state();
         if state.control.is_empty() {
@@ -320,17 +320,17 @@ impl Shared {
         }
     }
 
-    /// Bytes for which there was room in the connection were not sent, because their stream was closed.
+    /// Returns room in the connection's window for bytes that were not sent because their stream closed.
     pub(super) fn unsent(&self, bytes: usize) {
         self.whole.widen(i64::try_from(bytes).unwrap_or(0));
     }
 
-    /// The greatest id of the peer's, for the farewell.
+    /// The peer's greatest stream ID, for GOAWAY.
     pub(super) fn last(&self) -> u32 {
         self.state().last
     }
 
-    /// There is no connection any more: nobody waits for room or for bytes.
+    /// Closes every stream when the connection has ended, and wakes all waiters.
     pub(super) fn close(&self) {
         for (_, entry) in self.state().streams.drain() {
             entry.flow.reset.cancel();

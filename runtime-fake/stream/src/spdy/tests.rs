@@ -1,4 +1,4 @@
-//! Windows: heeded for peers that have them, and widened for all.
+//! Windows: obeyed for peers that use them, and widened for all.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{
     headers::Deflater,
 };
 
-/// A peer that speaks in frames.
+/// A peer that reads and writes frames.
 struct Peer(DuplexStream);
 
 enum Heard {
@@ -52,7 +52,7 @@ impl Peer {
         }
     }
 
-    /// How much data comes before nothing more does.
+    /// The number of data bytes received until the connection is idle.
     async fn data(&mut self) -> usize {
         let mut all = 0;
         let patience = Duration::from_millis(300);
@@ -65,7 +65,7 @@ impl Peer {
     }
 }
 
-/// A server with one stream, and its peer; what the peer says first is said.
+/// A server with one stream, and its peer, which has sent `first`.
 async fn served(first: &[Frame]) -> (Stream, Peer) {
     let (ours, theirs) = duplex(1 << 20);
     let (connection, mut streams, driver) = connect(ours, Role::Server);
@@ -87,7 +87,7 @@ fn send(stream: Stream, length: usize) {
             .send(Bytes::from(vec![0; length]))
             .await
             .unwrap();
-        // Held: a connection ends with its last stream.
+        // Hold the stream: a connection ends with its last stream.
         std::future::pending::<()>().await;
         drop(stream);
     });
@@ -109,11 +109,12 @@ async fn sender_waits_for_stream_window() {
     let (id, delta) = (1, 1500);
     peer.say(&Frame::WindowUpdate { id, delta }).await;
     assert_eq!(peer.data().await, 1500);
-    // Another stream's is another's.
+    // A window update for another stream has no effect on this one.
     let id = 3;
     peer.say(&Frame::WindowUpdate { id, delta }).await;
     assert_eq!(peer.data().await, 0);
-    // A smaller one holds what was sent too: there is room again when more was made than was taken away.
+    // A smaller initial window also counts bytes already sent: there is room again once the updates exceed what was
+    // taken away.
     peer.say(&Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 0)]))
         .await;
     let (id, delta) = (1, 1100);
@@ -158,7 +159,7 @@ async fn reading_widens_windows() {
             .unwrap();
         peer.0.write_all(&chunk).await.unwrap();
     }
-    // All of it has arrived, none was taken.
+    // All of it has arrived, and none was read.
     loop {
         if let Heard::Frame(Frame::WindowUpdate { id, delta }) = peer.hear().await {
             assert_eq!((id, delta), (0, 32 << 10));

@@ -1,4 +1,4 @@
-//! What goes out: answers first, then the pieces of streams in the order in which they came.
+//! Writes frames to the connection: control frames first, then the streams' pieces in the order of their queue.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -17,10 +17,10 @@ use crate::{
     pipe::{Piece, What},
 };
 
-/// So much is gathered before it is written, if there is so much.
+/// Limit on the bytes gathered for one write.
 const BATCH: usize = 64 << 10;
 
-/// Writes until nothing more can come, says farewell, and waits to be dropped.
+/// Writes until every sender is dropped, sends GOAWAY, and then waits to be dropped.
 pub(super) async fn run(
     mut write: impl AsyncWrite + Unpin,
     shared: &Arc<Shared>,
@@ -47,7 +47,7 @@ pub(super) async fn run(
         if !out.is_empty() {
             write.write_all(&out).await?;
             out.clear();
-            // A long piece must not be remembered by the memory that it took.
+            // Release the memory of a long piece.
             out.shrink_to(BATCH);
             write.flush().await?;
             if !open {
@@ -55,7 +55,7 @@ pub(super) async fn run(
             }
             continue;
         }
-        // Cancel-safe, both: nothing is lost of a message or a notice that was not taken.
+        // Both arms are cancel-safe: neither consumes a message or a notification when cancelled.
         tokio::select! {
             () = news => {}
             next = pieces.recv(), if open => match next {
@@ -64,7 +64,7 @@ pub(super) async fn run(
             },
         }
         if !open {
-            // Everything was said: whatever else is asked gets no answer.
+            // This side is closed: discard further control frames.
             shared.take_control();
             std::future::pending::<()>().await;
         }
@@ -98,7 +98,7 @@ fn answers(shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut Vec<u8>) {
 }
 
 fn piece(piece: Piece, shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut Vec<u8>) {
-    // The stream's opening or the answer to it is among these, if it was not sent yet.
+    // Send control frames first: the stream's SYN_STREAM or SYN_REPLY may be among them.
     answers(shared, deflater, out);
     let Piece { id, what } = piece;
     match what {
@@ -115,7 +115,7 @@ fn piece(piece: Piece, shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut 
                 out.extend_from_slice(&data_head(id, true, 0));
             }
         }
-        // Asked for by reading, with a frame of its own.
+        // The reading half has queued a PING for it.
         What::Heartbeat => {}
         What::Reset => {
             if shared.reset(id) {
