@@ -1,4 +1,4 @@
-//! The bridge of one daemon: opened or taken over, pods attached and detached, closed.
+//! The bridge of one daemon: opens or takes it over, attaches and detaches pods, and closes it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,37 +22,37 @@ use super::{
     Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, namespace, subnet6,
 };
 
-/// How long an interface may take to begin to carry traffic. The kernel does it within a few milliseconds.
+/// How long an interface may take to reach the forwarding state. The kernel needs a few milliseconds.
 const FORWARDING_WITHIN: Duration = Duration::from_secs(5);
 
-/// How many sockets are kept for later; a burst of pods opens more, and closes them again.
+/// The number of idle sockets kept. A burst of pods opens more and closes them again.
 const IDLE_SOCKETS: usize = 4;
 
-/// A bridge and its subnet, held for the life of the daemon. Calls may be made from several threads at once, except
-/// for two about the same sandbox; the threads must be in the network namespace the bridge was opened from. Dropping
-/// it leaves bridge and pods as they are, for the next daemon to take over; [`Bridge::close`] removes the bridge.
+/// A bridge and its subnet, held for the life of the daemon. Several threads may call it at once, but not for the
+/// same sandbox; the threads must be in the network namespace that the bridge was opened from. Dropping it leaves
+/// the bridge and the pods as they are, for the next daemon to take over; [`Bridge::close`] removes the bridge.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,
     index: u32,
     namespace: Option<OwnedFd>,
-    /// The IPv4 subnet; where pods have no IPv4 addresses, it only numbers them.
+    /// The IPv4 subnet. If pods have no IPv4 addresses, it only numbers them.
     subnet: Ipv4Net,
     ipv4: bool,
     ipv6: Option<Ipv6Net>,
     ipam: Mutex<Ipam>,
-    /// This one, and those that are connected with it.
+    /// This bridge and the further bridges connected to it.
     bridges: Mutex<Bridges>,
-    /// Sockets of the bridge's namespace that nobody uses now. Every call takes one, so none waits for another's.
+    /// Idle sockets in the bridge's namespace. Every call takes one, so that no call waits for another's.
     idle: Mutex<Vec<Netlink>>,
     deletions: Deletions,
     _claims: Vec<SubnetLock>,
 }
 
 impl Bridge {
-    /// Makes the bridge, or takes over the one of an earlier daemon by its name. `existing` are the sandboxes that
-    /// daemon recorded, with their addresses: they keep them, and lost ports of theirs are connected again. Ports of
-    /// the bridge that belong to no existing sandbox are leftovers and are removed.
+    /// Creates the bridge, or takes over an earlier daemon's bridge of that name. `existing` are the sandboxes that
+    /// the earlier daemon recorded, with their addresses: they keep these, and ports that they lost are attached
+    /// again. Ports of the bridge that belong to no existing sandbox are orphans and are removed.
     pub fn open(config: BridgeConfig, existing: &[(String, IpAddr)]) -> Result<Bridge, NetError> {
         let name = config.name_hint.clone();
         let fits = (1..=12).contains(&name.len())
@@ -77,7 +77,7 @@ impl Bridge {
         let numbers = opened.ipv6.map_or(u8::MAX, |ipv6| 128 - ipv6.prefix_len());
         let mut ipam = Ipam::with_numbers(opened.subnet, numbers);
         for (sandbox, address) in addresses {
-            // A pod of another subnet has lost its network and can not get in the way of a new one.
+            // A pod of another subnet has lost its network and cannot conflict with a new one.
             if let Err(error) = ipam.restore(sandbox, address) {
                 tracing::warn!(sandbox, %error, "failed to restore the address of a pod");
             }
@@ -104,12 +104,12 @@ impl Bridge {
         &self.name
     }
 
-    /// The subnet the pods are in.
+    /// The subnet of the pods.
     pub fn subnet(&self) -> Ipv4Net {
         self.subnet
     }
 
-    /// The subnets that pods have addresses of, IPv4 first.
+    /// The subnets that pods have addresses in, IPv4 first.
     pub fn subnets(&self) -> Vec<(IpAddr, u8)> {
         let v4 = (IpAddr::V4(self.subnet.network()), self.subnet.prefix_len());
         let v6 = self
@@ -118,12 +118,12 @@ impl Bridge {
         self.ipv4.then_some(v4).into_iter().chain(v6).collect()
     }
 
-    /// How many pods are connected.
+    /// The number of attached pods.
     pub fn pods(&self) -> usize {
         self.ipam().held()
     }
 
-    /// The subnets, as they could be asked for.
+    /// The subnets, in the form of the option `--pod-cidr`.
     pub fn cidrs(&self) -> PodCidrs {
         PodCidrs {
             v4: self.ipv4.then_some(self.subnet),
@@ -131,13 +131,13 @@ impl Bridge {
         }
     }
 
-    /// The namespace the bridge lives in; `None` is the one the daemon itself is in.
+    /// The namespace of the bridge; `None` is the daemon's own.
     pub fn namespace(&self) -> Option<BorrowedFd<'_>> {
         self.namespace.as_ref().map(AsFd::as_fd)
     }
 
-    /// Connects a pod: `eth0` with an address and a default route, and the loopback interface, all up and able to
-    /// carry traffic when this returns. What is half made when something fails is removed.
+    /// Attaches a pod: `eth0` with an address and a default route, and the loopback interface. All are up and
+    /// forwarding when this returns. On failure it removes what it created.
     pub fn attach(
         &self,
         sandbox_id: &str,
@@ -172,8 +172,9 @@ impl Bridge {
         }
     }
 
-    /// Disconnects a pod: its interface is gone and its address free when this returns. Nothing to do is fine: a
-    /// sandbox that was never attached, or whose network namespace has ended. On an error the address stays taken.
+    /// Detaches a pod: its interface is gone and its address free when this returns. Idempotent: a sandbox that was
+    /// never attached, or whose network namespace has ended, is not an error. On an error the address stays
+    /// allocated.
     pub fn detach(&self, sandbox_id: &str) -> Result<(), NetError> {
         let host_interface = host_interface(&self.name, sandbox_id);
         self.deletions.delete(
@@ -185,8 +186,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Deletes the bridge and gives the subnet back; when this returns the kernel is done with every earlier detach,
-    /// too. Refused while a pod is attached: then everything stays as it is, for the next daemon to take over.
+    /// Deletes the bridge and releases the subnet. When this returns, the kernel has also completed every earlier
+    /// detach. Refused while a pod is attached: then everything stays as it is, for the next daemon to take over.
     pub fn close(self) -> Result<(), NetError> {
         let pods = self.ipam().held();
         if pods > 0 {
@@ -205,7 +206,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Names the subnets, which the numbers of addresses alone do not.
+    /// Adds the subnets to the error, which IPAM does not know.
     fn no_address(&self, error: IpamError) -> NetError {
         if let IpamError::Exhausted { capacity, .. } = error {
             let subnets = self.cidrs().texts().join(", ");
@@ -214,7 +215,7 @@ impl Bridge {
         error.into()
     }
 
-    /// The bridge that the sandbox becomes a port of: its name and its interface's number.
+    /// The bridge that the sandbox becomes a port of: its name and interface index.
     fn bridge_for(&self, sandbox_id: &str) -> Result<(String, u32), NetError> {
         let name_of = |segment| match segment {
             0 => self.name.clone(),
@@ -228,7 +229,7 @@ impl Bridge {
             self.wait_until_it_forwards(&lower, &name_of(segment))?;
             Ok(index)
         };
-        // Others wait until it is there.
+        // Concurrent calls wait on the lock until the bridge exists.
         let placed = self.bridges().place(sandbox_id, &self.name, make)?;
         Ok((name_of(placed.0), placed.1))
     }
@@ -242,7 +243,7 @@ impl Bridge {
     ) -> Result<(), NetError> {
         let (bridge, index) = self.bridge_for(sandbox_id)?;
         let host = Link::Name(host_interface);
-        // The pod's end goes up last: an end that goes up while the other is up carries traffic at once.
+        // Bring the pod's end up last: when an end comes up while the other is up, it has carrier at once.
         self.with_netlink(|netlink| {
             netlink.batch(&[
                 requests::create_veth(
@@ -260,7 +261,7 @@ impl Bridge {
         self.wait_until_it_forwards(host_interface, &bridge)
     }
 
-    /// Sets the pod's end up; runs in the pod's namespace.
+    /// Brings the pod's end up; runs in the pod's namespace.
     fn configure_pod(&self, address: Ipv4Addr) -> Result<(), NetError> {
         let mut netlink = Netlink::open()?;
         let eth =
@@ -287,9 +288,9 @@ impl Bridge {
         Ok(netlink.batch(&steps)?)
     }
 
-    /// The addresses of the pod with this one, or with its number, and the lengths of their prefixes.
+    /// The addresses of the pod whose IPv4 address, or number, is `address`, with their prefix lengths.
     fn addresses(&self, address: Ipv4Addr) -> Vec<(IpAddr, u8)> {
-        // Addresses are only ever of the subnet.
+        // IPAM only allocates addresses in the subnet.
         let number = address.to_bits() ^ self.subnet.network().to_bits();
         let v4 = self
             .ipv4
@@ -300,9 +301,9 @@ impl Bridge {
         v4.into_iter().chain(v6).collect()
     }
 
-    /// The kernel opens a bridge's port, and the bridge itself with its first port, a little after the carrier is
-    /// there. Since Linux 6.8 asking for the link makes that happen; before, it is waited for. A frame sent earlier
-    /// would be lost, and a lost first question for a neighbour costs its sender a second.
+    /// Waits until the port forwards. The kernel sets a bridge's port, and with the first port the bridge itself, to
+    /// forwarding shortly after the carrier is up. Since Linux 6.8 querying the link triggers this; before, it takes
+    /// a wait. A frame sent earlier would be lost, and a lost first neighbour solicitation costs the sender a second.
     fn wait_until_it_forwards(&self, port: &str, bridge: &str) -> Result<(), NetError> {
         let ready = |netlink: &mut Netlink| -> Result<bool, NetError> {
             let vanished = |name: &str| NetError::Vanished {
@@ -318,7 +319,7 @@ impl Bridge {
         let began = Instant::now();
         let mut watch = within(self.namespace(), Netlink::open_watch)??;
         loop {
-            // Asking again only after the watch is open leaves no gap for a change to fall into.
+            // Query again after the watch is open, so that no change is missed in between.
             if self.with_netlink(ready)? {
                 return Ok(());
             }
@@ -339,7 +340,7 @@ impl Bridge {
         self.ipam.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A socket of the bridge's namespace: an idle one, or else a new one.
+    /// A socket in the bridge's namespace: an idle one, or else a new one.
     fn netlink(&self) -> Result<Netlink, NetError> {
         let idle = self
             .idle
@@ -352,7 +353,8 @@ impl Bridge {
         }
     }
 
-    /// Lends a socket of the bridge's namespace. One that failed may have unread answers and is not used again.
+    /// Runs `work` with a socket in the bridge's namespace. A socket that failed may have unread responses and is not
+    /// reused.
     fn with_netlink<T, E>(
         &self,
         work: impl FnOnce(&mut Netlink) -> Result<T, E>,

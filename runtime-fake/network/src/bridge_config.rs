@@ -1,4 +1,4 @@
-//! How the bridge of a daemon is configured.
+//! The configuration of a daemon's bridge.
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -9,20 +9,20 @@ use super::segments::PORTS;
 use super::subnet_lock::SubnetLocks;
 use super::{PodCidrs, Pool};
 
-/// What a bridge is made from.
+/// The configuration of a bridge.
 #[derive(Debug)]
 pub struct BridgeConfig {
-    /// The name of the bridge, 1 to 12 characters; the same name finds the bridge again after a restart.
+    /// The name of the bridge, 1 to 12 characters. A restarted daemon finds the bridge by the same name.
     pub name_hint: String,
-    /// Where the subnet is taken from, in order of preference.
+    /// The pools that the subnet is taken from, in order of preference.
     pub pools: Vec<Pool>,
-    /// The network namespace the bridge lives in; the current one when none is given.
+    /// The network namespace of the bridge; `None` is the current one.
     pub namespace: Option<OwnedFd>,
-    /// Where the subnets are claimed; nowhere in a namespace that no other daemon has a bridge in.
+    /// Locks for the subnets; `None` in a namespace where no other daemon has a bridge.
     pub claims: Option<SubnetLocks>,
-    /// How many pods are ports of one bridge, before another one is connected with it.
+    /// The number of pods that are ports of one bridge before a further bridge is connected to it.
     pub ports: usize,
-    /// Pods have IPv4 addresses. Without, `pools` are of no use.
+    /// Pods have IPv4 addresses. If false, `pools` is unused.
     pub ipv4: bool,
     /// Pods have IPv6 addresses.
     pub ipv6: Ipv6,
@@ -33,16 +33,16 @@ pub struct BridgeConfig {
 pub enum Ipv6 {
     /// No.
     Never,
-    /// Where the kernel has IPv6, in a subnet that is made of the bridge's name.
+    /// If the kernel has IPv6, in a subnet derived from the bridge's name.
     IfPossible,
     /// In this subnet.
     Subnet(Ipv6Net),
 }
 
 impl BridgeConfig {
-    /// The default pools: 10.200.0.0/14, then 198.18.0.0/15 (RFC 2544, set apart for benchmarks), for hosts that route
-    /// all of 10.0.0.0/8 somewhere. No widespread tool takes its addresses from either. The first 48 daemons of a host have
-    /// room for 4093 pods each, and some hundreds more for less.
+    /// The default pools: 10.200.0.0/14, then 198.18.0.0/15 (RFC 2544, reserved for benchmarks), for hosts that route
+    /// all of 10.0.0.0/8 elsewhere. No widespread tool takes its addresses from either. The first 48 daemons of a
+    /// host have room for 4093 pods each, and some hundreds more for fewer.
     pub fn new(name_hint: impl Into<String>) -> BridgeConfig {
         let pool = |a, b, len, piece_len| Pool {
             subnet: Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), len),
@@ -66,7 +66,8 @@ impl BridgeConfig {
         }
     }
 
-    /// The same, with addresses of `cidrs`; of both families in chosen subnets where there are none.
+    /// The same configuration with addresses in `cidrs`. If `cidrs` is empty, pods have both families, in subnets
+    /// chosen by the daemon.
     #[must_use]
     pub fn with_cidrs(mut self, cidrs: PodCidrs) -> BridgeConfig {
         self.ipv4 = cidrs.v4.is_some() || cidrs.v6.is_none();

@@ -1,4 +1,4 @@
-//! Taking over or making the bridge of a daemon.
+//! Takes over or creates the bridge of a daemon.
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,10 +14,10 @@ use super::subnet::{self, BridgeSubnet as _};
 use super::subnet_lock::{SubnetLock, SubnetLocks};
 use super::{Mac, NetError, subnet6};
 
-/// The bridge's own address of its link.
+/// The bridge's link-local address.
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// What opening a bridge yields, all of it belonging to the bridge's namespace.
+/// The result of opening a bridge; all of it belongs to the bridge's namespace.
 pub(super) struct Opened {
     pub(super) netlink: Netlink,
     pub(super) claims: Vec<SubnetLock>,
@@ -26,7 +26,7 @@ pub(super) struct Opened {
     pub(super) index: u32,
 }
 
-/// Takes over or makes the bridge; runs in the bridge's namespace.
+/// Takes over or creates the bridge; runs in the bridge's namespace.
 pub(super) fn open_here(
     name: &str,
     config: &BridgeConfig,
@@ -66,7 +66,7 @@ pub(super) fn open_here(
             made.index
         }
     };
-    // An earlier daemon may have been killed between any two of these steps, so all of them are always taken.
+    // An earlier daemon may have been killed between any two of these steps, so always run all of them.
     let mut steps = Vec::new();
     if config.ipv4 {
         steps.push(requests::add_address(index, subnet.gateway(), subnet));
@@ -79,7 +79,7 @@ pub(super) fn open_here(
         ));
     }
     if ipv6.is_some() {
-        // The kernel looks for a neighbour that it forwards to by this one only.
+        // The kernel sends neighbour solicitations for forwarded packets from this address only.
         steps.push(requests::add_address6(index, LINK_LOCAL, 64));
     }
     for address in &mut steps {
@@ -96,8 +96,8 @@ pub(super) fn open_here(
     })
 }
 
-/// SubnetLocks a subnet; `None` when another daemon holds it. In a namespace of the daemon's own there is nobody to claim it
-/// from.
+/// Locks a subnet. Returns `None` if another daemon holds it, and `Some(None)` in a namespace of the daemon's
+/// own, where no lock is needed.
 fn claim(
     claims: Option<&SubnetLocks>,
     subnet: impl Display,
@@ -114,7 +114,7 @@ fn claim(
     }
 }
 
-/// [`claim`], for a subnet that it has to be.
+/// Like [`claim`], but fails if another daemon holds the subnet.
 fn claim_this(
     name: &str,
     claims: Option<&SubnetLocks>,
@@ -126,8 +126,8 @@ fn claim_this(
     })
 }
 
-/// The IPv6 subnet and the claim to it. It is nobody else's: the one made of the name as good as certainly, the one that
-/// was asked for by whoever asked.
+/// The IPv6 subnet and its lock. No other daemon has it: the subnet derived from the name is unique with near
+/// certainty, and a configured one is the administrator's choice.
 fn settle_ipv6(
     name: &str,
     config: &BridgeConfig,
@@ -150,7 +150,7 @@ fn kernel_has_ipv6() -> bool {
     })
 }
 
-/// The subnet of the bridge and the claim to it: the one the bridge has, or else a free one.
+/// The subnet of the bridge and its lock: the one that the bridge has, or else a free one.
 fn settle_subnet(
     netlink: &mut Netlink,
     name: &str,
@@ -171,7 +171,7 @@ fn settle_subnet(
         if provided || !existing.is_empty() {
             return Ok((subnet, claim));
         }
-        // An earlier version's, or of another configuration, and no pod has an address of it.
+        // The address is an earlier version's or another configuration's, and no pod has an address of that subnet.
         let gateway = subnet.gateway();
         netlink.batch(&[requests::delete_address(
             index,
@@ -191,7 +191,7 @@ fn settle_subnet(
         let Some(claim) = claim(claims, candidate)? else {
             continue;
         };
-        // Between the look around and the claim another daemon may have made its bridge here and been killed.
+        // Check again: between the query and the lock another daemon may have created its bridge here and been killed.
         let still_free = !link_query::subnets(netlink)?
             .iter()
             .any(|used| subnet::overlap(used.subnet, candidate));

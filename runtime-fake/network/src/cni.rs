@@ -1,11 +1,11 @@
-//! Networks that somebody else's programs make: the Container Network Interface, versions 0.3.0 to 1.1.0.
+//! Pod networks made by plugins of the Container Network Interface, versions 0.3.0 to 1.1.0.
 //!
-//! The first usable file of a directory, by name, describes the network; it is read again for each pod. What a pod was
-//! connected with is kept in the sandbox's directory (`attached`) before the first plugin runs, so that whatever was
-//! begun can be undone by the same plugins: by this daemon or a later one, with another configuration in the directory,
-//! and when the pod's namespace has gone.
+//! The first usable configuration file of a directory, in lexical order, defines the network; it is read again
+//! for each pod. The attachment is saved in the sandbox's directory (`attached`) before the first plugin runs, so
+//! that the same plugins can always undo it: for this daemon or a later one, after the configuration has changed,
+//! and after the pod's namespace has ended.
 //!
-//! `conf` ◆ and `answer` ◆ read what is there and what comes back, `exec` runs one plugin. All calls block.
+//! `conf` ◆ and `answer` ◆ parse configurations and results, `exec` runs one plugin. All calls block.
 
 mod answer;
 mod attached;
@@ -33,95 +33,95 @@ pub use pod::{CniPod, CniRequest, annotations_fit};
 
 use super::{NetError, POD_INTERFACE, PodNetns, namespace};
 
-/// How long a plugin may take to connect a pod, or to disconnect one: some wait for a lease.
+/// Timeout of ADD and DEL: some plugins wait for a DHCP lease.
 const LONG: Duration = Duration::from_secs(60);
-/// How long one may take to say how it is.
+/// Timeout of CHECK, STATUS and GC.
 const SHORT: Duration = Duration::from_secs(5);
-/// The specification's error code of a plugin that cannot serve for now.
+/// The specification's error code "try again later".
 const TRY_AGAIN: u64 = 11;
 
-/// Where configurations and plugins are.
+/// The directories of configurations and plugins.
 #[derive(Debug, Clone)]
 pub struct CniConfig {
     /// The directory of configurations.
     pub conf_dir: PathBuf,
-    /// Directories of plugins, in the order in which they are looked through.
+    /// Directories of plugins, in search order.
     pub bin_dirs: Vec<PathBuf>,
 }
 
-/// Why a network of plugins failed.
+/// Why a CNI network failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CniError {
-    /// No configuration that can be used.
+    /// There is no usable configuration.
     #[error("no CNI network is configured: {reason}")]
     NotConfigured {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A plugin.
+    /// A plugin failed.
     #[error(transparent)]
     Plugin(#[from] PluginError),
-    /// It was connected, and has no address.
+    /// The plugins returned no address.
     #[error(
         "the CNI network {network} gave the pod no address: does its configuration have an ipam part?"
     )]
     NoAddress {
-        /// Its name.
+        /// The network's name.
         network: String,
     },
-    /// The pod ended meanwhile.
+    /// The pod's keeper ended during ADD.
     #[error("the pod's keeper ended while the CNI network {network} was being set up")]
     PodEnded {
-        /// Its name.
+        /// The network's name.
         network: String,
     },
-    /// It is said to have an interface, and has none.
+    /// The plugins reported an interface that does not exist.
     #[error(
         "the CNI network {network} gave the pod no interface {POD_INTERFACE}, which its plugins say that they made"
     )]
     NoInterface {
-        /// Its name.
+        /// The network's name.
         network: String,
     },
-    /// The pod's interfaces could not be looked at.
+    /// The pod's interfaces could not be queried.
     #[error("failed to look at the pod's interfaces")]
     Interfaces(#[source] NetError),
-    /// An answer that cannot be used.
+    /// The result of a plugin is unusable.
     #[error("the CNI network {network} cannot be used: {problem}")]
     Answer {
-        /// Its name.
+        /// The network's name.
         network: String,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// Connecting failed, and so did disconnecting.
+    /// ADD failed, and so did the DEL that undoes it.
     #[error("{add}; then undoing it failed: {undo}")]
     Undo {
-        /// Why the first failed.
+        /// Why ADD failed.
         add: String,
-        /// Why the second failed.
+        /// Why DEL failed.
         undo: String,
     },
-    /// A file of the runtime's own.
+    /// A file operation failed.
     #[error("failed to {what}")]
     Io {
         /// Completes "failed to".
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Networks of plugins.
+/// Attaches pods with CNI plugins.
 #[derive(Debug)]
 pub struct Cni {
     config: CniConfig,
-    /// The network namespace that plugins run in, where it is not the daemon's.
+    /// The network namespace that plugins run in; `None` is the daemon's own.
     namespace: Option<OwnedFd>,
 }
 
 impl Cni {
-    /// Only what was connected before is disconnected, by the plugins that did it.
+    /// Attaches no pods. Pods attached earlier are still detached, with the plugins that attached them.
     pub fn without_configuration(namespace: Option<OwnedFd>) -> Self {
         let config = CniConfig {
             conf_dir: PathBuf::new(),
@@ -130,7 +130,7 @@ impl Cni {
         Self { config, namespace }
     }
 
-    /// Pods are connected by the first usable configuration of its directory.
+    /// Attaches pods with the first usable configuration of the directory.
     pub fn new(config: CniConfig, namespace: Option<OwnedFd>) -> Self {
         Self { config, namespace }
     }
@@ -140,7 +140,7 @@ impl Cni {
         self.namespace.as_ref().map(|fd| fd.as_fd())
     }
 
-    /// Connects a pod. When that fails, what was done is undone, and if that works nothing is left of it.
+    /// Attaches a pod (ADD). On failure it runs DEL for the plugins that ran; if that succeeds, nothing is left.
     pub fn add(&self, pod: &CniPod, netns: &PodNetns) -> Result<CniResult, CniError> {
         let list = self.list()?;
         let path = netns.path();
@@ -191,7 +191,7 @@ impl Cni {
             let input = list.input(plugin, previous.as_ref(), &attached.runtime, Map::new());
             let variables = pod_variables(&pod.id, Some(netns), &attached.arguments);
             let answer = self.run("ADD", &attached.bin_dirs, list, plugin, variables, &input);
-            // One that failed may have done half of it; those after it have done nothing.
+            // A plugin that failed may have done half of its work; the plugins after it have not run.
             if let Err(error) = &answer {
                 attached.begun = index + usize::from(error.has_run());
                 attached.save(&pod.directory)?;
@@ -214,8 +214,8 @@ impl Cni {
         Ok(given)
     }
 
-    /// Disconnects a pod; nothing to do is fine. `netns` is none when the pod's namespace has gone; `connected` says
-    /// that the pod was connected, for the case that nothing is known of how.
+    /// Detaches a pod (DEL); idempotent. `netns` is `None` when the pod's namespace has ended. `connected` says that
+    /// the pod was attached, for the case that no attachment is on record.
     pub fn del(
         &self,
         pod: &CniPod,
@@ -255,7 +255,7 @@ impl Cni {
         self.del_all(&pod.id, path.as_deref(), &list, &attached)?;
         attached.detached = true;
         match attached.save(&pod.directory) {
-            // Of several who remove the pod at once another one was first.
+            // Of several concurrent removals of the pod another one was first.
             Err(CniError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             saved => saved,
         }
@@ -268,7 +268,7 @@ impl Cni {
         list: &NetworkList,
         attached: &Attached,
     ) -> Result<(), CniError> {
-        // Plugins learn of the result of their ADD since 0.4.0.
+        // DEL receives the result of ADD since 0.4.0.
         let previous = attached
             .result_at(netns)
             .filter(|_| list.version >= Version::CHECK);
@@ -280,7 +280,7 @@ impl Cni {
         Ok(())
     }
 
-    /// Whether a pod is still connected as it was, as far as its plugins can tell.
+    /// Checks with the plugins that a pod is still attached (CHECK).
     pub fn check(&self, pod: &CniPod, netns: &PodNetns) -> Result<(), CniError> {
         let Some(attached) = Attached::load(&pod.directory)?.filter(|known| !known.detached) else {
             return Ok(());
@@ -309,7 +309,7 @@ impl Cni {
         Ok(())
     }
 
-    /// Whether a pod could be connected now, as far as the configuration and its plugins can tell.
+    /// Checks with the plugins that a pod could be attached now (STATUS).
     pub fn status(&self) -> Result<(), CniError> {
         let list = self.list()?;
         if list.version < Version::STATUS {
@@ -323,7 +323,7 @@ impl Cni {
         Ok(())
     }
 
-    /// Lets plugins forget every pod but `valid`, by their ids.
+    /// Makes the plugins release every attachment except those of the sandboxes in `valid` (GC).
     pub fn gc(&self, valid: &[String]) -> Result<(), CniError> {
         let Ok(list) = self.list() else {
             return Ok(());
@@ -370,14 +370,14 @@ impl Cni {
         })?;
         match result {
             Err(PluginError::Failed { code, .. }) if command == "GC" && code == 4 => {
-                // It does not know the command, which an older plugin need not.
+                // An older plugin may not know the command.
                 Ok(Value::Null)
             }
             result => Ok(result?),
         }
     }
 
-    /// The network that pods are connected to now.
+    /// The network that new pods are attached to.
     fn list(&self) -> Result<NetworkList, CniError> {
         let directory = &self.config.conf_dir;
         let mut unusable = None;
@@ -405,7 +405,7 @@ impl Cni {
     }
 }
 
-/// Whether the pod is there, with what its plugins say that it has.
+/// Checks that the keeper still runs and that the pod has the interface that the plugins reported.
 fn look_again(netns: &PodNetns, list: &NetworkList, attached: &Attached) -> Result<(), CniError> {
     let network = || list.name.clone();
     let ended = netns.has_ended().map_err(|source| CniError::Io {
@@ -429,23 +429,23 @@ fn look_again(netns: &PodNetns, list: &NetworkList, attached: &Attached) -> Resu
 }
 
 impl CniError {
-    /// Whether the plugin was run at all.
+    /// Whether the plugin ran at all.
     fn has_run(&self) -> bool {
         !matches!(self, Self::Plugin(PluginError::Missing { .. }))
     }
 
-    /// Whether the same call may work in a while.
+    /// Whether the same call may succeed later.
     pub fn try_again(&self) -> bool {
         matches!(self, Self::Plugin(PluginError::Failed { code, .. }) if *code == TRY_AGAIN)
     }
 }
 
-/// Whether a sandbox was connected by plugins, whatever this daemon connects with.
+/// Whether plugins attached a sandbox, whatever network this daemon uses.
 pub fn connected(directory: &Path) -> bool {
     Attached::is_there(directory)
 }
 
-/// The files that may be configurations, in the order of their names.
+/// The candidate configuration files, in lexical order.
 fn configurations(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = fs::read_dir(directory)?
         .map(|entry| Ok(entry?.path()))

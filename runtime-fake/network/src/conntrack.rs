@@ -1,7 +1,7 @@
-//! ◆ Messages about connections that the kernel keeps track of (linux/netfilter/nfnetlink_conntrack.h).
+//! ◆ Netlink messages about conntrack entries (linux/netfilter/nfnetlink_conntrack.h).
 //!
-//! A dialogue by UDP goes on where it began for as long as somebody speaks: rules that have changed since are not asked.
-//! So what leads to a pod that has gone has to be forgotten, or its client would speak to nobody for ever.
+//! A UDP flow keeps its translation as long as packets arrive: the kernel does not consult changed rules for it. So
+//! entries that lead to a removed pod must be flushed, or its clients would send to a dead address for ever.
 
 use std::net::IpAddr;
 
@@ -11,17 +11,17 @@ const SUBSYSTEM: u16 = 1;
 const NEW: u16 = SUBSYSTEM << 8;
 const GET: u16 = SUBSYSTEM << 8 | 1;
 const DELETE: u16 = SUBSYSTEM << 8 | 2;
-/// Attributes of a connection: what its first packet said, and what an answer to it says.
+/// Attributes of an entry: the tuples of the original direction and of the reply direction.
 const ORIGINAL: u16 = 1;
 const REPLY: u16 = 2;
 const UDP: u8 = 17;
 
-/// Asks for every connection of either family.
+/// Lists every entry of both families.
 pub(super) fn list() -> Vec<u8> {
     message(GET, FLAG_REQUEST | FLAG_DUMP, 0, 0, &[])
 }
 
-/// What makes the kernel forget the dialogue that an answer to [`list`] is about, if it leads to one of `pods`.
+/// The message that deletes the UDP entry in a response to [`list`], if the entry leads to one of `pods`.
 pub(super) fn forget(kind: u16, payload: &[u8], pods: &[IpAddr]) -> Option<Vec<u8>> {
     let (header, attributes) = payload.split_first_chunk::<4>()?;
     if kind != NEW {

@@ -1,10 +1,11 @@
-//! Deleting an interface without waiting until the kernel has forgotten it.
+//! Deletes an interface without waiting for the kernel's RCU barrier.
 //!
-//! The request to delete an interface takes the caller 15 to 25 ms, but the interface is gone after less than one:
-//! no longer listed, its name free, both ends of a pair unlinked. The rest is the kernel waiting until none of its
-//! processors can still be looking at the old structures (`rcu_barrier`). So the request is made on a thread that may
-//! wait, with `NLM_F_ECHO`: the kernel then tells the requester, on the same socket, when the interface is gone. A
-//! kernel that does not echo deletions (before Linux 6.2) sends only the acknowledgement, which is late, and as right.
+//! The request to delete an interface takes the caller 15 to 25 ms, but the interface is gone after less than
+//! one: no longer listed, its name free, both ends of a pair unlinked. The rest is the kernel waiting until no
+//! processor can still use the old structures (`rcu_barrier`). So a thread that may wait makes the request, with
+//! `NLM_F_ECHO`: the kernel then notifies the requester on the same socket when the interface is gone. A kernel
+//! that does not echo deletions (before Linux 6.2) sends only the acknowledgement, which comes later and is
+//! equally right.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,14 +18,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::netlink::{Answer, Messages, Netlink, NetlinkError, Request};
 
-/// The deletions of one bridge that the kernel still has on its hands.
+/// The deletions of one bridge that the kernel has not completed.
 #[derive(Debug, Default)]
 pub(super) struct Deletions {
     running: Mutex<Vec<JoinHandle<Result<(), NetlinkError>>>>,
 }
 
 impl Deletions {
-    /// Sends the request on the socket, which is used up, and returns when the interface is gone.
+    /// Sends the request on the socket, consuming it, and returns when the interface is gone.
     pub(super) fn delete(
         &self,
         mut netlink: Netlink,
@@ -37,7 +38,7 @@ impl Deletions {
         let sequence = netlink.append(&mut bytes, request.message, flags);
 
         let netlink = Arc::new(netlink);
-        // The writing end goes with the thread's closure: its end of file says that the request has been handled.
+        // The thread's closure owns the writing end: end of file means that the request has been handled.
         let (handled, handling) = io::pipe().map_err(failed)?;
         let sender = thread::Builder::new()
             .name("netdel".to_owned())
@@ -62,13 +63,13 @@ impl Deletions {
                 Err(error) => return Err(failed(error.into())),
             }
             let spoken = fds[0].any() == Some(true);
-            // The answer is queued before the request counts as handled, but perhaps after poll looked at the socket.
+            // The response is queued before the request counts as handled, but perhaps after poll checked the socket.
             let spoken = spoken || {
                 let mut again = [PollFd::new(netlink.as_fd(), PollFlags::POLLIN)];
                 poll(&mut again, PollTimeout::ZERO).map_err(|error| failed(error.into()))? > 0
             };
             if !spoken {
-                // Handled, and not a word on the socket: the request was never sent, and the sender knows why.
+                // Handled without a response: the request was never sent. The thread returns the reason.
                 return sender
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -95,12 +96,12 @@ impl Deletions {
         }
     }
 
-    /// Waits until the kernel is done with everything.
+    /// Waits until the kernel has completed every deletion.
     pub(super) fn finish(&self) {
         let running =
             std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
         for deletion in running {
-            // What the request led to was reported when it was answered.
+            // The outcome was returned with the response.
             let _ = deletion.join();
         }
     }

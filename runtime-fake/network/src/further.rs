@@ -1,4 +1,4 @@
-//! Bridges beside the first one, for pods that it has no ports for: made, found again and removed.
+//! Further bridges, for pods beyond the first bridge's ports: creates, finds and removes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,11 +15,11 @@ use super::segments::{Segment, Segments};
 #[derive(Debug)]
 pub(super) struct Bridges {
     pub(super) segments: Segments,
-    /// The number of each bridge's interface; the first one's is 0.
+    /// The interface index of each bridge; the first bridge has segment 0.
     pub(super) indexes: BTreeMap<Segment, u32>,
 }
 
-/// Makes a bridge that is connected with the first one, and says its interface's number.
+/// Creates a bridge connected to the first one and returns its interface index.
 pub(super) fn make(
     netlink: &mut Netlink,
     first: &str,
@@ -32,7 +32,7 @@ pub(super) fn make(
     netlink.batch(&[
         requests::create_bridge(&name, own_mac(&name)),
         requests::no_ipv6_link_local(Link::Name(&name)),
-        // Or it would answer for the first one's addresses, with a hardware address of its own.
+        // With ARP on, it would answer for the first bridge's addresses with its own hardware address.
         requests::no_arp(Link::Name(&name)),
         requests::create_uplink(&upper, first_index, &lower),
         requests::no_ipv6_link_local(Link::Name(&upper)),
@@ -48,7 +48,7 @@ pub(super) fn make(
     Ok(made.index)
 }
 
-/// Removes such a bridge, or what there is of it.
+/// Removes a further bridge, or what exists of it.
 pub(super) fn remove(
     netlink: &mut Netlink,
     first: &str,
@@ -60,7 +60,7 @@ pub(super) fn remove(
     ])
 }
 
-/// A hardware address made of a name: locally administered, and no pod's.
+/// A locally administered hardware address derived from a name; no pod has it.
 fn own_mac(name: &str) -> Mac {
     let mut mac = [0x02, 0xcc, 0, 0, 0, 0];
     for (byte, random) in mac.iter_mut().skip(2).zip(digest(name)) {
@@ -69,8 +69,8 @@ fn own_mac(name: &str) -> Mac {
     Mac(mac)
 }
 
-/// Finds the bridges of an earlier daemon and their ports. Ports that belong to no sandbox are removed, bridges without
-/// pods too, and sandboxes that lost their bridge are connected again.
+/// Finds the bridges of an earlier daemon and their ports. Removes ports that belong to no sandbox and bridges
+/// without pods, and attaches sandboxes again that lost their bridge.
 pub(super) fn reconcile(
     netlink: &mut Netlink,
     first: &str,
@@ -132,7 +132,7 @@ pub(super) fn reconcile(
         } else if connected(&upper, 0) && connected(&lower, segment) {
             continue;
         } else {
-            // Its pods are connected with a new one.
+            // Its pods are attached to a new bridge.
             remove(netlink, first, segment)?;
             for link in &links {
                 if let Some(sandbox) = wanted.get(&link.name)
@@ -160,8 +160,8 @@ pub(super) fn reconcile(
 }
 
 impl Bridges {
-    /// The bridge that a sandbox's interface becomes a port of, by its segment and its interface's number. One that is not
-    /// there is made by `make`.
+    /// The bridge that a sandbox becomes a port of: its segment and interface index. If it does not exist, `make`
+    /// creates it.
     pub(super) fn place(
         &mut self,
         sandbox: &str,

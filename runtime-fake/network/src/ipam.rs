@@ -1,8 +1,8 @@
-//! ◆ Which sandbox has which address of one subnet.
+//! ◆ Allocates the addresses of one subnet to sandboxes.
 //!
-//! The network's own address, the gateway (`.1`) and the broadcast address are never given out. Addresses that no pod
-//! had yet go first, lowest first; then those that were freed, the one freed longest ago first. So an address that was
-//! just freed is the last to be given again: whoever still talks to the old pod does not reach a new one by accident.
+//! The network address, the gateway (`.1`) and the broadcast address are never allocated. Addresses that no pod had
+//! yet come first, lowest first; then freed addresses, the one freed longest ago first. So a freed address is
+//! reused as late as possible: a client of the old pod does not reach a new one by accident.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,49 +15,50 @@ use super::subnet::BridgeSubnet as _;
 #[derive(Debug, Clone)]
 pub(super) struct Ipam {
     subnet: Ipv4Net,
-    /// The first address after those of pods.
+    /// The end (exclusive) of the addresses for pods.
     end: Ipv4Addr,
     by_sandbox: BTreeMap<String, Ipv4Addr>,
     by_address: BTreeMap<Ipv4Addr, String>,
-    /// Addresses that were held and are free again, each with the count of frees before it.
+    /// Freed addresses, each with the number of frees before it.
     freed: BTreeMap<Ipv4Addr, u64>,
     frees: u64,
-    /// The highest address restored: a restarted daemon begins above it, as what is below may have been freed just now.
+    /// The highest restored address. A restarted daemon begins above it, because a lower one may have been freed just
+    /// now.
     floor: Ipv4Addr,
 }
 
-/// Why no address was given out.
+/// Why no address was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IpamError {
-    /// Every address is held.
+    /// Every address is allocated.
     #[error(
         "all {capacity} addresses of {subnet} are held by pods; remove a pod or configure a larger subnet"
     )]
     Exhausted {
         /// The subnet.
         subnet: Ipv4Net,
-        /// How many addresses it has for pods.
+        /// The number of its addresses for pods.
         capacity: u32,
     },
-    /// The sandbox holds an address already.
+    /// The sandbox has an address already.
     #[error("sandbox {sandbox:?} already holds {address}; detach it first")]
     AlreadyHeld {
         /// The sandbox id.
         sandbox: String,
-        /// What it holds.
+        /// Its address.
         address: Ipv4Addr,
     },
-    /// The address belongs to another sandbox.
+    /// Another sandbox has the address.
     #[error("{address} of sandbox {sandbox:?} is held by sandbox {holder:?}")]
     Conflict {
         /// The sandbox id.
         sandbox: String,
-        /// The address both claim.
+        /// The address.
         address: Ipv4Addr,
-        /// Who holds it.
+        /// The sandbox that has it.
         holder: String,
     },
-    /// The address can not be a pod's in this subnet.
+    /// The address is not for pods of this subnet.
     #[error("{address} of sandbox {sandbox:?} is not a pod address of {subnet}")]
     Foreign {
         /// The sandbox id.
@@ -76,8 +77,8 @@ impl Ipam {
         Ipam::with_numbers(subnet, u8::MAX)
     }
 
-    /// The same, with addresses of which only so many bits are not the network's: pods have addresses of the same numbers
-    /// in another subnet, which has no room for more.
+    /// Uses only the addresses whose host part fits into `bits`: pods have addresses with the same host numbers in
+    /// another, smaller subnet.
     pub(super) fn with_numbers(subnet: Ipv4Net, bits: u8) -> Ipam {
         let more = 1u32.checked_shl(bits.into()).unwrap_or(u32::MAX);
         let end = subnet.network().to_bits().saturating_add(more);
@@ -92,23 +93,23 @@ impl Ipam {
         }
     }
 
-    /// How many pods the subnet has room for.
+    /// The number of addresses for pods.
     pub(super) fn capacity(&self) -> u32 {
-        // Network, gateway and broadcast are not for pods; subnets of /31 and /32 have none left.
+        // The network, gateway and broadcast addresses are not for pods; subnets of /31 and /32 have none left.
         (self.end.to_bits() - self.subnet.network().to_bits()).saturating_sub(2)
     }
 
-    /// How many addresses are held.
+    /// The number of allocated addresses.
     pub(super) fn held(&self) -> usize {
         self.by_sandbox.len()
     }
 
-    /// The address the sandbox holds.
+    /// The address of the sandbox.
     pub(super) fn address_of(&self, sandbox: &str) -> Option<Ipv4Addr> {
         self.by_sandbox.get(sandbox).copied()
     }
 
-    /// Gives the sandbox the next free address.
+    /// Allocates the next free address to the sandbox.
     pub(super) fn allocate(&mut self, sandbox: &str) -> Result<Ipv4Addr, IpamError> {
         if let Some(address) = self.address_of(sandbox) {
             return Err(IpamError::AlreadyHeld {
@@ -124,7 +125,7 @@ impl Ipam {
         Ok(address)
     }
 
-    /// Records an address the sandbox was given in an earlier life of this daemon.
+    /// Restores an address that an earlier daemon allocated to the sandbox.
     pub(super) fn restore(&mut self, sandbox: &str, address: Ipv4Addr) -> Result<(), IpamError> {
         let sandbox = sandbox.to_owned();
         if !self.is_for_pods(address) {
@@ -149,7 +150,7 @@ impl Ipam {
         Ok(())
     }
 
-    /// Frees what the sandbox holds and says what that was; nothing happens when it holds nothing.
+    /// Frees the address of the sandbox and returns it; `None` if it has none.
     pub(super) fn free(&mut self, sandbox: &str) -> Option<Ipv4Addr> {
         let address = self.by_sandbox.remove(sandbox)?;
         self.by_address.remove(&address);
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn numbers_have_to_fit_into_the_other_subnet() {
-        // A /28 beside it: 16 addresses, its own and the gateway's among them.
+        // With a /28 of the other family: 16 addresses, including the network's and the gateway's.
         let mut ipam = Ipam::with_numbers("10.0.0.0/16".parse().unwrap(), 4);
         assert_eq!(ipam.capacity(), 14);
         for number in 2..16 {
@@ -317,7 +318,7 @@ mod tests {
                             Ok(address) => {
                                 prop_assert!(!model.values().any(|held| *held == address));
                                 prop_assert!(ipam.is_for_pods(address));
-                                // The one freed just before comes back only when it is the only one left.
+                                // An address freed just before comes back only when it is the only one left.
                                 if just_freed == Some(address) {
                                     prop_assert_eq!(model.len() + 1, ipam.capacity() as usize);
                                 }

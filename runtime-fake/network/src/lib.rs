@@ -1,4 +1,4 @@
-//! **network**: pod networks. A bridge per daemon, and for each pod a pair of interfaces, an address and a default route.
+//! **network**: pod networks. Each daemon has a bridge; each pod has a veth pair, an address and a default route.
 //!
 //! ```text
 //! bridge's namespace                                pod's namespace
@@ -6,16 +6,17 @@
 //!     └─ crv0123456789ab  (port) ──────────────────── eth0  10.200.7.2/24, default via 10.200.7.1
 //! ```
 //!
-//! The bridge lives in the current network namespace (root) or in a private one (rootless). Daemons on one host share
-//! nothing: each has its own bridge, and subnets it chose and claimed for itself: of IPv4, and of IPv6 where the kernel has
-//! it. All calls block; a daemon makes them on a thread where blocking is allowed. `nat` has the packet rules for what
-//! leaves the host, and `cni` the networks that other programs make instead of all this.
+//! The bridge lives in the current network namespace (root) or in a private one (rootless). Daemons on one host
+//! share nothing: each has its own bridge, and its own locked subnets: IPv4, and IPv6 if the kernel has it. All
+//! calls block; a daemon makes them on a thread that may block. `nat` has the packet rules for traffic beyond the
+//! host, and `cni` the networks that plugins make instead.
 //!
-//! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆ builds what
-//! `netlink` sends, `bridge_setup`, `further` and `bridge` walk it; `subnet_lock`, `namespace`, `pod_netns` and `deletion`
-//! are the tools beside.
+//! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
+//! builds the messages that `netlink` sends, `bridge_setup`, `further` and `bridge` execute; `subnet_lock`,
+//! `namespace`, `pod_netns` and `deletion` are leaf modules.
 //!
-//! This package knows no CRI type, sandbox record or process of a pod: it is given names, descriptors and addresses.
+//! This package knows no CRI type, sandbox record or pod process: its callers pass names, descriptors and
+//! addresses.
 
 mod bridge;
 mod bridge_config;
@@ -61,7 +62,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netlink::Netlink;
 
-/// The name of a pod's interface, as every container network plugin names it.
+/// The name of a pod's interface; every CNI plugin uses the same.
 pub const POD_INTERFACE: &str = "eth0";
 
 /// A hardware address.
@@ -69,8 +70,8 @@ pub const POD_INTERFACE: &str = "eth0";
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// The hardware address of the interface that has an IPv4 address: locally administered (bit 1 of the first byte)
-    /// and made of the address, so that neighbours that remember it from an earlier pod remember it rightly.
+    /// The hardware address for the interface with this IPv4 address: locally administered (bit 1 of the first byte)
+    /// and derived from the address, so that a neighbour entry of an earlier pod stays valid.
     pub fn of(address: Ipv4Addr) -> Mac {
         let [a, b, c, d] = address.octets();
         Mac([0x02, 0xcb, a, b, c, d])
@@ -84,48 +85,48 @@ impl fmt::Display for Mac {
     }
 }
 
-/// What a pod got.
+/// The network of an attached pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// The pod's first address: the IPv4 one, if it has one.
+    /// The pod's primary address: the IPv4 one, if it has one.
     pub ip: IpAddr,
     /// All of its addresses.
     pub ips: Vec<IpAddr>,
-    /// The bridge's first address, which is the pod's default gateway.
+    /// The bridge's address of the primary family, which is the pod's default gateway.
     pub gateway: IpAddr,
-    /// The name of the other end of the pod's interface, in the bridge's namespace.
+    /// The name of the host end of the pod's veth pair, in the bridge's namespace.
     pub host_interface: String,
     /// The hardware address of the pod's interface.
     pub mac: Mac,
 }
 
-/// Why a pod network could not be made, changed or removed.
+/// Why a pod network operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
     /// The kernel refused a request.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// A thread could not be started, or not enter or make a network namespace.
+    /// A thread could not be started, or could not enter or create a network namespace.
     #[error("{doing}")]
     Namespace {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// The bridge's name is not one the kernel takes.
+    /// The kernel does not accept the bridge's name.
     #[error("{name:?} can not name a bridge; use 1 to 12 characters without '/', ':' and spaces")]
     BridgeName {
         /// The name.
         name: String,
     },
-    /// There is an interface of the bridge's name that is no bridge.
+    /// An interface has the bridge's name and is not a bridge.
     #[error("the network interface {name} exists and is no bridge; remove or rename it")]
     NotABridge {
         /// The name.
         name: String,
     },
-    /// The subnet of the existing bridge is claimed by a process that is not this one.
+    /// Another process holds the lock of the existing bridge's subnet.
     #[error(
         "the subnet {subnet} of the bridge {name} is in use by another daemon; stop that daemon or use another state directory"
     )]
@@ -135,25 +136,25 @@ pub enum NetError {
         /// Its subnet.
         subnet: String,
     },
-    /// No claim could be made.
+    /// A subnet could not be locked.
     #[error("failed to claim the subnet {subnet}")]
     SubnetLock {
         /// The subnet.
         subnet: String,
-        /// Why it failed.
+        /// The cause.
         source: SubnetLockError,
     },
-    /// There is no place for claims.
+    /// The directory of locks is unusable.
     #[error("failed to claim subnets")]
     SubnetLocks(#[from] SubnetLockError),
-    /// Every address is held.
+    /// Every address is allocated.
     #[error(
         "all {capacity} addresses of {subnets} are held by pods; remove a pod, or configure a larger subnet (--pod-cidr)"
     )]
     Full {
-        /// The subnets that pods have addresses of.
+        /// The subnets of the pods.
         subnets: String,
-        /// For how many pods.
+        /// The number of pods that they have room for.
         capacity: u32,
     },
     /// Every port of every bridge is taken.
@@ -161,10 +162,10 @@ pub enum NetError {
     NoPorts {
         /// The bridge.
         name: String,
-        /// How many there are.
+        /// The number of ports.
         capacity: usize,
     },
-    /// Everything in the pools is taken.
+    /// Every subnet of the pools is in use.
     #[error(
         "no subnet of {pools} is free: each overlaps an address or a route of this host or is claimed by another daemon; configure another pool"
     )]
@@ -172,10 +173,10 @@ pub enum NetError {
         /// The pools, as text.
         pools: String,
     },
-    /// No address was to be had.
+    /// No address could be allocated.
     #[error(transparent)]
     Address(#[from] IpamError),
-    /// An interface that was there a moment ago has gone.
+    /// An interface disappeared during setup.
     #[error(
         "the network interface {name} disappeared while it was being set up; is something else removing it?"
     )]
@@ -183,34 +184,34 @@ pub enum NetError {
         /// The name.
         name: String,
     },
-    /// The kernel did not begin to pass frames in time.
+    /// The interface did not reach the forwarding state in time.
     #[error("the interface {name} does not carry traffic {waited_ms} ms after it was brought up")]
     NotForwarding {
         /// The name.
         name: String,
-        /// How long was waited, in milliseconds.
+        /// The time waited, in milliseconds.
         waited_ms: u128,
     },
-    /// Attaching failed, and so did removing what was half made.
+    /// Attaching failed, and so did removing what it had created.
     #[error("{}; then removing the half-made interface failed", chain(attach))]
     Cleanup {
-        /// What failed first.
+        /// The first failure.
         attach: Box<NetError>,
-        /// What failed then.
+        /// The failure of the cleanup.
         #[source]
         cleanup: Box<NetError>,
     },
-    /// The bridge can not go while pods are attached.
+    /// The bridge cannot be closed while pods are attached.
     #[error("the bridge {name} still has {pods} pods attached; detach them first")]
     StillAttached {
         /// The bridge.
         name: String,
-        /// How many pods.
+        /// The number of attached pods.
         pods: usize,
     },
 }
 
-/// An error with its causes, for an error that is printed beside another one and so is no source of it.
+/// Formats an error with its causes, for an error that is printed beside another one and is not its source.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -222,7 +223,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Brings the loopback interface of a network namespace up, and with it 127.0.0.1 and `::1`.
+/// Brings the loopback interface of a network namespace up, with 127.0.0.1 and `::1`.
 pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
     namespace::within(Some(netns), || {
         Netlink::open()?.batch(&[requests::up(requests::Link::Name("lo"))])
@@ -234,8 +235,8 @@ pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
     Ok(())
 }
 
-/// Makes a fresh network namespace, with its loopback interface up. It lives as long as the descriptor, or a process
-/// or a duplicate of the descriptor in another process.
+/// Creates a network namespace with its loopback interface up. It lives as long as the descriptor or a duplicate
+/// of it is open, or a process is in it.
 pub fn private_netns() -> Result<OwnedFd, NetError> {
     let netns = namespace::make().map_err(|source| NetError::Namespace {
         doing: "making a network namespace",

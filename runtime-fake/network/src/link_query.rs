@@ -1,4 +1,4 @@
-//! What a network namespace holds: its links, and the subnets in use there.
+//! Queries the links of a network namespace and the subnets in use there.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use super::netlink::{Netlink, NetlinkError};
 use super::requests;
 
-/// One link, as far as pod networks care.
+/// The properties of a link that pod networks need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LinkFacts {
     pub(super) index: u32,
@@ -23,14 +23,14 @@ pub(super) struct LinkFacts {
     pub(super) bridge: bool,
     /// The index of the bridge it is a port of.
     pub(super) controller: Option<u32>,
-    /// It can carry frames: its operational state is up, or unknown for kinds that do not tell.
+    /// It can carry frames: its operational state is up, or unknown for kinds that do not report it.
     pub(super) operational: bool,
-    /// It is a port of a bridge that passes frames through it.
+    /// It is a port in the forwarding state.
     pub(super) forwarding: bool,
 }
 
 impl LinkFacts {
-    /// ◆ Reads the facts off the kernel's answer.
+    /// ◆ Reads the facts from the kernel's response.
     pub(super) fn read(message: &LinkMessage) -> LinkFacts {
         let mut facts = LinkFacts {
             index: message.header.index,
@@ -62,14 +62,14 @@ impl LinkFacts {
     }
 }
 
-/// An address of an interface, and the subnet it makes reachable there.
+/// An address of an interface or a route, and the subnet that it makes reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InUse {
-    /// The interface, when it is known.
+    /// The interface, if known.
     pub(super) index: Option<u32>,
     /// The subnet.
     pub(super) subnet: Ipv4Net,
-    /// The subnet comes from an address of the interface, not from a route.
+    /// The subnet comes from an address, not from a route.
     pub(super) address: bool,
 }
 
@@ -96,10 +96,10 @@ pub(super) fn subnets(netlink: &mut Netlink) -> Result<Vec<InUse>, NetlinkError>
         .collect())
 }
 
-/// ◆ The subnet an address or a route puts into use.
+/// ◆ The subnet of an address or a route.
 fn in_use(message: &RouteNetlinkMessage) -> Option<InUse> {
     if let RouteNetlinkMessage::NewAddress(message) = message {
-        // The prefix is that of the peer on a point-to-point link, where `Address` differs from `Local`.
+        // On a point-to-point link the prefix is the peer's; there `Address` differs from `Local`.
         let address = message.attributes.iter().find_map(|attribute| {
             if let AddressAttribute::Address(IpAddr::V4(address)) = attribute {
                 Some(*address)

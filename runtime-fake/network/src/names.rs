@@ -1,9 +1,9 @@
-//! ◆ Names made of what they stand for, so that a daemon that knows nothing but ids finds everything again.
+//! ◆ Names derived from ids, so that a restarted daemon finds interfaces by sandbox ids alone.
 
 use sha2::{Digest, Sha256};
 
-/// The name of the host's end of a sandbox's interface: the same whenever it is asked for, so that a sandbox can be
-/// detached by a daemon that knows nothing but its id.
+/// The name of the host end of a sandbox's veth pair. It is deterministic, so that a daemon can detach a sandbox
+/// by its id alone.
 pub(super) fn host_interface(bridge: &str, sandbox_id: &str) -> String {
     format!(
         "crv{}",
@@ -11,18 +11,19 @@ pub(super) fn host_interface(bridge: &str, sandbox_id: &str) -> String {
     )
 }
 
-/// The name of a bridge that is connected with the daemon's first one.
+/// The name of a further bridge, connected to the daemon's first one.
 pub(super) fn further_bridge(bridge: &str, segment: usize) -> String {
     format!("{bridge}-{segment}")
 }
 
-/// The names of the two ends that connect a further bridge with the first one: the first one's port, the further one's.
+/// The two ends of the veth pair that connects a further bridge to the first one: the first one's port, then the
+/// further one's.
 pub(super) fn uplink(bridge: &str, segment: usize) -> (String, String) {
     let digits = digits([bridge.as_bytes(), &segment.to_ne_bytes()], 12);
     (format!("cru{digits}"), format!("crl{digits}"))
 }
 
-/// The first hexadecimal digits of a hash over the parts.
+/// The first hexadecimal digits of a hash of the parts.
 fn digits<const N: usize>(parts: [&[u8]; N], count: usize) -> String {
     let digest = hash(parts);
     let mut text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -30,12 +31,12 @@ fn digits<const N: usize>(parts: [&[u8]; N], count: usize) -> String {
     text
 }
 
-/// Bytes that look random and are made of a name.
+/// Pseudo-random bytes derived from a name.
 pub(super) fn digest(name: &str) -> Vec<u8> {
     hash([name.as_bytes()])
 }
 
-/// Where the search for a subnet begins.
+/// The start of the search for a subnet.
 pub(super) fn seed(name: &str) -> u32 {
     hash([name.as_bytes()])
         .iter()
@@ -67,7 +68,7 @@ mod tests {
         let (upper, lower) = uplink(name, 1);
         assert!(upper.len() == 15 && lower.len() == 15 && upper != lower);
         assert_ne!(uplink(name, 2).0, upper);
-        // The parts are kept apart: moving a letter from one to the other makes another name.
+        // The parts are separated: moving a letter from one to the other gives another name.
         assert_ne!(host_interface("cribx", "a"), host_interface("crib", "xa"));
     }
 }

@@ -1,7 +1,7 @@
-//! Work done inside another network namespace, on a thread of its own.
+//! Runs work inside another network namespace, on a thread of its own.
 //!
-//! A thread that changed its network namespace is never given back to anybody: it does one piece of work and ends.
-//! Sockets stay in the namespace they were made in, so what such a thread opens can be used from everywhere.
+//! A thread that changed its network namespace is never reused: it does one piece of work and ends. A socket
+//! stays in the namespace that it was created in, so any thread can use it afterwards.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// Runs `work` on a fresh thread in the namespace, or in the current one when none is given, and returns what it
-/// returned. The error is that of starting the thread or of entering the namespace; a panic of `work` goes on here.
+/// Runs `work` on a new thread in the namespace, or on this thread if `namespace` is `None`, and returns its
+/// result. The error is that of starting the thread or entering the namespace; a panic of `work` is resumed here.
 pub(super) fn within<T: Send>(
     namespace: Option<BorrowedFd<'_>>,
     work: impl FnOnce() -> T + Send,
@@ -25,7 +25,7 @@ pub(super) fn within<T: Send>(
     })
 }
 
-/// Makes a network namespace and opens it; it lives as long as the descriptor or anything in it.
+/// Creates a network namespace and opens it; it lives as long as the descriptor or anything in it.
 pub(super) fn make() -> io::Result<OwnedFd> {
     on_a_thread(|| {
         unshare(CloneFlags::CLONE_NEWNET)?;

@@ -1,10 +1,11 @@
-//! The packet rules of one daemon: what pods send to elsewhere leaves under the host's address, and what other machines
-//! send to a pod's host ports reaches it with their own address.
+//! The packet rules of one daemon: traffic from pods to other hosts is masqueraded, and traffic from other
+//! machines to host ports is redirected to the pods, keeping its source address.
 //!
-//! They are in a table of the bridge's name, which lives as long as the bridge, and are always replaced as a whole. They
-//! need a host that forwards packets, which is for its owner to decide and not for a runtime: without, there is no
-//! table, pods reach the host and each other only, and host ports are their forwarder's alone. So they are where a filter
-//! of somebody else's drops what is forwarded unless a rule lets it through: what was sent on to a pod would end there.
+//! The rules are in a table with the bridge's name, which lives as long as the bridge and is always replaced as a
+//! whole. They need a host that forwards packets, which is its administrator's choice: without forwarding there
+//! is no table, pods reach only the host and each other, and the forwarder alone serves host ports. The forwarder
+//! also serves them alone where the forward chain of another table drops by default: a redirected packet would be
+//! dropped there.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,7 @@ use super::nft::{self, PodSubnet, PortRule, Rules};
 /// Room for the rules of some thousand ports in one transaction.
 const SEND_BUFFER: usize = 8 << 20;
 
-/// The rules of one daemon, and what they were made from.
+/// The rules of one daemon, and their inputs.
 #[derive(Debug)]
 pub struct Nat {
     bridge: String,
@@ -32,13 +33,13 @@ pub struct Nat {
 #[derive(Debug, Default)]
 struct State {
     ports: BTreeMap<String, Vec<PortRule>>,
-    /// What the kernel has; nothing is known of it at first.
+    /// The rules in the kernel; `None` until the first transaction.
     applied: Option<Option<Rules>>,
     complained: bool,
 }
 
 impl Nat {
-    /// Rules for the pods of `subnets` on `bridge`; `ports` are those of sandboxes that are there already.
+    /// Rules for the pods of `subnets` on `bridge`; `ports` are those of existing sandboxes.
     pub fn open(
         bridge: &str,
         subnets: &[(IpAddr, u8)],
@@ -60,7 +61,7 @@ impl Nat {
         nat
     }
 
-    /// Brings the rules up to date for a sandbox that is connected now.
+    /// Adds the rules of an attached sandbox.
     pub fn add(&self, sandbox: &str, ports: Vec<PortRule>) {
         self.change(|known| {
             if !ports.is_empty() {
@@ -69,7 +70,7 @@ impl Nat {
         });
     }
 
-    /// ... and for one that no longer is.
+    /// Removes the rules of a detached sandbox.
     pub fn remove(&self, sandbox: &str) {
         let mut gone = Vec::new();
         self.change(|known| gone = known.remove(sandbox).unwrap_or_default());
@@ -82,7 +83,7 @@ impl Nat {
         }
     }
 
-    /// Takes the table away.
+    /// Removes the table.
     pub fn close(self) {
         if let Err(error) = transact(&nft::remove(&self.bridge)) {
             tracing::debug!(%error, "failed to remove packet rules");
@@ -102,7 +103,7 @@ impl Nat {
         };
         match transact(&transaction) {
             Ok(()) => state.applied = Some(wanted),
-            // Host ports work all the same, by their forwarder.
+            // Host ports still work, through their forwarder.
             Err(error) if wanted.is_some() && !state.complained => {
                 state.complained = true;
                 tracing::warn!(%error, "failed to set packet rules; pods cannot reach other hosts");
@@ -111,7 +112,7 @@ impl Nat {
         }
     }
 
-    /// The rules of the families that the host forwards; none where there would be nothing in them.
+    /// The rules for the families that the host forwards; `None` if the table would be empty.
     fn wanted(
         &self,
         ports: &BTreeMap<String, Vec<PortRule>>,
@@ -141,22 +142,22 @@ impl Nat {
     }
 }
 
-/// Whether this host passes packets on.
+/// Whether this host forwards packets.
 #[derive(Debug, Clone, Copy)]
 struct Forwarding {
     v4: bool,
     v6: bool,
-    /// A filter drops what no rule of it lets through.
+    /// A forward chain of some table drops by default.
     drops_v4: bool,
     drops_v6: bool,
 }
 
 impl Forwarding {
-    /// As it is in the calling thread's network namespace.
+    /// Reads the settings of the calling thread's network namespace.
     fn look() -> Self {
         let on = |path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
         let (mut drops_v4, mut drops_v6) = (false, false);
-        // What cannot be listed is not there: without nf_tables, for one.
+        // On an error assume that there are no chains: without nf_tables, for one.
         let _ = exchange(&nft::list_chains(), true, |kind, payload| {
             if let Some((v4, v6)) = nft::drops(kind, payload) {
                 drops_v4 |= v4;
@@ -181,8 +182,7 @@ impl Forwarding {
 
 /// The nf_tables tables (family inet) of the calling thread's network namespace.
 ///
-/// # Errors
-/// When the kernel has no nf_tables, or does not tell.
+/// # Errors When the kernel has no nf_tables, or the request fails.
 pub fn tables() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     exchange(&nft::list(), true, |kind, payload| {
@@ -191,13 +191,13 @@ pub fn tables() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Lets the kernel forget what goes on by UDP with pods that have gone.
+/// Flushes the conntrack entries of UDP flows to removed pods.
 fn forget_dialogues(pods: &[IpAddr]) -> io::Result<()> {
     let mut told = Vec::new();
     exchange(&conntrack::list(), true, |kind, payload| {
         told.extend(conntrack::forget(kind, payload, pods));
     })?;
-    // One that has ended meanwhile is forgotten already.
+    // An entry that has ended meanwhile is gone already.
     told.iter().for_each(|message| drop(transact(message)));
     Ok(())
 }
@@ -206,8 +206,8 @@ fn transact(transaction: &[u8]) -> io::Result<()> {
     exchange(transaction, false, |_, _| ())
 }
 
-/// Sends `request`. The kernel answers while it is being sent: what cannot be read at once is not there. A dump goes on
-/// until it says that it is done.
+/// Sends `request` and reads the responses. The kernel responds during the send, so a response that cannot be
+/// read at once does not exist. A dump continues until its DONE message.
 fn exchange(request: &[u8], dump: bool, mut hear: impl FnMut(u16, &[u8])) -> io::Result<()> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;

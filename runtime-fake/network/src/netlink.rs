@@ -1,6 +1,6 @@
 //! A blocking route-netlink socket: requests in batches with their acknowledgements, and dumps.
 //!
-//! The kernel handles a request while it is being sent, so every answer is there when the first read begins and a
+//! The kernel handles a request during the send, so every response is queued when the first read begins, and a
 //! read never waits for anything but the kernel's own work.
 
 use std::fmt;
@@ -19,34 +19,34 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// `RTMGRP_LINK` of linux/rtnetlink.h: changes of links.
 const LINK_CHANGES: u32 = 1;
-/// Dumps come in pieces of at most 32 KiB; acknowledgements carry the request back.
+/// Dumps come in pieces of at most 32 KiB; an acknowledgement carries the request.
 const READ_SIZE: usize = 64 * 1024;
 
-/// One request: the message, its flags beside `NLM_F_REQUEST | NLM_F_ACK`, and how to speak of it.
+/// One request: the message, its flags besides `NLM_F_REQUEST | NLM_F_ACK`, and its description.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
-    /// What it does, to what: "creating the bridge crib0".
+    /// The description for errors: "creating the bridge crib0".
     pub(super) doing: String,
     /// `NLM_F_CREATE` and the like.
     pub(super) flags: u16,
-    /// Errors that mean there was nothing to do, as errno values.
+    /// Errno values that mean success: there was nothing to do.
     pub(super) fine: &'static [i32],
-    /// The message itself.
+    /// The message.
     pub(super) message: RouteNetlinkMessage,
 }
 
-/// A request the kernel refused, or a socket that failed.
+/// The kernel refused a request, or a socket failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}{hint}")]
 pub struct NetlinkError {
     doing: String,
     hint: Hint,
-    /// The kernel's answer.
+    /// The kernel's error.
     #[source]
     pub source: io::Error,
 }
 
-/// What to do about an error, where that is known.
+/// The remedy for an error, if known.
 #[derive(Debug)]
 enum Hint {
     None,
@@ -90,12 +90,12 @@ impl NetlinkError {
     }
 }
 
-/// What a dump answered.
+/// The result of a dump.
 #[derive(Debug, Default)]
 pub(super) struct Dump {
     /// The objects, in the kernel's order.
     pub(super) messages: Vec<RouteNetlinkMessage>,
-    /// How many objects could not be read, being of a kind this program does not know.
+    /// The number of objects that could not be parsed, because their kind is unknown.
     pub(super) unreadable: usize,
 }
 
@@ -112,7 +112,7 @@ impl Netlink {
         Netlink::bound_to(0)
     }
 
-    /// Opens a socket that also hears of changed links, for [`Netlink::wait_for_change`].
+    /// Opens a socket that also receives link changes, for [`Netlink::wait_for_change`].
     pub(super) fn open_watch() -> Result<Netlink, NetlinkError> {
         Netlink::bound_to(LINK_CHANGES)
     }
@@ -127,8 +127,8 @@ impl Netlink {
         })
     }
 
-    /// Sends all requests at once and reads their acknowledgements. The kernel handles them in order and goes on after
-    /// one it refuses; the first refusal is the error.
+    /// Sends all requests at once and reads their acknowledgements. The kernel handles them in order and continues
+    /// after a refused one; the first refusal is the error.
     pub(super) fn batch(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let Some(first) = requests.first() else {
             return Ok(());
@@ -167,7 +167,7 @@ impl Netlink {
         }
     }
 
-    /// Asks for one link; `None` when there is none such.
+    /// Queries one link; `None` if it does not exist.
     pub(super) fn link(&mut self, query: LinkMessage) -> Result<Option<LinkMessage>, NetlinkError> {
         let doing = "asking for a network interface";
         let mut bytes = Vec::with_capacity(128);
@@ -199,13 +199,14 @@ impl Netlink {
         }
     }
 
-    /// Asks for all objects of a kind. A dump that the kernel marks as interrupted by a change is asked for again.
+    /// Queries all objects of a kind. A dump that the kernel marks as interrupted by a change is repeated.
     pub(super) fn dump(
         &mut self,
         doing: &'static str,
         query: &RouteNetlinkMessage,
     ) -> Result<Dump, NetlinkError> {
-        // Interruptions are rare even on busy hosts; a kernel that reports nothing else must not keep us for ever.
+        // Interruptions are rare even on busy hosts; the limit keeps a kernel that always reports one from blocking the
+        // caller for ever.
         for _ in 0..64 {
             if let Some(dump) = self.try_dump(doing, query)? {
                 return Ok(dump);
@@ -248,7 +249,7 @@ impl Netlink {
         }
     }
 
-    /// Waits until something about a link changed, but not beyond the deadline; false when that has passed.
+    /// Waits until a link has changed, or until the deadline: then it returns false.
     pub(super) fn wait_for_change(&mut self, deadline: Instant) -> Result<bool, NetlinkError> {
         let doing = "waiting for a network interface";
         let failed = |source: io::Error| NetlinkError::new(doing, source);
@@ -267,7 +268,7 @@ impl Netlink {
             }
             match self.receive(doing) {
                 Ok(_) => return Ok(true),
-                // The kernel dropped news because too many came: that is news, too.
+                // The kernel dropped notifications because the queue was full: something has changed.
                 Err(error) if error.source.raw_os_error() == Some(nix::libc::ENOBUFS) => {
                     return Ok(true);
                 }
@@ -276,7 +277,7 @@ impl Netlink {
         }
     }
 
-    /// Appends a message with a fresh sequence number, which is returned.
+    /// Appends a message and returns its new sequence number.
     pub(super) fn append(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -306,7 +307,7 @@ impl Netlink {
         }
     }
 
-    /// Reads one datagram of answers.
+    /// Reads one datagram of responses.
     pub(super) fn receive(&self, doing: &str) -> Result<Vec<u8>, NetlinkError> {
         let mut buffer = Vec::with_capacity(READ_SIZE);
         loop {
@@ -331,30 +332,30 @@ impl AsFd for Netlink {
     }
 }
 
-/// What one message of the kernel says.
+/// The content of one message from the kernel.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// A request was handled: 0, or the error as an errno value.
+    /// The outcome of a request: 0, or an errno value.
     Outcome(i32),
-    /// An object asked for, or news of one.
+    /// A requested object, or a notification about one.
     Object(RouteNetlinkMessage),
     /// A dump is complete.
     Done,
-    /// Nothing of these.
+    /// Any other message.
     Other,
 }
 
-/// One message of the kernel.
+/// One message from the kernel.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// The sequence number of the request it answers.
+    /// The sequence number of the request that it responds to.
     pub(super) sequence: u32,
     flags: u16,
-    /// What it says.
+    /// Its content.
     pub(super) answer: Answer,
 }
 
-/// The messages of one read, each decoded on its own.
+/// The messages of one read, each decoded separately.
 pub(super) struct Messages<'a>(pub(super) &'a [u8]);
 
 impl Iterator for Messages<'_> {

@@ -1,7 +1,7 @@
-//! ◆ The nf_tables messages of one daemon's packet rules: a table that replaces the one before it, in one transaction.
+//! ◆ Builds the nf_tables messages of one daemon's packet rules: one transaction that replaces the table.
 //!
-//! The kernel's own interface (linux/netfilter/nf_tables.h) over nfnetlink: no program has to be installed for it.
-//! Numbers are big-endian there, netlink's own headers and attributes are in the machine's order.
+//! They use the kernel's own interface (linux/netfilter/nf_tables.h) over nfnetlink, so that no program has to be
+//! installed. Numbers are big-endian; netlink headers and attributes are in host byte order.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ const FLAG_CREATE: u16 = 0x400;
 const FLAG_APPEND: u16 = 0x800;
 const NESTED: u16 = 0x8000;
 
-/// The family of the table: both IPv4 and IPv6.
+/// The family of the table: IPv4 and IPv6.
 const INET: u8 = 1;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
@@ -30,7 +30,7 @@ const PREROUTING: u32 = 0;
 const FORWARD: u32 = 2;
 const POSTROUTING: u32 = 4;
 const DROP: u32 = 0;
-/// Where destination and source addresses are translated, as everybody has it.
+/// The customary priorities of destination and source translation.
 const DESTINATION_NAT: i32 = -100;
 const SOURCE_NAT: i32 = 100;
 
@@ -52,12 +52,12 @@ pub(super) struct PodSubnet {
     pub(super) prefix_len: u8,
 }
 
-/// What comes in on a port of the host goes to a port of a pod.
+/// Redirects a host port to a port of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortRule {
-    /// The number of the transport protocol: 6, 17 or 132.
+    /// The IP protocol number: 6, 17 or 132.
     pub transport: u8,
-    /// The host's address; none is every one of the pod's family.
+    /// The host's address; `None` is every address of the pod's family.
     pub host: Option<IpAddr>,
     /// The host's port.
     pub host_port: u16,
@@ -70,15 +70,15 @@ pub struct PortRule {
 /// The rules of one daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// The bridge's name, and the table's.
+    /// The name of the bridge and of the table.
     pub(super) bridge: String,
-    /// What pods send to elsewhere leaves under the host's address.
+    /// The subnets whose traffic to other hosts is masqueraded.
     pub(super) subnets: Vec<PodSubnet>,
-    /// Ports of the host.
+    /// The redirected host ports.
     pub(super) ports: Vec<PortRule>,
 }
 
-/// A transaction after which the table has `rules`, whatever it had before.
+/// A transaction that replaces the table with `rules`.
 pub(super) fn replace(rules: &Rules) -> Vec<u8> {
     let table = &rules.bridge;
     let mut batch = Batch::begin();
@@ -100,21 +100,21 @@ pub(super) fn replace(rules: &Rules) -> Vec<u8> {
     batch.end()
 }
 
-/// A transaction after which there is no such table.
+/// A transaction that removes the table.
 pub(super) fn remove(table: &str) -> Vec<u8> {
     let mut batch = Batch::begin();
-    // Deleting what is not there would fail.
+    // Create it first: deleting a missing table fails.
     batch.table(NEW_TABLE, table);
     batch.table(DELETE_TABLE, table);
     batch.end()
 }
 
-/// Asks for every table of the family.
+/// Lists every table of the family.
 pub(super) fn list() -> Vec<u8> {
     message(GET_TABLE, FLAG_REQUEST | FLAG_DUMP, INET, 0, &[])
 }
 
-/// The name in an answer to [`list`]: the message without its netlink header.
+/// The name in a response to [`list`]: the message without its netlink header.
 pub(super) fn table_name(kind: u16, payload: &[u8]) -> Option<String> {
     if kind != NEW_TABLE {
         return None;
@@ -124,13 +124,12 @@ pub(super) fn table_name(kind: u16, payload: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-/// Asks for every chain of every family.
+/// Lists every chain of every family.
 pub(super) fn list_chains() -> Vec<u8> {
     message(GET_CHAIN, FLAG_REQUEST | FLAG_DUMP, 0, 0, &[])
 }
 
-/// What a chain drops that is forwarded and that no rule of it lets through, from an answer to [`list_chains`]: packets
-/// of IPv4, packets of IPv6.
+/// Whether a chain in a response to [`list_chains`] drops forwarded packets by default: of IPv4, of IPv6.
 pub(super) fn drops(kind: u16, payload: &[u8]) -> Option<(bool, bool)> {
     let (header, attributes) = payload.split_first_chunk::<4>()?;
     if kind != NEW_CHAIN {
@@ -163,8 +162,9 @@ pub(super) fn find(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
-/// What other machines send to a port of this host. What comes from here, and from the pods, is the forwarder's: the
-/// first may come from an address that is of no use elsewhere (127.0.0.1), the second would be answered past the host.
+/// The rule for traffic from other machines to a host port. The forwarder serves the host itself and the pods: a
+/// connection from the host may have a source address that is meaningless elsewhere (127.0.0.1), and a pod's
+/// would be answered directly, bypassing the host.
 fn port_expressions(bridge: &str, rule: &PortRule) -> Vec<u8> {
     let (family, address) = family(rule.pod);
     let (offset, length) = if family == IPV4 { (16, 4) } else { (24, 16) };
@@ -251,7 +251,7 @@ fn family(address: IpAddr) -> (u8, Vec<u8>) {
     }
 }
 
-/// The name as the kernel compares it.
+/// The name, padded as the kernel compares it.
 fn interface(name: &str) -> [u8; 16] {
     let mut padded = [0; 16];
     for (to, from) in padded.iter_mut().zip(name.bytes().take(15)) {
@@ -260,7 +260,7 @@ fn interface(name: &str) -> [u8; 16] {
     padded
 }
 
-/// Loads what is known of the packet into register 1.
+/// Loads packet metadata into register 1.
 fn meta(key: u32) -> Vec<u8> {
     expression("meta", &[number(1, 1), number(2, key)])
 }
@@ -278,7 +278,7 @@ fn payload(header: u32, offset: u32, length: u32) -> Vec<u8> {
     )
 }
 
-/// Goes on only if register 1 is, or is not, `value`.
+/// Continues only if register 1 is, or with `not` is not, `value`.
 fn compare(not: bool, value: &[u8]) -> Vec<u8> {
     expression(
         "cmp",
@@ -333,7 +333,7 @@ pub(super) fn message(
         &length.to_ne_bytes()[..],
         &kind.to_ne_bytes(),
         &flags.to_ne_bytes(),
-        // Sequence number and sender: nobody has to tell one transaction's answers from another's.
+        // Sequence number and port ID are 0: no other transaction's responses arrive on the socket.
         &[0; 8],
         &[family, 0],
         &resource.to_be_bytes(),
@@ -342,7 +342,7 @@ pub(super) fn message(
     .concat()
 }
 
-/// A transaction: all of it happens, or nothing.
+/// A transaction: the kernel applies all of it or nothing.
 struct Batch(Vec<u8>);
 
 impl Batch {
@@ -449,7 +449,7 @@ mod tests {
         let parts = [text(1, "filter"), nested(4, &hook), number(5, policy)];
         let payload = [&[family, 0, 0, 0][..], &parts.concat()].concat();
         assert_eq!(drops(NEW_CHAIN, &payload), expected);
-        // A chain that hangs on nothing.
+        // A chain without a hook.
         let plain = [&[family, 0, 0, 0][..], &text(1, "filter")].concat();
         assert_eq!(drops(NEW_CHAIN, &plain), None);
     }

@@ -1,8 +1,8 @@
 //! A pod's network namespace, held open.
 //!
-//! A process id may be another process's by the time that its `/proc` is opened: then the namespace is another pod's, or the
-//! host's. A descriptor stays what it was. So the namespace is opened once, and it is the keeper's for certain: a pidfd,
-//! which never stands for another process, says afterwards that the keeper still had its id.
+//! The kernel may reuse a process id before `/proc/PID` is opened: then the namespace is another pod's, or the
+//! host's. A descriptor cannot change like that. So the namespace is opened once, and then the keeper's pidfd,
+//! which never refers to another process, confirms that the keeper still had its id.
 
 use std::{
     fs::{self, File, Metadata},
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NetError, link_query, namespace, netlink::Netlink};
 
-/// What tells a namespace from all others while it exists (`namespaces(7)`).
+/// Identifies a namespace while it exists (`namespaces(7)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     device: u64,
@@ -34,17 +34,17 @@ impl Identity {
     }
 }
 
-/// The network namespace of a pod, and the process that it was taken from.
+/// A pod's network namespace, and the keeper that it belongs to.
 #[derive(Debug)]
 pub struct PodNetns {
     namespace: OwnedFd,
     identity: Identity,
-    /// The keeper's pidfd; none where the namespace is there before its keeper.
+    /// The keeper's pidfd; `None` if the namespace is created before its keeper.
     keeper: Option<OwnedFd>,
 }
 
 impl PodNetns {
-    /// Makes one, for a keeper to enter.
+    /// Creates a network namespace for a keeper to enter.
     pub fn make() -> io::Result<Self> {
         let namespace = File::from(namespace::make()?);
         Ok(Self {
@@ -54,11 +54,11 @@ impl PodNetns {
         })
     }
 
-    /// Opens the network namespace of the keeper, whose process id is, or was, `pid`. `None` when it has ended, or has no
-    /// network namespace of its own: the daemon's own is never a pod's.
+    /// Opens the network namespace of the keeper, whose process id is, or was, `pid`. Returns `None` if the keeper
+    /// has ended, or has no network namespace of its own: the daemon's own is never a pod's.
     pub fn open(pid: i32, keeper: OwnedFd) -> io::Result<Option<Self>> {
         let opened = File::open(format!("/proc/{pid}/ns/net"));
-        // The id was the keeper's when it was used if it still is: ids are not given again before their process has ended.
+        // If the keeper still runs, `pid` was its id: the kernel reuses an id only after its process has ended.
         if has_ended(&keeper)? {
             return Ok(None);
         }
@@ -76,8 +76,8 @@ impl PodNetns {
         self.identity
     }
 
-    /// A path to it for other processes, good as long as this is held. It goes by this process and not by the keeper, which
-    /// may end at any time.
+    /// A path to the namespace for other processes, valid as long as this value. It leads through this process and
+    /// not the keeper, which may end at any time.
     pub(crate) fn path(&self) -> String {
         format!(
             "/proc/{}/fd/{}",
@@ -86,12 +86,12 @@ impl PodNetns {
         )
     }
 
-    /// Whether nothing runs in the pod any more.
+    /// Whether the pod's keeper has ended.
     pub fn has_ended(&self) -> io::Result<bool> {
         self.keeper.as_ref().map_or(Ok(false), has_ended)
     }
 
-    /// Whether an interface of this name is in it.
+    /// Whether the namespace has an interface of this name.
     pub(crate) fn has_interface(&self, name: &str) -> Result<bool, NetError> {
         let link = namespace::within(Some(self.as_fd()), || {
             link_query::link(&mut Netlink::open()?, name)
@@ -110,7 +110,7 @@ impl AsFd for PodNetns {
     }
 }
 
-/// Whether the process of a pidfd has ended: it is readable then (`pidfd_open(2)`).
+/// Whether the process of a pidfd has ended: the pidfd is readable then (`pidfd_open(2)`).
 pub fn has_ended(process: &OwnedFd) -> io::Result<bool> {
     let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     Ok(poll(&mut ended, PollTimeout::ZERO)? > 0)
@@ -141,7 +141,7 @@ mod tests {
         assert!(opened.unwrap().is_none());
     }
 
-    /// The id may be another process's by then: here it is this one's, which lives.
+    /// The id may have been reused: here it is this process's, which runs.
     #[test]
     fn open_rejects_namespace_of_reused_pid() {
         let mut child = Command::new("true").spawn().unwrap();

@@ -1,7 +1,7 @@
-//! ◆ The route-netlink messages a pod network is made of.
+//! ◆ Builds the route-netlink messages of a pod network.
 //!
-//! Every link made here has its IPv6 link-local address turned off: an interface that solicits routers and probes for
-//! duplicates is busy for nothing, and neighbours find each other by the addresses that they are given.
+//! Every link created here has IPv6 link-local addressing off: an interface that solicits routers and probes for
+//! duplicate addresses does needless work, and neighbours resolve each other by their assigned addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -21,7 +21,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use super::Mac;
 use super::netlink::Request;
 
-/// How a link is named in a request: by name, or by index in the namespace of the socket.
+/// A link in a request: by name, or by index in the socket's namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Link<'a> {
     Name(&'a str),
@@ -50,7 +50,7 @@ impl std::fmt::Display for Link<'_> {
     }
 }
 
-/// Asks for a link without its counters.
+/// Queries a link without its counters.
 pub(super) fn query(link: Link<'_>) -> LinkMessage {
     let mut message = link.message();
     message
@@ -59,7 +59,7 @@ pub(super) fn query(link: Link<'_>) -> LinkMessage {
     message
 }
 
-/// Makes something that must not be there yet.
+/// Creates an object that must not exist yet.
 fn create(doing: String, message: RouteNetlinkMessage) -> Request {
     Request {
         doing,
@@ -86,7 +86,8 @@ fn set_flag(doing: String, link: Link<'_>, flag: LinkFlags) -> Request {
     change(doing, message)
 }
 
-/// Makes a bridge, still down. Its hardware address is fixed, or it would change with every pod that comes or goes.
+/// Creates a bridge, down. Its hardware address is fixed; otherwise the kernel would change it whenever a port is
+/// added or removed.
 pub(super) fn create_bridge(name: &str, mac: Mac) -> Request {
     let mut message = Link::Name(name).message();
     message.attributes.extend([
@@ -99,8 +100,8 @@ pub(super) fn create_bridge(name: &str, mac: Mac) -> Request {
     )
 }
 
-/// Makes a pair of connected interfaces: one here, a port of the bridge; one at once inside the pod's namespace, so it
-/// is never seen here. Both are still down.
+/// Creates a veth pair: one end here, as a port of the bridge; the other directly in the pod's namespace, so that
+/// it never appears here. Both are down.
 pub(super) fn create_veth(
     host_name: &str,
     bridge: u32,
@@ -117,7 +118,7 @@ pub(super) fn create_veth(
     create_pair(doing, host_name, bridge, peer)
 }
 
-/// Makes a pair of connected interfaces, both here; the first one is a port of the bridge. Both are still down.
+/// Creates a veth pair with both ends here; the first one is a port of the bridge. Both are down.
 pub(super) fn create_uplink(upper: &str, bridge: u32, lower: &str) -> Request {
     let doing = format!("creating the interface pair {upper} and {lower}");
     create_pair(doing, upper, bridge, Link::Name(lower).message())
@@ -135,14 +136,14 @@ fn create_pair(doing: String, port: &str, bridge: u32, peer: LinkMessage) -> Req
     create(doing, RouteNetlinkMessage::NewLink(message))
 }
 
-/// Lets a link answer no questions for neighbours: the kernel answers on every link for the addresses of all of them.
+/// Turns ARP off on a link: the kernel would answer on any link for the addresses of all of them.
 pub(super) fn no_arp(link: Link<'_>) -> Request {
     let doing = format!("turning ARP off on interface {link}");
     set_flag(doing, link, LinkFlags::Noarp)
 }
 
-/// Turns the link-local IPv6 address off; must come before the link goes up. A kernel without IPv6 has nothing to turn
-/// off and says so with `EAFNOSUPPORT` or `EOPNOTSUPP`.
+/// Turns IPv6 link-local addressing off; must come before the link goes up. A kernel without IPv6 returns
+/// `EAFNOSUPPORT` or `EOPNOTSUPP`.
 pub(super) fn no_ipv6_link_local(link: Link<'_>) -> Request {
     let mut message = link.message();
     message
@@ -174,7 +175,7 @@ pub(super) fn enslave(link: Link<'_>, bridge: u32) -> Request {
     )
 }
 
-/// Deletes a link, and with one end of a pair the other; a link that is gone is fine.
+/// Deletes a link, and with one end of a veth pair the other. A missing link is not an error.
 pub(super) fn delete(link: Link<'_>) -> Request {
     Request {
         doing: format!("deleting interface {link}"),
@@ -184,7 +185,7 @@ pub(super) fn delete(link: Link<'_>) -> Request {
     }
 }
 
-/// Gives a link an address; that the rest of the subnet is reached through this link follows from the prefix length.
+/// Adds an address to a link; the prefix length makes the kernel route the subnet through the link.
 pub(super) fn add_address(index: u32, address: Ipv4Addr, subnet: Ipv4Net) -> Request {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
@@ -201,7 +202,7 @@ pub(super) fn add_address(index: u32, address: Ipv4Addr, subnet: Ipv4Net) -> Req
     )
 }
 
-/// Takes an address from a link.
+/// Removes an address from a link.
 pub(super) fn delete_address(index: u32, address: Ipv4Addr, prefix_len: u8) -> Request {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
@@ -217,7 +218,7 @@ pub(super) fn delete_address(index: u32, address: Ipv4Addr, prefix_len: u8) -> R
     }
 }
 
-/// Gives a link an IPv6 address, which is used at once: nobody else can have it, so that nobody has to be asked.
+/// Adds an IPv6 address to a link, without duplicate address detection: no other host can have it.
 pub(super) fn add_address6(index: u32, address: Ipv6Addr, prefix_len: u8) -> Request {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet6;
@@ -233,7 +234,7 @@ pub(super) fn add_address6(index: u32, address: Ipv6Addr, prefix_len: u8) -> Req
     )
 }
 
-/// Sends everything that has no better route to the gateway.
+/// Adds a default route through the gateway.
 pub(super) fn default_route(index: u32, gateway: IpAddr) -> Request {
     let (family, via) = match gateway {
         IpAddr::V4(gateway) => (AddressFamily::Inet, RouteAddress::Inet(gateway)),

@@ -1,8 +1,8 @@
-//! ◆ Which bridge each pod is a port of.
+//! ◆ Decides which bridge each pod becomes a port of.
 //!
-//! A Linux bridge has at most 1024 ports (`BR_MAX_PORTS`, net/bridge/br_private.h). More pods are ports of further bridges,
-//! each of them connected with the first one: together they are one network, in which every pod is a neighbour of every
-//! other one, and only the first one has addresses.
+//! A Linux bridge has at most 1024 ports (`BR_MAX_PORTS`, net/bridge/br_private.h). More pods become ports of further
+//! bridges, each connected to the first one. Together they are one network, in which every pod is a neighbour of every
+//! other one, and only the first bridge has addresses.
 //!
 //! ```text
 //!   crib1a2b3c4d  10.200.16.1/20 ──┬─ crv… a pod
@@ -13,12 +13,12 @@
 
 use std::collections::BTreeMap;
 
-/// A bridge by its number: 0 is the first one, which the others are connected with.
+/// A bridge by its number: 0 is the first one, which the others are connected to.
 pub(super) type Segment = usize;
 
-/// How many pods are ports of one bridge, by default. What is left of the first one's ports is for other bridges.
+/// The default number of pods on one bridge. The first bridge's other ports are for further bridges.
 pub(super) const PORTS: usize = 1000;
-/// The most bridges: 23 of them are ports of the first one.
+/// Limit on the bridges: 23 of them are ports of the first one.
 const MAX_SEGMENTS: usize = 24;
 
 /// The pods of each bridge.
@@ -30,7 +30,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// No pods, with room for so many on each bridge.
+    /// No pods, with room for `room` pods on each bridge.
     pub(super) fn new(room: usize) -> Self {
         Self {
             room: room.clamp(1, PORTS),
@@ -39,17 +39,17 @@ impl Segments {
         }
     }
 
-    /// Every bridge that there may be.
+    /// The numbers of all possible bridges.
     pub(super) fn numbers(&self) -> std::ops::Range<Segment> {
         0..MAX_SEGMENTS
     }
 
-    /// How many pods there can be.
+    /// Limit on the pods of all bridges.
     pub(super) fn capacity(&self) -> usize {
         self.room * MAX_SEGMENTS
     }
 
-    /// The bridge for a sandbox: the first one that has room. `None` when all are full.
+    /// Assigns a sandbox to the first bridge that has room. Returns `None` if all are full.
     pub(super) fn place(&mut self, sandbox: &str) -> Option<Segment> {
         if let Some(segment) = self.of.get(sandbox) {
             return Some(*segment);
@@ -61,14 +61,14 @@ impl Segments {
         Some(segment)
     }
 
-    /// Takes note of a sandbox that is a port of that bridge, be there room or not.
+    /// Records that a sandbox is a port of a bridge, even if the bridge is full.
     pub(super) fn put(&mut self, sandbox: &str, segment: Segment) {
         self.remove(sandbox);
         self.of.insert(sandbox.to_owned(), segment);
         *self.counts.entry(segment).or_default() += 1;
     }
 
-    /// Forgets a sandbox; nothing happens when it is not known.
+    /// Removes a sandbox; an unknown one is ignored.
     pub(super) fn remove(&mut self, sandbox: &str) {
         if let Some(segment) = self.of.remove(sandbox)
             && let Some(count) = self.counts.get_mut(&segment)
@@ -77,7 +77,7 @@ impl Segments {
         }
     }
 
-    /// How many pods are ports of that bridge.
+    /// The number of pods on a bridge.
     pub(super) fn count(&self, segment: Segment) -> usize {
         self.counts.get(&segment).copied().unwrap_or_default()
     }

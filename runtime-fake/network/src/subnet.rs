@@ -1,14 +1,14 @@
-//! ◆ IPv4 subnets as values, and the choice of one that nothing else uses.
+//! ◆ IPv4 subnets as values, and the choice of one that is not in use.
 
 use std::net::Ipv4Addr;
 
 use ipnet::{Ipv4Net, Ipv4Subnets};
 
-/// What a bridge needs of a subnet.
+/// The properties of a subnet that a bridge needs.
 pub(super) trait BridgeSubnet {
-    /// An address in it.
+    /// The address type.
     type Address;
-    /// The address of the bridge: the first one after the network's own.
+    /// The address of the bridge: the first one after the network address.
     fn gateway(&self) -> Self::Address;
 }
 
@@ -20,17 +20,17 @@ impl BridgeSubnet for Ipv4Net {
     }
 }
 
-/// Where subnets are taken from, and how large they are.
+/// A range that subnets are taken from, and their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// All of it.
+    /// The whole range.
     pub subnet: Ipv4Net,
-    /// The length of the prefix of a subnet of it.
+    /// The prefix length of a subnet taken from it.
     pub piece_len: u8,
 }
 
 impl Pool {
-    /// The length of the prefix of its subnets: its own, when it is no larger than one.
+    /// The prefix length of its subnets; that of the range itself if the range is smaller.
     fn piece_len(self) -> u8 {
         self.piece_len.clamp(self.subnet.prefix_len(), 32)
     }
@@ -41,16 +41,16 @@ impl Pool {
         Ipv4Subnets::new(first, last, self.piece_len())
     }
 
-    /// Whether a subnet is of this pool, and no smaller than those that are taken from it.
+    /// Whether a subnet lies in this pool and is at least as large as the subnets taken from it.
     pub(super) fn provides(self, subnet: Ipv4Net) -> bool {
         self.subnet.contains(&subnet) && subnet.prefix_len() <= self.piece_len()
     }
 }
 
-/// Numbers for pods that have no IPv4 address, in the form of one: never given to an interface.
+/// The number space of pods without IPv4 addresses, in the form of a subnet; never assigned to an interface.
 pub(super) const NUMBERS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 16);
 
-/// A text that is no IPv4 subnet.
+/// Why a text is not an IPv4 subnet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubnetError {
     /// The text is not of the form `a.b.c.d/len`.
@@ -62,14 +62,14 @@ pub enum SubnetError {
     /// The address has bits outside the prefix.
     #[error("{given} has bits outside its prefix; did you mean {canonical}?")]
     HostBits {
-        /// As it was given.
+        /// The subnet as given.
         given: Ipv4Net,
-        /// The subnet that contains the address.
+        /// The subnet without the extra bits.
         canonical: Ipv4Net,
     },
 }
 
-/// The subnet that a text names by its first address.
+/// Parses a subnet given by its network address.
 pub(super) fn parse(text: &str) -> Result<Ipv4Net, SubnetError> {
     let syntax = || SubnetError::Syntax(text.to_owned());
     let (address, prefix_len) = text.split_once('/').ok_or_else(syntax)?;
@@ -83,14 +83,15 @@ pub(super) fn parse(text: &str) -> Result<Ipv4Net, SubnetError> {
     }
 }
 
-/// Whether two subnets share an address: then one contains the other.
+/// Whether two subnets overlap: then one contains the other.
 pub(super) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
     one.contains(&other) || other.contains(&one)
 }
 
-/// The subnets worth trying, best first: those of `preferred` addresses, then every piece of every pool, all of them
-/// overlapping nothing in `taken`. Within a pool the walk begins at the piece `seed` points to and goes round once, so
-/// that daemons that start together do not all try the same one first. Lazy, as a pool may have very many pieces.
+/// The candidate subnets, best first: those of `preferred` addresses, then every piece of every pool. None of
+/// them overlaps one in `taken`. Within a pool the order starts at the piece that `seed` selects and wraps around
+/// once, so that daemons that start together do not all try the same piece first. The iterator is lazy, because a
+/// pool may have very many pieces.
 pub(super) fn candidates<'a>(
     pools: &'a [Pool],
     preferred: &'a [Ipv4Addr],
@@ -230,7 +231,7 @@ mod tests {
                 prop_assert!(pool.subnet.contains(&piece.network()) && pool.subnet.contains(&piece.broadcast()));
                 prop_assert!(taken.iter().all(|t| !super::overlap(*t, *piece)));
             }
-            // Nothing that is free is left out.
+            // No free piece is left out.
             let free = pool.pieces().filter(|p| taken.iter().all(|t| !super::overlap(*t, *p))).count();
             prop_assert_eq!(found.len(), free);
         }

@@ -1,4 +1,4 @@
-//! ◆ IPv6 subnets as values. The addresses in one are numbered as those of the pods' IPv4 subnet are.
+//! ◆ IPv6 subnets as values. Pods have the same host numbers in them as in the IPv4 subnet.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -8,20 +8,20 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::names::digest;
 use super::subnet::{self, BridgeSubnet, SubnetError};
 
-/// The subnet of the daemon whose bridge has this name: a unique local one (RFC 4193), whose random part is made of the
-/// name, so that it is the same after a restart.
+/// The subnet of the daemon whose bridge has this name: a unique local one (RFC 4193), whose global ID is derived
+/// from the name, so that it survives a restart.
 pub(super) fn unique_local(bridge: &str) -> Ipv6Net {
     let random = digest(bridge).into_iter().take(5);
     let global = random.fold(0u128, |bits, byte| bits << 8 | u128::from(byte));
     Ipv6Net::new_assert(Ipv6Addr::from_bits(0xfd << 120 | global << 80), 64)
 }
 
-/// The address with a number. Numbers are below 2³², and prefixes no longer than what leaves room for them.
+/// The address with a host number. Numbers are below 2³², and every accepted prefix leaves room for them.
 pub(super) fn address(subnet: Ipv6Net, number: u32) -> Ipv6Addr {
     Ipv6Addr::from_bits(subnet.network().to_bits() | u128::from(number))
 }
 
-/// The number of an address, if it is one of this subnet's.
+/// The host number of an address, if it is in this subnet.
 pub(super) fn number(subnet: Ipv6Net, address: Ipv6Addr) -> Option<u32> {
     u32::try_from(address.to_bits() ^ subnet.network().to_bits()).ok()
 }
@@ -34,7 +34,7 @@ impl BridgeSubnet for Ipv6Net {
     }
 }
 
-/// Where pods are to have their addresses: one subnet of either family, or of both.
+/// The subnets of the pods' addresses: one of either family, or of both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PodCidrs {
     /// The IPv4 one.
@@ -44,66 +44,66 @@ pub struct PodCidrs {
 }
 
 impl PodCidrs {
-    /// Nothing is said: subnets are chosen.
+    /// No subnet is given: the daemon chooses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.v4.is_none() && self.v6.is_none()
     }
 
-    /// As texts.
+    /// The subnets as strings.
     pub fn texts(&self) -> Vec<String> {
         let v4 = self.v4.iter().map(ToString::to_string);
         v4.chain(self.v6.iter().map(ToString::to_string)).collect()
     }
 }
 
-/// A text that says not where pods are to have their addresses.
+/// Why a text is not a list of pod subnets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
-    /// No subnet.
+    /// Not a subnet.
     #[error(transparent)]
     Subnet(#[from] SubnetError),
-    /// No subnet of either family.
+    /// A subnet of neither family.
     #[error("{0:?} is not a subnet; write one as 10.200.0.0/16 or fd00:10:200::/64")]
     Syntax(String),
-    /// No room for pods, or too much of it.
+    /// The subnet is too small or too large.
     #[error(
         "the subnet {subnet} has a prefix of {prefix_len} bits; {least} to {most} are possible"
     )]
     Size {
         /// The subnet.
         subnet: String,
-        /// The length of its prefix.
+        /// Its prefix length.
         prefix_len: u8,
-        /// The shortest possible.
+        /// The shortest allowed prefix.
         least: u8,
-        /// The longest possible.
+        /// The longest allowed prefix.
         most: u8,
     },
-    /// Bits outside the prefix.
+    /// The address has bits outside the prefix.
     #[error("{given} has bits outside its prefix; did you mean {canonical}?")]
     HostBits {
-        /// As it was given.
+        /// The subnet as given.
         given: String,
-        /// What it may mean.
+        /// The subnet without the extra bits.
         canonical: Ipv6Net,
     },
-    /// Addresses that no pod can have.
+    /// The subnet contains addresses that no pod can have.
     #[error(
         "the subnet {subnet} has {what}, which no pod can have; take one such as 10.200.0.0/16 or fd00:10:200::/64"
     )]
     Special {
         /// The subnet.
         subnet: String,
-        /// What they are for.
+        /// The purpose of those addresses.
         what: String,
     },
-    /// Two of one family.
+    /// Two subnets of one family.
     #[error("{0} are two subnets of one family; give one of each at most")]
     Two(String),
 }
 
-/// What is not for hosts (RFC 6890, and RFC 4291 for IPv6).
+/// Address ranges that are not for hosts (RFC 6890, and RFC 4291 for IPv6).
 const SPECIAL: [(&str, &str); 8] = [
     ("0.0.0.0/8", "addresses of \"this network\""),
     ("127.0.0.0/8", "loopback addresses"),
@@ -115,7 +115,7 @@ const SPECIAL: [(&str, &str); 8] = [
     ("ff00::/8", "multicast addresses"),
 ];
 
-/// What addresses a subnet has that no pod can have.
+/// Describes the special range that a subnet overlaps.
 fn special(subnet: IpNet) -> Option<String> {
     SPECIAL.iter().find_map(|(text, what)| {
         let known: IpNet = text.parse().ok()?;
@@ -127,7 +127,7 @@ fn special(subnet: IpNet) -> Option<String> {
 impl FromStr for PodCidrs {
     type Err = CidrError;
 
-    /// One subnet, or two of different families with a comma between them, as Kubernetes writes them.
+    /// Parses one subnet, or two of different families separated by a comma, as Kubernetes writes them.
     fn from_str(text: &str) -> Result<PodCidrs, CidrError> {
         let mut cidrs = PodCidrs::default();
         for part in text.split(',').map(str::trim) {

@@ -1,8 +1,8 @@
-//! A subnet reserved against the other daemons of the same network namespace.
+//! Locks a subnet against the other daemons of the same network namespace.
 //!
-//! The reservation is a locked file (`flock(2)`) in a directory that only the daemon's own user can enter: no other user can
-//! make one. The kernel unlocks it with the process that holds it, however that ends. What has a subnet without a claim,
-//! such as another user's daemon in the same namespace, is seen by its addresses and routes.
+//! The lock is a locked file (`flock(2)`) in a directory that only the daemon's own user can enter, so that no
+//! other user can create one. The kernel releases it when the process that holds it ends. A subnet in use without
+//! a lock, such as that of another user's daemon in the same namespace, is found by its addresses and routes.
 
 use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -12,40 +12,40 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
-/// Why there is no place for claims.
+/// Why the directory of locks is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum SubnetLockError {
-    /// Somebody else could have made what is there.
+    /// Another user could have created its contents.
     #[error(
         "{path} belongs to user {owner} with mode {mode:03o}: it has to be a directory that only user {own} can write to; remove it"
     )]
     NotOwn {
-        /// The directory, or the one that it is in.
+        /// The directory, or its parent.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
         /// Its mode.
         mode: u32,
-        /// Whose it has to be.
+        /// The user that must own it.
         own: u32,
     },
-    /// A system call.
+    /// A system call failed.
     #[error("failed to lock a file in {directory}")]
     Io {
-        /// The directory of claims.
+        /// The directory of locks.
         directory: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Where subnets are claimed.
+/// The directory of subnet locks.
 #[derive(Debug, Clone)]
 pub struct SubnetLocks {
     directory: PathBuf,
 }
 
-/// Holds the subnet until dropped.
+/// Holds the lock of a subnet until dropped.
 #[derive(Debug)]
 pub(super) struct SubnetLock {
     path: PathBuf,
@@ -53,10 +53,9 @@ pub(super) struct SubnetLock {
 }
 
 impl SubnetLocks {
-    /// SubnetLocks are files in `directory`, which is made, with the one that it is in, if need be.
+    /// Opens the directory of lock files. Creates `directory`, and its parent, if missing.
     ///
-    /// # Errors
-    /// When it cannot be made, or another user could write to it.
+    /// # Errors When it cannot be created, or another user could write to it.
     pub fn open(directory: &Path) -> Result<SubnetLocks, SubnetLockError> {
         let claims = SubnetLocks {
             directory: directory.to_owned(),
@@ -85,7 +84,7 @@ impl SubnetLocks {
         Ok(claims)
     }
 
-    /// SubnetLocks the subnet in the calling thread's network namespace; `None` when another daemon holds it.
+    /// Locks the subnet for the calling thread's network namespace; `None` if another daemon holds it.
     pub(super) fn take(&self, subnet: impl Display) -> Result<Option<SubnetLock>, SubnetLockError> {
         let take = || {
             let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
@@ -95,14 +94,14 @@ impl SubnetLocks {
         take().map_err(|source| self.failed(source))
     }
 
-    /// Removes what daemons left that were killed.
+    /// Removes the lock files of killed daemons.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.directory)
             .into_iter()
             .flatten()
             .flatten()
         {
-            // One that nobody holds goes with the claim to it.
+            // Taking a lock that no process holds, and dropping it, removes the file.
             drop(lock(&entry.path(), OFlags::empty()));
         }
     }
@@ -115,7 +114,7 @@ impl SubnetLocks {
     }
 }
 
-/// Locks the file; `None` when somebody else has it.
+/// Locks the file; `None` if another process holds it.
 fn lock(path: &Path, create: OFlags) -> io::Result<Option<SubnetLock>> {
     loop {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | create;
@@ -124,7 +123,7 @@ fn lock(path: &Path, create: OFlags) -> io::Result<Option<SubnetLock>> {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             locked => locked?,
         }
-        // Between the two its last holder may have removed it: then this one stands for nothing.
+        // The last holder may have removed the file between open and lock: then this lock protects nothing.
         let linked = match fs::metadata(path) {
             Ok(meta) => meta.ino() == file.metadata()?.ino(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
@@ -141,7 +140,7 @@ fn lock(path: &Path, create: OFlags) -> io::Result<Option<SubnetLock>> {
 
 impl Drop for SubnetLock {
     fn drop(&mut self) {
-        // While it is still locked: nobody else can have made it again.
+        // Remove it while it is locked, so that no other daemon can have created it again.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Bridges and pods, each in namespaces the test makes, seen from outside by sockets and by the kernel's own tables.
+//! Bridges and pods in namespaces that each test creates, observed through sockets and the kernel's own tables.
 #![allow(clippy::unwrap_used)]
 
 mod daemons;
@@ -21,8 +21,9 @@ use super::{
 
 const IN_USER_NAMESPACE: &str = "CRIB_TEST_IN_USER_NAMESPACE";
 
-/// Runs the body with a fresh namespace for a bridge. An ordinary user runs the test once more as root of a user
-/// namespace, as a threaded process can not enter one; where that is not allowed, the test says it was skipped.
+/// Runs the body with a new namespace for a bridge. For an ordinary user the test runs itself again as root of a
+/// user namespace, because a multithreaded process cannot enter one; where that is not allowed, the test prints
+/// that it was skipped.
 fn with_namespace(test: &str, body: impl FnOnce(OwnedFd)) {
     let skip = |reason: &str| {
         let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
@@ -72,7 +73,7 @@ fn config(name: &str, namespace: &OwnedFd) -> BridgeConfig {
     }
 }
 
-/// A pool whose subnets have prefixes of this length.
+/// A pool whose subnets have this prefix length.
 fn pool(subnet: &str, piece_len: u8) -> Vec<Pool> {
     let subnet = subnet.parse().unwrap();
     vec![Pool { subnet, piece_len }]
@@ -100,7 +101,7 @@ fn send(netns: &OwnedFd, requests: &[Request]) {
     inside(netns, || Netlink::open().unwrap().batch(requests).unwrap());
 }
 
-/// A pod: a namespace and what the bridge gave it.
+/// A pod: its namespace and its attachment.
 struct Pod {
     id: String,
     netns: OwnedFd,
@@ -111,7 +112,7 @@ impl Pod {
     fn attached(bridge: &Bridge, id: &str) -> Pod {
         let netns = namespace::make().unwrap();
         let got = bridge.attach(id, netns.as_fd()).unwrap();
-        // A listing, unlike a question about one interface, does not make the kernel catch up with its carriers.
+        // Use a dump: unlike a query of one interface, it does not make the kernel update carrier state.
         let listed = namespace::within(bridge.namespace(), || {
             link_query::links(&mut Netlink::open().unwrap()).unwrap()
         });
@@ -134,7 +135,8 @@ impl Pod {
     }
 }
 
-/// Sends a line from one namespace to an address of another over TCP and returns the peer the listener saw.
+/// Sends a line over TCP from one namespace to an address in another and returns the peer address that the
+/// listener saw.
 fn talk(from: &OwnedFd, to: &OwnedFd, address: IpAddr) -> IpAddr {
     let listener = inside(to, || {
         TcpListener::bind(SocketAddr::new(address, 0)).unwrap()

@@ -1,10 +1,10 @@
-//! ◆ What plugins answer: addresses, or why there are none.
+//! ◆ Parses what CNI plugins return: results and errors.
 
 use std::net::IpAddr;
 
 use serde_json::Value;
 
-/// What a network gave a pod.
+/// The result of a network's plugins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniResult {
     /// The pod's addresses, in the plugins' order.
@@ -13,18 +13,18 @@ pub struct CniResult {
     pub dns: Option<Dns>,
 }
 
-/// What belongs into a resolv.conf.
+/// The contents of a resolv.conf.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dns {
     /// Addresses of name servers.
     pub servers: Vec<String>,
     /// Search domains.
     pub searches: Vec<String>,
-    /// Options of the resolver.
+    /// Resolver options.
     pub options: Vec<String>,
 }
 
-/// Reads the last plugin's result. The addresses of interfaces outside the pod are not the pod's.
+/// Parses the last plugin's result. Addresses of interfaces outside the pod are skipped.
 pub(crate) fn read(result: &Value) -> Result<CniResult, String> {
     let list = |value: &Value, name: &str| -> Vec<Value> {
         let found = value.get(name).and_then(Value::as_array);
@@ -70,7 +70,7 @@ pub(crate) fn read(result: &Value) -> Result<CniResult, String> {
     })
 }
 
-/// Whether the result says that the pod has an interface of this name.
+/// Whether the result lists an interface of this name in the pod.
 pub(super) fn claims_interface(result: &Value, name: &str) -> bool {
     let interfaces = result.get("interfaces").and_then(Value::as_array);
     let text = |interface: &Value, key: &str| {
@@ -83,7 +83,7 @@ pub(super) fn claims_interface(result: &Value, name: &str) -> bool {
         .any(|interface| text(interface, "name") == name && !text(interface, "sandbox").is_empty())
 }
 
-/// Names the pod's namespace `to` wherever a result names it `from`.
+/// Replaces the path of the pod's namespace, `from`, by `to` throughout a result.
 pub(super) fn move_sandbox(result: &mut Value, from: &str, to: &str) {
     let interfaces = result.get_mut("interfaces").and_then(Value::as_array_mut);
     for interface in interfaces.into_iter().flatten() {
@@ -95,7 +95,7 @@ pub(super) fn move_sandbox(result: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// What a plugin that failed says: the error on its standard output, or whatever else it wrote.
+/// The error message of a failed plugin: the error object on its standard output, or else whatever it wrote.
 pub(crate) fn complaint(stdout: &[u8], stderr: &[u8]) -> String {
     let error: Option<Value> = serde_json::from_slice(stdout).ok();
     let word = |name: &str| {
@@ -120,7 +120,7 @@ pub(crate) fn complaint(stdout: &[u8], stderr: &[u8]) -> String {
     }
 }
 
-/// Bits a second, as a quantity of Kubernetes' has it (`10M`).
+/// Bits per second, from a Kubernetes quantity (`10M`).
 pub(crate) fn rate(text: &str) -> Option<u64> {
     const SUFFIXES: [(&str, u64); 10] = [
         ("Ki", 1 << 10),
@@ -152,7 +152,7 @@ pub(crate) fn rate(text: &str) -> Option<u64> {
         .ok()?
         .checked_mul(factor)?
         .checked_add(part)?;
-    // The limits of kubelet's reading of the annotations.
+    // The kubelet accepts the same range in these annotations.
     (1_000..=1_000_000_000_000_000)
         .contains(&rate)
         .then_some(rate)

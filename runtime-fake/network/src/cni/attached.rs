@@ -1,4 +1,4 @@
-//! What a pod was connected with, in a file of the sandbox's directory.
+//! The record of a pod's CNI attachment, a file in the sandbox's directory.
 
 use std::{
     fs, io,
@@ -13,29 +13,29 @@ use crate::{PodNetns, pod_netns::Identity};
 
 const FILE: &str = "cni.json";
 
-/// One connection, from before its first plugin runs.
+/// One attachment, recorded before its first plugin runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Attached {
     /// The network's configuration as it was read.
     pub(super) network: Value,
-    /// Where its plugins are.
+    /// The directories of its plugins.
     pub(super) bin_dirs: Vec<PathBuf>,
     /// `CNI_ARGS`.
     pub(super) arguments: String,
-    /// What there was to tell of the pod, by capability.
+    /// The pod's runtime configuration, by capability.
     pub(super) runtime: Map<String, Value>,
-    /// How many of the plugins may have done something.
+    /// The number of plugins that may have had an effect.
     pub(super) begun: usize,
-    /// What the last plugin that succeeded answered.
+    /// The result of the last plugin that succeeded.
     pub(super) result: Option<Value>,
-    /// All of it was undone.
+    /// DEL has succeeded for all plugins.
     pub(super) detached: bool,
-    /// The namespace that it was connected in; unknown of connections of earlier versions.
+    /// The namespace that it was attached in; absent in records of earlier versions.
     #[serde(default)]
     pub(super) netns: Option<KnownNetns>,
 }
 
-/// A namespace as plugins were told of it.
+/// A namespace and the path that plugins got for it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct KnownNetns {
     pub(super) path: String,
@@ -43,12 +43,12 @@ pub(super) struct KnownNetns {
 }
 
 impl Attached {
-    /// Whether anything is known of a connection, or of its end.
+    /// Whether there is a record of an attachment, or of its end.
     pub(super) fn is_there(directory: &Path) -> bool {
         directory.join(FILE).exists()
     }
 
-    /// `netns`, unless it is another one than the pod was connected in.
+    /// Returns `netns`, unless it is not the namespace that the pod was attached in.
     pub(super) fn same<'a>(&self, netns: Option<&'a PodNetns>) -> Option<&'a PodNetns> {
         netns.filter(|netns| {
             let known = self.netns.as_ref();
@@ -56,8 +56,8 @@ impl Attached {
         })
     }
 
-    /// The result for a plugin that is told of the namespace by `path`, which may be another one than ADD had: plugins
-    /// compare them.
+    /// The result for a plugin that gets the namespace as `path`, which may differ from ADD's: plugins compare the
+    /// two.
     pub(super) fn result_at(&self, path: Option<&str>) -> Option<Value> {
         let mut result = self.result.clone();
         if let (Some(result), Some(known), Some(path)) = (&mut result, &self.netns, path) {
@@ -72,7 +72,7 @@ impl Attached {
             source,
         };
         match fs::read(directory.join(FILE)) {
-            // One that was cut short, or changed by hand, says nothing: as if it were not there.
+            // A truncated or edited record is treated as absent.
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(error)),

@@ -1,13 +1,13 @@
-//! ◆ Network configurations: what a file says, and what of it each plugin is told.
+//! ◆ Parses CNI network configurations and builds the input of each plugin.
 
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-/// The versions of the specification that are spoken, oldest first.
+/// The supported versions of the specification, oldest first.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// A network: plugins that are called one after the other.
+/// A network: a list of plugins that run in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NetworkList {
     pub(crate) name: String,
@@ -15,18 +15,18 @@ pub(crate) struct NetworkList {
     pub(crate) disable_check: bool,
     pub(crate) disable_gc: bool,
     pub(crate) plugins: Vec<Plugin>,
-    /// What all this was read from.
+    /// The document that it was parsed from.
     pub(crate) source: Value,
 }
 
 /// One plugin of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plugin {
-    /// The name of its program.
+    /// The name of its executable.
     pub(crate) kind: String,
-    /// What it can be told of a pod.
+    /// The capabilities that it declares.
     pub(crate) capabilities: Vec<String>,
-    /// Its own part of the configuration.
+    /// Its own configuration.
     config: Map<String, Value>,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Plugin {
 pub(crate) struct Version(usize);
 
 impl Version {
-    /// The first one that has CHECK.
+    /// The first version with CHECK.
     pub(crate) const CHECK: Self = Self(2);
-    /// The first one that has STATUS and GC.
+    /// The first version with STATUS and GC.
     pub(crate) const STATUS: Self = Self(4);
 
     fn parse(text: &str) -> Option<Self> {
@@ -51,29 +51,29 @@ impl fmt::Display for Version {
     }
 }
 
-/// Why a file is no network configuration.
+/// Why a file is not a network configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfError {
     /// Not JSON.
     #[error("it is not JSON: {0}")]
     Syntax(String),
-    /// A field is missing, or of another kind.
+    /// A field is missing or has the wrong type.
     #[error("{0}")]
     Field(String),
-    /// A version that is not spoken.
+    /// The version is not supported.
     #[error("its cniVersion is {0:?}: one of 0.3.0, 0.3.1, 0.4.0, 1.0.0 and 1.1.0 is needed")]
     Version(String),
 }
 
 impl NetworkList {
-    /// Reads a list of plugins (`.conflist`), or a single one.
+    /// Parses a list of plugins (`.conflist`) or a single plugin.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, ConfError> {
         let source: Value =
             serde_json::from_slice(text).map_err(|error| ConfError::Syntax(error.to_string()))?;
         Self::read(source)
     }
 
-    /// Reads what [`NetworkList::source`] was.
+    /// Parses a value saved from [`NetworkList::source`].
     pub(crate) fn read(source: Value) -> Result<Self, ConfError> {
         let field = |message: &str| ConfError::Field(message.to_owned());
         let top = source
@@ -131,7 +131,7 @@ impl NetworkList {
         })
     }
 
-    /// What a plugin reads from its standard input. `runtime` is what there is to tell of the pod, by capability.
+    /// The configuration for a plugin's standard input. `runtime` has the pod's runtime configuration, by capability.
     pub(crate) fn input(
         &self,
         plugin: &Plugin,
@@ -160,7 +160,7 @@ impl NetworkList {
     }
 }
 
-/// The highest version of those that the configuration can do (`cniVersions` since 1.1), or the only one.
+/// The highest supported version that the configuration lists (`cniVersions` since 1.1), or its only one.
 fn version(top: &Map<String, Value>) -> Result<Version, ConfError> {
     let listed = top.get("cniVersions").and_then(Value::as_array);
     let single = top.get("cniVersion").and_then(Value::as_str);

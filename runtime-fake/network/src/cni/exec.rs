@@ -1,7 +1,7 @@
-//! One call of a plugin: its program with its variables, the configuration on its standard input.
+//! Runs one CNI plugin with its environment variables and the configuration on standard input.
 //!
-//! Files in memory take the place of pipes, so that neither a plugin that reads nothing nor a child of one that stays
-//! behind can keep the runtime waiting.
+//! Standard input and output are memory files instead of pipes, so that the runtime never waits for a plugin that
+//! does not read its input, or for a background process that a plugin leaves behind.
 
 use std::{
     fs::File,
@@ -22,90 +22,90 @@ use std::os::fd::AsFd as _;
 
 use super::answer::complaint;
 
-/// The longest answer.
+/// Limit on a plugin's output.
 const LONGEST: u64 = 1 << 20;
 
-/// What is asked of a plugin.
+/// One invocation of a plugin.
 #[derive(Debug)]
 pub(super) struct PluginCall<'a> {
     /// ADD, DEL, CHECK, STATUS or GC.
     pub(super) command: &'static str,
     pub(super) plugin: &'a str,
     pub(super) network: &'a str,
-    /// Where programs of plugins are.
+    /// The directories of plugins.
     pub(super) bin_dirs: &'a [PathBuf],
-    /// Further variables.
+    /// Additional environment variables.
     pub(super) variables: Vec<(&'static str, String)>,
     pub(super) input: &'a Value,
     pub(super) timeout: Duration,
 }
 
-/// Why a plugin did not do it.
+/// Why an invocation of a plugin failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// No program.
+    /// There is no such executable.
     #[error(
         "there is no CNI plugin {plugin:?} in {places}: install it, or name its directory with --cni-bin-dir"
     )]
     Missing {
-        /// Its name.
+        /// The plugin's name.
         plugin: String,
-        /// Where it was looked for.
+        /// The directories that were searched.
         places: String,
     },
     /// It could not be run.
     #[error("failed to run the CNI plugin {plugin}")]
     Run {
-        /// Its name.
+        /// The plugin's name.
         plugin: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It took too long.
+    /// It did not end within its timeout.
     #[error(
         "the CNI plugin {plugin} did not end its {command} of the network {network} within {seconds} s, and was killed"
     )]
     Timeout {
-        /// Its name.
+        /// The plugin's name.
         plugin: String,
         /// ADD, DEL, CHECK, STATUS or GC.
         command: &'static str,
         /// The network.
         network: String,
-        /// For how long it was waited.
+        /// The timeout in seconds.
         seconds: u64,
     },
-    /// It said no.
+    /// The plugin reported an error.
     #[error("the CNI plugin {plugin} failed to {command} the network {network}: {complaint}")]
     Failed {
-        /// Its name.
+        /// The plugin's name.
         plugin: String,
         /// ADD, DEL, CHECK, STATUS or GC.
         command: &'static str,
         /// The network.
         network: String,
-        /// What it said.
+        /// Its error message.
         complaint: String,
-        /// The specification's error code; 0 when it gave none.
+        /// The specification's error code; 0 if it gave none.
         code: u64,
     },
-    /// Its answer is no JSON, or not of the specification.
+    /// Its output is not valid JSON, or not a result as the specification defines it.
     #[error(
         "the CNI plugin {plugin} returned an invalid result for {command} of the network {network}: {problem}"
     )]
     InvalidAnswer {
-        /// Its name.
+        /// The plugin's name.
         plugin: String,
         /// ADD, DEL, CHECK, STATUS or GC.
         command: &'static str,
         /// The network.
         network: String,
-        /// What was wrong.
+        /// The reason.
         problem: String,
     },
 }
 
-/// Runs the plugin to its end. The answer of one that has nothing to say is null.
+/// Runs the plugin and waits for it to end. Returns null if it wrote no output.
 pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
     let program = find(ask)?;
     let failed = |source| PluginError::Run {
@@ -129,7 +129,7 @@ pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
         .stdout(stdout.try_clone().map_err(failed)?)
         .stderr(stderr.try_clone().map_err(failed)?)
         .current_dir("/")
-        // Its own children end with it when it is killed.
+        // A process group of its own, so that killing it kills its children too.
         .process_group(0);
     let mut child = command.spawn().map_err(failed)?;
     let pid = Pid::from_child(&child);
@@ -185,7 +185,7 @@ fn find(ask: &PluginCall<'_>) -> Result<PathBuf, PluginError> {
     })
 }
 
-/// Whether the process ended in time.
+/// Whether the process ended within the timeout.
 fn ended(pid: Pid, timeout: Duration) -> io::Result<bool> {
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     let deadline = Instant::now() + timeout;
@@ -249,11 +249,11 @@ mod tests {
             printf '{"length": %d}' "$(wc -c)""#;
         let (answer, _dir) = plugin(script, LONG);
         assert_eq!(answer.unwrap(), json!({"length": 200_011}));
-        // One that reads nothing and says nothing.
+        // A plugin that reads nothing and writes nothing.
         assert_eq!(plugin("exit 0", LONG).0.unwrap(), Value::Null);
     }
 
-    /// What a plugin leaves running has its outputs, and is not waited for.
+    /// A background child inherits the plugin's output, but the runtime does not wait for it.
     #[test]
     fn run_does_not_wait_for_background_children() {
         let began = Instant::now();
@@ -277,7 +277,7 @@ mod tests {
         );
         let child = std::fs::read_to_string(dir.path().join("child")).unwrap();
         let child = Pid::from_raw(child.trim().parse().unwrap()).unwrap();
-        // It may be gone altogether.
+        // It may be reaped already.
         assert!(ended(child, LONG).unwrap_or(true));
     }
 

@@ -1,4 +1,4 @@
-//! Fuzz targets: network configurations, and what plugins answer.
+//! Fuzz targets: CNI network configurations, and the output of plugins.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("bandwidth_annotation", rate, rates),
 ];
 
-/// The program of a plugin is a name in a directory, and reading what was kept gives the same.
+/// A plugin's executable is a plain file name, and parsing the saved document gives the same network.
 fn configuration(data: &[u8]) {
     let Ok(list) = NetworkList::parse(data) else {
         return;
@@ -32,7 +32,7 @@ fn configurations() -> Vec<Vec<u8>> {
     ])
 }
 
-/// There is no address without an entry for it, and complaints are one line.
+/// Every address has an entry in the result, and error messages are one line.
 fn result(data: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<Value>(data)
         && let Ok(given) = answer::read(&value)
@@ -54,7 +54,7 @@ fn results() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A rate is within what a kubelet allows.
+/// A rate is within the range that the kubelet accepts.
 fn rate(data: &[u8]) {
     if let Some(rate) = answer::rate(text(data)) {
         assert!((1_000..=1_000_000_000_000_000).contains(&rate));

@@ -1,4 +1,4 @@
-//! What plugins are told of a pod.
+//! The pod as CNI plugins see it: `CNI_ARGS` and runtime configuration.
 
 use std::{collections::HashMap, net::IpAddr, path::PathBuf};
 
@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 
 use super::answer::rate;
 
-/// Annotations that limit a pod's bandwidth, in bits a second.
+/// Annotations that limit a pod's bandwidth, in bits per second.
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";
-/// The most that may be sent in a burst: as good as unlimited, and what the bandwidth plugin still takes.
+/// The burst size: practically unlimited, and the largest that the bandwidth plugin accepts.
 const BURST: i32 = i32::MAX;
 
-/// A pod, as plugins know it.
+/// A pod, as CNI plugins see it.
 #[derive(Debug, Clone, Default)]
 pub struct CniPod {
     /// The sandbox's id.
@@ -25,27 +25,27 @@ pub struct CniPod {
     pub namespace: String,
     /// Its Kubernetes UID.
     pub uid: String,
-    /// What it asks for.
+    /// The network that it requests.
     pub request: CniRequest,
 }
 
-/// What a pod wants of its network.
+/// The network that a pod requests.
 #[derive(Debug, Clone, Default)]
 pub struct CniRequest {
-    /// Transport, host address, host port, pod's port.
+    /// Protocol, host address, host port, container port.
     pub ports: Vec<(String, Option<IpAddr>, u16, u16)>,
     /// Its annotations.
     pub annotations: HashMap<String, String>,
-    /// The resolver that it asks for.
+    /// The resolver configuration that it requests.
     pub dns: Option<super::Dns>,
-    /// Where addresses are to be taken from.
+    /// The IP ranges to allocate addresses from.
     pub ranges: Vec<String>,
 }
 
 impl CniPod {
-    /// `CNI_ARGS`, as every runtime of Kubernetes' has it.
+    /// `CNI_ARGS`, in the format that every Kubernetes runtime uses.
     pub(super) fn arguments(&self) -> String {
-        // A semicolon would begin another one. Kubernetes' names have none.
+        // A semicolon would begin another argument. Kubernetes names contain none.
         let plain = |text: &str| text.replace([';', '='], "_");
         format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={}",
@@ -56,7 +56,7 @@ impl CniPod {
         )
     }
 
-    /// What there is to tell, by capability: a plugin is told what it declares.
+    /// The runtime configuration by capability; a plugin gets those that it declares.
     pub(super) fn runtime(&self) -> Map<String, Value> {
         let request = &self.request;
         let mut told = Map::new();
@@ -98,7 +98,7 @@ impl CniPod {
             told.insert("ipRanges".to_owned(), ranges.collect());
         }
         if !request.annotations.is_empty() {
-            // The name that containerd made up for it, which plugins know.
+            // The key is containerd's own; plugins know it.
             told.insert(
                 "io.kubernetes.cri.pod-annotations".to_owned(),
                 json!(request.annotations),
@@ -108,7 +108,7 @@ impl CniPod {
     }
 }
 
-/// Whether the annotations about a pod's network can be understood; the error says which one cannot.
+/// Whether the pod's bandwidth annotations are valid; the error names the invalid one.
 pub fn annotations_fit(annotations: &HashMap<String, String>) -> Result<(), String> {
     for name in [INGRESS, EGRESS] {
         if let Some(text) = annotations.get(name)

@@ -1,4 +1,4 @@
-//! Daemons that start, start again, are killed, and share a host.
+//! Daemons that start, restart, are killed, and share a host.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,7 +25,7 @@ fn a_restarted_daemon_takes_over_bridge_pods_and_addresses() {
             let (a, b) = (Pod::attached(&before, "a"), Pod::attached(&before, "b"));
             let unrecorded = Pod::attached(&before, "killed while being made");
             let subnet = before.subnet();
-            // A daemon that is killed closes nothing.
+            // Dropping it is like killing the daemon: nothing is closed.
             drop(before);
 
             let after = Bridge::open(config("crib0", &host), &[a.record(), b.record()]).unwrap();
@@ -85,7 +85,7 @@ fn daemons_that_start_together_have_disjoint_subnets() {
     with_namespace(
         "daemons::daemons_that_start_together_have_disjoint_subnets",
         |host| {
-            // Sixteen daemons and a pool of exactly sixteen subnets: each must find the one the others leave.
+            // Sixteen daemons and a pool of exactly sixteen subnets: each must find a free one.
             let all: Ipv4Net = "10.200.0.0/20".parse().unwrap();
             let (_root, claims) = claims();
             let open = |i: u32| {

@@ -1,4 +1,5 @@
-//! How long attaching and detaching take: printed, never judged. `cargo test -p network -- --nocapture measure`.
+//! Measures attaching and detaching: times are printed, not asserted. `cargo test -p network -- --nocapture
+//! measure`.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 #[case::of_one_family("case_1_of_one_family", Ipv6::Never)]
 #[case::of_both("case_2_of_both", Ipv6::IfPossible)]
 fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
-    // The whole name, since an ordinary user's test starts itself again, in a user namespace.
+    // The test's full name, because for an ordinary user it runs itself again, in a user namespace.
     with_namespace(&format!("measure::attach_and_detach::{name}"), |host| {
         let opening = Instant::now();
         let config = BridgeConfig {

@@ -1,4 +1,4 @@
-//! What a pod gets, whom it reaches, and that nothing of it is left.
+//! The network of a pod, what it reaches, and that nothing of it is left.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +20,7 @@ fn two_pods_reach_each_other_and_nothing_is_left() {
             let b = Pod::attached(&bridge, "b");
             assert_ne!(a.got.ip, b.got.ip);
 
-            // The address the listener sees is the sender's own: nothing on the way translates it.
+            // The listener sees the sender's own address: nothing translates it.
             assert_eq!(talk(&a.netns, &b.netns, b.got.ip), a.got.ip);
             assert_eq!(talk(&b.netns, &a.netns, a.got.ip), b.got.ip);
             assert_eq!(talk(&host, &a.netns, a.got.ip), a.got.gateway);
@@ -50,7 +50,7 @@ fn a_pod_sees_its_address_its_route_and_no_link_local_address() {
                 inside(&pod.netns, || std::fs::read_to_string(path).unwrap())
             };
 
-            // The routing table's default entry: destination 0, the gateway in the byte order of the machine.
+            // The default entry of the routing table: destination 0, the gateway in host byte order.
             let IpAddr::V4(gateway) = pod.got.gateway else {
                 panic!("{:?}", pod.got)
             };
@@ -129,7 +129,7 @@ fn detaching_works_when_there_is_nothing_left_to_detach() {
             let bridge = open("crib0", &host);
             bridge.detach("never attached").unwrap();
             let pod = Pod::attached(&bridge, "a");
-            // With its last holder the namespace ends, at a time of the kernel's choosing.
+            // Without holders the namespace ends, at a time of the kernel's choosing.
             drop(pod);
             bridge.detach("a").unwrap();
             assert_eq!(link_names(&host), ["lo", "crib0"]);
@@ -155,7 +155,7 @@ fn a_failed_attach_leaves_nothing_and_keeps_no_address() {
             let no_netns = std::fs::File::open("/proc/self/status").unwrap();
             bridge.attach("b", no_netns.as_fd()).unwrap_err();
             assert_eq!(link_names(&host), ["lo", "crib0"]);
-            // Refused, were an address still held.
+            // Would be refused if an address were still allocated.
             bridge.close().unwrap();
         },
     );
@@ -234,7 +234,7 @@ fn a_refused_deletion_is_an_error_and_a_gone_interface_is_fine() {
                 let netlink = inside(&host, || Netlink::open().unwrap());
                 deletions.delete(netlink, requests::delete(Link::Name(name)))
             };
-            // The loopback interface can not be deleted.
+            // The loopback interface cannot be deleted.
             assert_eq!(
                 delete("lo").unwrap_err().to_string(),
                 "deleting interface lo"

@@ -1,4 +1,4 @@
-//! More pods than one bridge has ports, and more than one subnet of an earlier version had addresses.
+//! More pods than one bridge has ports, and more than an earlier version's subnet had addresses.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use crate::Ipv6;
 use crate::requests::{self, Link};
 use crate::subnet::BridgeSubnet as _;
 
-/// Two pods on each bridge.
+/// A configuration with two pods on each bridge.
 fn narrow(host: &OwnedFd) -> BridgeConfig {
     BridgeConfig {
         ports: 2,
@@ -25,7 +25,7 @@ fn bridges(host: &OwnedFd) -> Vec<String> {
     all.map(|link| link.name).collect()
 }
 
-/// Each pod reaches each other one by all addresses, and the host.
+/// Each pod reaches every other one at all addresses, and the host.
 fn all_reach_all(pods: &[Pod], host: &OwnedFd) {
     for from in pods {
         for to in pods.iter().filter(|to| to.id != from.id) {
@@ -41,7 +41,7 @@ fn all_reach_all(pods: &[Pod], host: &OwnedFd) {
 #[test]
 fn pods_of_several_bridges_are_neighbours() {
     with_namespace("room::pods_of_several_bridges_are_neighbours", |host| {
-        // The kernel may answer for an address on every interface: it must not here.
+        // The kernel may answer for an address on every interface; it must not do so here.
         inside(&host, || {
             std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "0").unwrap();
             std::fs::write("/proc/sys/net/ipv4/conf/default/rp_filter", "0").unwrap();
@@ -50,7 +50,7 @@ fn pods_of_several_bridges_are_neighbours() {
         let pods = attached(&bridge, &["a", "b", "c", "d", "e"]);
         assert_eq!(bridges(&host), ["crib0", "crib0-1", "crib0-2"]);
         all_reach_all(&pods, &host);
-        // Whoever asks for the gateway hears of one only.
+        // A pod that resolves the gateway gets one answer only.
         let neighbours = inside(&pods[4].netns, || {
             std::fs::read_to_string("/proc/thread-self/net/arp").unwrap()
         });
@@ -74,7 +74,7 @@ fn a_restarted_daemon_finds_all_bridges() {
         let before = Bridge::open(narrow(&host), &[]).unwrap();
         let mut pods = attached(&before, &["a", "b", "c", "d", "e", "f", "g"]);
         drop(before);
-        // Of the third bridge nothing is known any more, and of the second one a pod is left.
+        // No pod of the third bridge is recorded, and one of the second.
         pods.truncate(3);
         let records: Vec<_> = pods.iter().map(Pod::record).collect();
         let after = Bridge::open(narrow(&host), &records).unwrap();
@@ -108,7 +108,7 @@ fn pods_that_lost_their_bridge_are_connected_again() {
     );
 }
 
-/// An earlier version's daemon had 24 bits for the network.
+/// An earlier version used a /24.
 #[test]
 fn pods_of_a_narrow_subnet_keep_it_and_without_pods_it_gets_wider() {
     with_namespace(
