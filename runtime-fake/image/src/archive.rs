@@ -1,4 +1,5 @@
-//! An image archive on disk: a tar file (compressed or not) or a layout directory, as named blobs.
+//! Opens an image archive on disk, a tar file (compressed or not) or a layout directory, and reads its members by
+//! name.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,15 +12,15 @@ use super::limits::Limits;
 use super::stream::{Budget, Counting, Decoder, Metered};
 use super::tar_stream::{Kind, SeekFile, TarReader};
 
-/// An opened archive. Members are found by name, in any order and any number of times.
+/// An open archive. Members can be read in any order and any number of times.
 pub(crate) enum Archive {
     /// A layout directory.
     Directory(PathBuf),
-    /// A tar file, uncompressed (a compressed one is spooled to an unnamed file first).
+    /// A tar file, uncompressed (a compressed one is first decompressed into an unnamed file).
     Tar {
         /// The tar bytes.
         file: File,
-        /// What lies where.
+        /// The place of each member.
         members: BTreeMap<String, Place>,
     },
 }
@@ -33,11 +34,11 @@ pub(crate) enum Place {
         /// Length.
         size: u64,
     },
-    /// A link to another member: `docker save` once wrote a layer that two images share like this.
+    /// A link to another member: `docker save` once wrote a layer shared by two images like this.
     Link(String),
 }
 
-/// One blob, open for reading from its start.
+/// A blob, open for reading from its start.
 pub(crate) struct Blob {
     file: File,
     at: u64,
@@ -73,8 +74,8 @@ impl Read for Blob {
 }
 
 impl Archive {
-    /// Opens what is at `path`. A compressed tar file is decompressed into an unnamed file in
-    /// `spool`, within the limits.
+    /// Opens the archive at `path`. A compressed tar file is decompressed into an unnamed file in `spool`, within the
+    /// limits.
     pub(crate) fn open(path: &Path, spool: &Path, limits: &Limits) -> Result<Self, Problem> {
         let what = "the archive";
         let opening = || format!("open {}", path.display());
@@ -105,7 +106,7 @@ impl Archive {
         Ok(Self::Tar { file, members })
     }
 
-    /// Is there a member of this name?
+    /// Whether there is a member of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
             Self::Directory(root) => root.join(name).is_file(),
@@ -169,7 +170,7 @@ impl Archive {
         }
     }
 
-    /// The bytes of a document, within the limit for documents.
+    /// Reads a document, within the limit for documents.
     pub(crate) fn document(&self, name: &str, limits: &Limits) -> Result<Vec<u8>, Problem> {
         let mut blob = self.blob(name)?;
         Problem::within(name, blob.size(), limits.document_bytes, "bytes")?;
@@ -180,7 +181,7 @@ impl Archive {
     }
 }
 
-/// Never blocks, whatever lies there: a fifo must not hang the daemon.
+/// Opens without blocking: a FIFO must not hang the daemon.
 fn open_file(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new()
         .read(true)
@@ -246,7 +247,7 @@ fn table(file: &File, budget: &Budget) -> Result<BTreeMap<String, Place>, Proble
     Ok(members)
 }
 
-/// Resolves `.` and `..` by their text; none when that leads out or nothing is left.
+/// Resolves `.` and `..` lexically; `None` if the path leads out of the archive or is empty.
 fn lexical(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.split('/') {

@@ -1,6 +1,6 @@
-//! What an archive offers: names, and the images that they lead to.
+//! Lists the images of an archive by their names, and resolves one of them.
 //!
-//! Reads documents through [`Archive`] and decides; it writes nothing.
+//! It reads documents through [`Archive`] and writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use super::platform::Platform;
 use super::reference::{self, Reference};
 use super::resolve::{self, LayerSource, Next, Resolved, Walk, json};
 
-/// One image that an archive offers.
+/// One image in an archive.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
     /// Full names (`repository:tag`), possibly several.
     pub(crate) names: Vec<Reference>,
-    /// Digest of what the name points to: index, manifest, or configuration in a docker archive.
+    /// Digest of the document that the name refers to: index, manifest, or configuration in a docker archive.
     pub(crate) target: Digest,
-    /// Is the target a manifest or an index, so that `repository@target` means this image?
+    /// Whether the target is a manifest or an index, so that `repository@target` refers to this image.
     pub(crate) by_digest: bool,
     source: Source,
 }
@@ -43,7 +43,7 @@ struct DockerImage {
     layers: Vec<String>,
 }
 
-/// Lists what `archive` offers. `file_name` stands in where an image has no repository.
+/// Lists the images in `archive`. `file_name` replaces a missing repository name.
 pub(crate) fn offers(
     archive: &Archive,
     file_name: &str,
@@ -77,7 +77,7 @@ pub(crate) fn offers(
             if names.is_empty() && !has_index {
                 names.extend(reference::of_file(file_name, None));
             }
-            // `docker save` describes each image in both ways; the index, with its digests, is the better.
+            // `docker save` describes each image in both formats; prefer the index, which has digests.
             names.retain(|name| !known(name, &oci));
             let target = Digest::of(&docker_config(archive, &image, limits)?);
             out.push(Offer {
@@ -135,7 +135,7 @@ fn oci_names(descriptor: &Descriptor, file_name: &str) -> Vec<Reference> {
     name.into_iter().collect()
 }
 
-/// Which of the offers `wanted` names, the one for `platform` if several do.
+/// Finds the image that `wanted` names; if there are several, the one for `platform`.
 pub(crate) fn find<'a>(
     offers: &'a [Offer],
     wanted: &Reference,
@@ -160,7 +160,7 @@ pub(crate) fn find<'a>(
     all.find(fits).or(first)
 }
 
-/// Follows an offer to its configuration and layers, verifying every document on the way.
+/// Resolves an image to its configuration and layers, verifying every document on the way.
 pub(crate) fn resolve(
     archive: &Archive,
     offer: &Offer,
@@ -229,7 +229,8 @@ fn resolve_docker(
     })
 }
 
-/// The configuration of a docker archive's image: a member named after its digest must have it.
+/// The configuration of an image in a docker archive. If the member is named after a digest, the content must
+/// match it.
 fn docker_config(
     archive: &Archive,
     image: &DockerImage,

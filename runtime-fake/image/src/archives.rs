@@ -1,4 +1,4 @@
-//! Which archives there are and what they offer, looked at again only when they change.
+//! The archives named by the options, and the images in them. An archive is read again only when it has changed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,30 +11,29 @@ use super::archive_index::{self, Offer};
 use super::error::{ImageError, Problem};
 use super::limits::Limits;
 
-/// Enough of a file's status to notice that it is another one: device, inode, length, time.
+/// Identifies a file's content for change detection: device, inode, length, modification time.
 type Fingerprint = Vec<(u64, u64, u64, i64, i64)>;
 
-/// What archives offered when they looked like this.
+/// The images of each archive, with the fingerprint that it had when it was read.
 type Known = HashMap<PathBuf, (Fingerprint, Arc<Vec<Offer>>)>;
 
 /// The archives named by the options.
 #[derive(Debug)]
 pub(crate) struct ArchiveList {
-    /// Archives, layouts, and directories of these.
+    /// Archives, layouts, and directories of them.
     paths: Vec<PathBuf>,
-    /// What was read before.
+    /// Cached results.
     read: Mutex<Known>,
 }
 
-/// One archive looked at: its offers, and the archive itself if it had to be opened.
+/// A scanned archive: its images, and the archive itself if it had to be opened.
 pub(crate) struct Scan {
     pub(crate) offers: Arc<Vec<Offer>>,
     pub(crate) opened: Option<Archive>,
 }
 
 impl ArchiveList {
-    /// # Errors
-    /// A path that does not exist: most likely a slip of whoever started the daemon.
+    /// # Errors When a path does not exist, which is most likely a mistyped option.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Result<Self, ImageError> {
         for path in &paths {
             let looked = fs::metadata(path);
@@ -46,7 +45,7 @@ impl ArchiveList {
         })
     }
 
-    /// The archives there are now.
+    /// The archives that exist now.
     pub(crate) fn archives(&self) -> Result<Vec<PathBuf>, ImageError> {
         let mut out = Vec::new();
         for path in &self.paths {
@@ -67,7 +66,7 @@ impl ArchiveList {
         Ok(out)
     }
 
-    /// What the archive at `path` offers.
+    /// The images in the archive at `path`.
     pub(crate) fn scan(&self, path: &Path, spool: &Path, limits: &Limits) -> Result<Scan, Problem> {
         let fingerprint = fingerprint(path);
         let known = |known: &Known| {
@@ -76,7 +75,7 @@ impl ArchiveList {
                 .filter(|(then, _)| *then == fingerprint)
                 .map(|(_, offers)| offers.clone())
         };
-        // Only whole entries are ever inserted, so a panic elsewhere does no harm.
+        // Only whole entries are ever inserted, so a poisoned lock is harmless.
         if let Some(offers) = known(&self.read.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(Scan {
                 offers,

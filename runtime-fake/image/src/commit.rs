@@ -1,4 +1,4 @@
-//! How an image whose documents are verified becomes one of the store: its layers, its record, its names.
+//! Commits an image whose documents are verified to the store: its layers, its record, its names.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,20 +14,20 @@ use super::reference::Reference;
 use super::resolve::{LayerSource, Resolved};
 use super::{ImageStore, Limits};
 
-/// What an image is called, and by what it was found.
+/// The name of an image, and the document that it refers to.
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
     /// Digest of what the name points to: index, manifest, or configuration.
     pub(crate) target: Digest,
-    /// Is the target a manifest or an index, so that `repository@target` means this image?
+    /// Whether the target is a manifest or an index, so that `repository@target` refers to this image.
     pub(crate) by_digest: bool,
-    /// The name that was asked for.
+    /// The requested name.
     pub(crate) wanted: Reference,
 }
 
 impl Named {
-    /// A pull by tag gives the tag; a pull by digest gives none (critest, "pull image by digest").
-    /// Either gives the digest, where there is one that others would also see.
+    /// Adds the names to the record. A pull by tag adds the tag; a pull by digest adds none (critest, "pull image by
+    /// digest"). Both add the digest, if it is a manifest's or an index's.
     fn give(&self, record: &mut ImageRecord) {
         record.tags.extend(self.wanted.as_tag());
         if self.by_digest {
@@ -38,22 +38,22 @@ impl Named {
 }
 
 impl ImageStore {
-    /// What an image may cost.
+    /// The limits for images.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The store's own directory.
+    /// The store's root directory.
     pub(crate) fn root(&self) -> &Path {
         &self.places.root
     }
 
-    /// Where unfinished things lie, on the store's file system. Emptied when the store is opened.
+    /// The directory for unfinished files, on the store's file system. It is emptied when the store is opened.
     pub(crate) fn spool(&self) -> PathBuf {
         self.places.tmp()
     }
 
-    /// The configuration of an image, as it came.
+    /// The configuration of an image, byte for byte.
     ///
     /// # Errors
     /// [`ImageError::Store`].
@@ -62,7 +62,7 @@ impl ImageStore {
         std::fs::read(&path).map_err(store("read", &path))
     }
 
-    /// If the image is here already, it only takes the name.
+    /// If the image is present already, only adds the name to it.
     ///
     /// # Errors
     /// [`ImageError::Store`].
@@ -79,7 +79,7 @@ impl ImageStore {
         Ok(Some(record.id))
     }
 
-    /// The layers of an image that are not here, from the bottom up.
+    /// The layers of an image that are not present, from the bottom up.
     pub(crate) fn missing(&self, image: &Resolved) -> Vec<LayerSource> {
         let metadata = lock(&self.metadata);
         let chains = import::chains(&image.layers);
@@ -89,10 +89,10 @@ impl ImageStore {
             .collect()
     }
 
-    /// Takes in the layers of `image` from `source`, and the image itself. Of several callers one does the work.
+    /// Imports the missing layers of `image` from `source`, and commits the image. Of several concurrent callers one
+    /// does the work.
     ///
-    /// # Errors
-    /// See [`Failure`]. Nothing of the image is kept then.
+    /// # Errors See [`Failure`]. Nothing of the image is kept then.
     pub(crate) fn take_in(
         &self,
         image: &Resolved,
@@ -106,7 +106,7 @@ impl ImageStore {
         }
     }
 
-    /// The same for a caller who holds the seat, and knows that the image is not here.
+    /// The same, for a caller that holds the image's guard and knows that the image is not present.
     pub(crate) fn add(
         &self,
         image: &Resolved,
@@ -129,7 +129,7 @@ impl ImageStore {
             style: &self.style,
             limits: &self.limits,
         };
-        // Opened first: it tells of what the kernel failed to write since (syncfs(2)).
+        // Open it first: syncfs(2) reports write errors since the file was opened.
         let root = &self.places.root;
         let disk = File::open(root).map_err(store("open", root))?;
         importer.layers(source, image, &chains)?;
@@ -147,7 +147,7 @@ impl ImageStore {
         let documents = image.config_bytes.len() + manifest.map_or(0, |(_, bytes)| bytes.len());
         let mut targets = BTreeSet::from([image.id, named.target]);
         targets.extend(manifest.map(|(digest, _)| *digest));
-        // The same image may be here under other names, from somewhere else.
+        // The same image may be present under other names, from another source.
         let known = metadata
             .records()
             .find(|record| record.id.0 == image.id)
@@ -173,8 +173,8 @@ impl ImageStore {
 }
 
 impl ImageStore {
-    /// Forces layers to the disk, before a record names them: what a record names is whole, also after a power cut. One
-    /// call for all that was written to the file system takes less time than one for each file.
+    /// Forces layers to the disk before a record names them: what a record names is complete, also after a power cut.
+    /// One `syncfs` for the whole file system takes less time than an `fsync` for each file.
     fn force(&self, disk: &File, chains: &[Digest]) -> Result<(), ImageError> {
         if lock(&self.metadata).are_durable(chains) {
             return Ok(());
@@ -187,7 +187,7 @@ impl ImageStore {
     }
 }
 
-/// Keeps what a pull brings from being collected until its record names it.
+/// Keeps the content of a running pull from garbage collection until the image's record names it.
 struct Lease<'a> {
     metadata: &'a Mutex<Metadata>,
     digests: Vec<Digest>,
@@ -204,7 +204,7 @@ impl Drop for Lease<'_> {
     fn drop(&mut self) {
         let mut metadata = lock(self.metadata);
         metadata.release_lease(&self.digests);
-        // After a success there is nothing to collect; after a failure, the layers that did fit.
+        // After a success there is nothing to collect; after a failure, the layers already imported.
         let collected = metadata.collect();
         drop(metadata);
         if let Err(error) = collected {

@@ -11,10 +11,10 @@ use sha2::Digest as _;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
-/// Why a text is no digest this runtime can verify.
+/// Why a text is not a digest that this runtime can verify.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// Well-formed or not, it names another algorithm.
+    /// The algorithm is not sha256.
     #[error(
         "digest {0:?} does not start with sha256:, the one algorithm that can be verified here"
     )]
@@ -30,7 +30,7 @@ impl Digest {
         Self(sha2::Sha256::digest(bytes).into())
     }
 
-    /// What a running hash came to.
+    /// The digest of a completed hash.
     pub(crate) fn finish(hash: sha2::Sha256) -> Self {
         Self(hash.finalize().into())
     }
@@ -46,7 +46,7 @@ impl Digest {
         out
     }
 
-    /// Reads the 64 digits without the algorithm.
+    /// Parses the 64 digits without the algorithm.
     ///
     /// # Errors
     /// [`DigestError::Digits`] for anything but 64 lower-case hexadecimal digits.
@@ -68,8 +68,8 @@ impl Digest {
         Ok(Self(out))
     }
 
-    /// The chain id of `self` (a chain id, or the first diff id) with one more layer on top:
-    /// OCI image specification 1.1, config.md, "Layer ChainID".
+    /// The chain ID of `self` (a chain ID, or the first diff ID) with one more layer on top: OCI image specification
+    /// 1.1, config.md, "Layer ChainID".
     pub fn chain(&self, diff: &Digest) -> Digest {
         Digest::of(format!("{self} {diff}").as_bytes())
     }

@@ -1,11 +1,11 @@
-//! Files that are there whole or not at all.
+//! Writes files atomically.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Replaces `path` by `bytes`: a reader, also one after a SIGKILL, finds the old or the
-/// new content. The temporary file is made in `temporary`, on the same file system.
+/// Replaces `path` by `bytes` atomically: a reader, also one after a SIGKILL, finds the old or the new content.
+/// The temporary file is made in `temporary`, on the same file system.
 pub(crate) fn write(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(temporary)?;
     file.write_all(bytes)?;
@@ -14,7 +14,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<(
     sync_parent(path)
 }
 
-/// Like [`write`], for what need not survive the machine.
+/// Like [`write`], but without fsync, for content that need not survive a power cut.
 pub(crate) fn replace(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(temporary)?;
     file.write_all(bytes)?;
@@ -30,7 +30,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,4 +1,4 @@
-//! ◆ What can be wrong with an image: one enum for what an archive holds, one for what a caller sees.
+//! ◆ Errors of images: [`Problem`] for the content of an archive or image, [`ImageError`] for the callers of the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,43 +10,43 @@ mod registry;
 pub(crate) use registry::Fault;
 pub use registry::{PullError, PullFailure};
 
-/// Why an archive or an image in it was refused. Nothing of it is kept.
+/// Why an archive, or an image in it, was refused. Nothing of it is kept.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// The bytes end too early.
+    /// The data ends too early.
     #[error("{what} ends before it is complete")]
     Truncated {
         /// The member, layer or archive.
         what: String,
     },
-    /// A tar header does not hold what it must.
+    /// A tar header is malformed.
     #[error("the tar header at byte {at} is broken: {why}")]
     Header {
         /// Offset in the decompressed stream.
         at: u64,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// Something this runtime does not read.
+    /// The feature is not supported.
     #[error("{what} is not supported")]
     Unsupported {
         /// The feature, with the member that needs it.
         what: String,
     },
-    /// The decompressor gave up.
+    /// Decompression failed.
     #[error("{what} cannot be decompressed")]
     Compressed {
         /// The layer or archive.
         what: String,
-        /// The decompressor's word.
+        /// The decompressor's error.
         source: io::Error,
     },
-    /// A document is not the JSON it should be.
+    /// A document is not the expected JSON.
     #[error("{what} is not the document it should be")]
     Document {
         /// The member.
         what: String,
-        /// Where and why.
+        /// The parser's error, with the position.
         source: serde_json::Error,
     },
     /// A digest that cannot be verified.
@@ -54,13 +54,13 @@ pub enum Problem {
     Digest {
         /// What carries the digest.
         what: String,
-        /// Why it cannot be used.
+        /// Why it cannot be verified.
         source: DigestError,
     },
     /// Neither an OCI layout nor a docker archive.
     #[error("it holds neither index.json (an OCI layout) nor manifest.json (a docker archive)")]
     NoImages,
-    /// A document points to a blob that is not there.
+    /// A document refers to a missing blob.
     #[error("{name} is missing, though a document of the archive points to it")]
     Missing {
         /// The member.
@@ -78,27 +78,27 @@ pub enum Problem {
         /// The reference.
         name: String,
     },
-    /// The bytes are not those that were promised.
+    /// The content does not have the promised digest.
     #[error("{what} has digest {actual} instead of {expected}")]
     DigestDiffers {
         /// The blob, or the layer once decompressed.
         what: String,
         /// What the document promised.
         expected: Digest,
-        /// What was read.
+        /// The digest of the content.
         actual: Digest,
     },
-    /// There are more or fewer bytes than promised.
+    /// The content does not have the promised length.
     #[error("{what} has {actual} bytes instead of {expected}")]
     SizeDiffers {
         /// The blob.
         what: String,
         /// What the document promised.
         expected: u64,
-        /// What is there.
+        /// The actual length.
         actual: u64,
     },
-    /// Manifest and configuration disagree.
+    /// Manifest and configuration list different numbers of layers.
     #[error("the manifest lists {manifest} layers and the configuration {config}")]
     LayerCount {
         /// Layers of the manifest.
@@ -106,15 +106,15 @@ pub enum Problem {
         /// `rootfs.diff_ids` of the configuration.
         config: usize,
     },
-    /// No manifest of an index is for this machine.
+    /// An index has no manifest for this machine.
     #[error("it has no image for linux/{wanted}, only for {offered}")]
     Platform {
         /// This machine's architecture, in Go's spelling.
         wanted: String,
-        /// What there is, separated by commas.
+        /// The architectures in the index, separated by commas.
         offered: String,
     },
-    /// One of the [`Limits`](super::Limits) is passed.
+    /// A count exceeds one of the [`Limits`](super::Limits).
     #[error("{what} has more than the {limit} {unit} allowed")]
     TooMuch {
         /// What is too large.
@@ -124,7 +124,7 @@ pub enum Problem {
         /// bytes, entries, layers, directories.
         unit: &'static str,
     },
-    /// A decompression bomb.
+    /// A decompression bomb: the compression ratio exceeds its limit.
     #[error("{what} decompresses to more than {limit} times its size")]
     Ratio {
         /// The layer or archive.
@@ -132,15 +132,15 @@ pub enum Problem {
         /// The limit.
         limit: u64,
     },
-    /// A name that would lie outside, or could mislead whoever reads it.
+    /// A name that would lead out of the layer, or could mislead a reader.
     #[error("the layer names {path:?}, {why}")]
     Name {
-        /// The name as it stands in the layer.
+        /// The name as it is in the layer.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// A link that would lead out of the image's root.
+    /// A link would lead out of the image's root.
     #[error("the link {path:?} to {target:?} leads out of the image")]
     LinkLeadsOut {
         /// The link.
@@ -148,7 +148,7 @@ pub enum Problem {
         /// Its target.
         target: String,
     },
-    /// A hard link to something that its layer does not hold.
+    /// A hard link's target is not an earlier file of its layer.
     #[error("the hard link {path:?} to {target:?} does not point to an earlier file of its layer")]
     HardLink {
         /// The link.
@@ -156,25 +156,25 @@ pub enum Problem {
         /// Its target.
         target: String,
     },
-    /// A name below something that is no directory.
+    /// A name is below a file that is not a directory.
     #[error("the layer puts {path:?} below a file")]
     NotADirectory {
         /// The name.
         path: String,
     },
-    /// A device node in an image archive, where there are documents and layers only.
+    /// A device node in an image archive, which may only have documents and layers.
     #[error("{path:?} is a device node: an image archive holds files only")]
     Device {
         /// The name.
         path: String,
     },
-    /// A device node that Linux cannot have.
+    /// A device number is larger than Linux supports.
     #[error("the device node {path:?} has a number beyond 4095 and 1048575")]
     DeviceNumber {
         /// The name.
         path: String,
     },
-    /// An attribute that would steer the overlay file system.
+    /// An extended attribute that overlayfs would interpret.
     #[error("{path:?} carries the reserved attribute {name}")]
     Attribute {
         /// The file.
@@ -182,25 +182,25 @@ pub enum Problem {
         /// The attribute.
         name: String,
     },
-    /// The bytes did not come.
+    /// The download of the content failed.
     #[error("its bytes did not come")]
     Lost {
-        /// Why.
+        /// The cause.
         source: Box<PullError>,
     },
-    /// Not the archive's fault: this machine could not do its part.
+    /// An operation on this machine failed; the archive is not at fault.
     #[error("could not {doing}")]
     Io {
-        /// What was being done, to what.
+        /// The operation and its object.
         doing: String,
-        /// The system's word.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
 impl Problem {
-    /// An adapter for `map_err`: the I/O error while `doing` something, or the [`Problem`] that
-    /// a reader below smuggled through [`io::Error`].
+    /// An adapter for `map_err`: the I/O error while `doing` something, or the [`Problem`] that an inner reader
+    /// wrapped in an [`io::Error`].
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Problem {
         move |source| match source.downcast::<Problem>() {
             Ok(problem) => problem,
@@ -211,7 +211,7 @@ impl Problem {
         }
     }
 
-    /// The same for a bare system error number.
+    /// The same for an errno value.
     pub(crate) fn errno<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Problem {
         move |errno| Problem::Io {
             doing: doing.into(),
@@ -219,7 +219,7 @@ impl Problem {
         }
     }
 
-    /// Refuses more than a limit allows.
+    /// Fails if `count` exceeds `limit`.
     pub(crate) fn within(
         what: impl Into<String>,
         count: u64,
@@ -233,7 +233,7 @@ impl Problem {
         Err(Problem::TooMuch { what, limit, unit })
     }
 
-    /// Refuses another length than was promised.
+    /// Fails if the length is not the promised one.
     pub(crate) fn same_size(
         what: impl Into<String>,
         expected: u64,
@@ -249,7 +249,7 @@ impl Problem {
         })
     }
 
-    /// Refuses another digest than was promised.
+    /// Fails if the digest is not the promised one.
     pub(crate) fn same_digest(
         what: impl Into<String>,
         expected: Digest,
@@ -266,18 +266,18 @@ impl Problem {
     }
 }
 
-/// What [`ImageStore`](super::ImageStore) answers when it cannot do what it was asked.
+/// An error of the [`ImageStore`](super::ImageStore).
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// Not a reference.
     #[error("{text:?} is no image reference")]
     Reference {
-        /// What was asked for.
+        /// The requested name.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         source: ReferenceError,
     },
-    /// No archive offers it, and every archive could be read.
+    /// No archive has the image, and every archive could be read.
     #[error(
         "image {reference} is in none of the {searched} image archives offered, and no registry was asked: \
          offer an archive that holds it, or use crib.local/host"
@@ -285,10 +285,10 @@ pub enum ImageError {
     NotFound {
         /// The full reference.
         reference: String,
-        /// How many archives were looked through.
+        /// The number of archives searched.
         searched: usize,
     },
-    /// No archive that could be read offers it; the first that could not be read is the source.
+    /// No readable archive has the image; the error of the first unreadable archive is the source.
     #[error(
         "image {reference} was not found: {unreadable} of the {searched} image archives offered could not be read, \
          and no registry was asked"
@@ -296,11 +296,11 @@ pub enum ImageError {
     NotFoundUnreadable {
         /// The full reference.
         reference: String,
-        /// How many archives there are.
+        /// The number of archives.
         searched: usize,
-        /// How many of them could not be read.
+        /// The number of unreadable archives.
         unreadable: usize,
-        /// The first of those.
+        /// The error of the first unreadable one.
         source: Box<ImageError>,
     },
     /// An archive, or an image in it, was refused.
@@ -311,16 +311,16 @@ pub enum ImageError {
         /// Why.
         source: Problem,
     },
-    /// No registry gave it.
+    /// The pull from the registries failed.
     #[error(transparent)]
     Registry(Box<PullFailure>),
-    /// This machine could not unpack what came.
+    /// This machine failed to unpack the image.
     #[error("could not unpack the image")]
     Unpack {
-        /// What went wrong.
+        /// The cause.
         source: Problem,
     },
-    /// There is no room for it.
+    /// The disk is full.
     #[error(
         "the disk of {} is full (could not {doing}): remove images or other files there and pull again",
         .directory.display()
@@ -328,31 +328,32 @@ pub enum ImageError {
     Full {
         /// The store's directory.
         directory: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
-        /// The system's word.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// No such image in the store.
+    /// The store has no such image.
     #[error("image {name} is not present: pull it first")]
     Absent {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// The store itself failed.
     #[error("could not {doing} {}", .path.display())]
     Store {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// The system's word.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
 impl ImageError {
-    /// Calls it [`ImageError::Full`] when it comes of a full disk, which is the fault of no image, archive or registry.
+    /// Turns an error caused by a full disk into [`ImageError::Full`]: neither the image, the archive nor the
+    /// registry is at fault.
     pub(crate) fn or_full(self, directory: &Path) -> Self {
         let full = self.cause().filter(|(_, source)| is_full(source));
         match full.map(|(doing, source)| (doing, again(source))) {
@@ -365,7 +366,7 @@ impl ImageError {
         }
     }
 
-    /// What could not be done, and the system's word, where there is one.
+    /// The failed operation and the operating system's error, if there is one.
     fn cause(&self) -> Option<(String, &io::Error)> {
         match self {
             Self::Archive {
@@ -398,7 +399,7 @@ impl ImageError {
     }
 }
 
-/// Whether there is no room: of the whole file system, or of its user's share.
+/// Whether the file system is full, or the user's quota is exhausted.
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -406,7 +407,7 @@ fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// The same error for somebody else.
+/// A copy of the error, which cannot be cloned.
 fn again(error: &io::Error) -> io::Error {
     let told = || io::Error::new(error.kind(), error.to_string());
     error

@@ -1,7 +1,7 @@
-//! Copies a pile of unpacked layers into one directory, for machines without overlayfs.
+//! Copies stacked unpacked layers into one directory, for machines without overlayfs.
 //!
-//! The layers are verified and nobody else writes to them or to the copy, so only names are
-//! watched: every step is relative to a directory's descriptor and follows no link.
+//! The layers are verified, and no other process writes to them or to the copy, so only names need care: every
+//! step is relative to a directory's descriptor and follows no link.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -45,21 +45,21 @@ pub(crate) fn copy(layers: &[PathBuf], into: &Path, style: &Style) -> Result<(),
 struct Level {
     from: OwnedFd,
     to: OwnedFd,
-    /// What is left to be copied of it.
+    /// The entries that are not copied yet.
     names: Vec<Vec<u8>>,
-    /// How much of the path leads to it.
+    /// The length of its path.
     path: usize,
 }
 
 struct Copier<'a> {
     root: &'a OwnedFd,
     style: &'a Style,
-    /// Files of this layer with several names: inode → the first name's path in the copy.
+    /// Files of this layer with several names: inode → the path of the first name in the copy.
     linked: HashMap<u64, Vec<u8>>,
 }
 
 impl Copier<'_> {
-    /// Lays what is in `from` over what is in `to`. As deep as a layer may be ([`Limits::depth`](super::Limits)).
+    /// Copies `from` over `to`. The depth is limited by [`Limits::depth`](super::Limits).
     fn layer(&mut self, from: OwnedFd, to: OwnedFd) -> Result<(), Problem> {
         let mut path = Vec::new();
         let mut levels = vec![self.begin(from, to, &path)?];
@@ -104,7 +104,7 @@ impl Copier<'_> {
         set_time(to, b".", &stat).map_err(failed())
     }
 
-    /// Copies a file; makes a directory, and returns it and its copy.
+    /// Copies a file, or creates a directory and returns it and its copy.
     fn entry(
         &mut self,
         from: &OwnedFd,
@@ -130,7 +130,7 @@ impl Copier<'_> {
         }
         if kind == FileType::Directory {
             if merges {
-                // Until this layer's mode is set, the one below may be closed to its own owner.
+                // Until this layer's mode is set, the lower layer's mode may deny access even to the owner.
                 rustix::fs::chmodat(to, name, Mode::RWXU, AtFlags::empty())
                     .map_err(failed(path))?;
             } else {
@@ -202,7 +202,7 @@ impl Copier<'_> {
     }
 
     fn own(&self, parent: &OwnedFd, name: &[u8], stat: &Stat) -> Result<(), Errno> {
-        // Where owners are not kept, everything belongs to this process already.
+        // If owners are not kept, everything belongs to this process already.
         if self.style.owner(0, 0).is_none() {
             return Ok(());
         }
@@ -214,7 +214,7 @@ impl Copier<'_> {
     }
 }
 
-/// Copies a file's bytes, and of one with holes only what lies between them.
+/// Copies a file's content; of a sparse file only the data between the holes.
 fn data(from: &mut File, to: &mut File, stat: &Stat) -> io::Result<()> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     if blocks(stat) >= size {
@@ -224,7 +224,7 @@ fn data(from: &mut File, to: &mut File, stat: &Stat) -> io::Result<()> {
     while end < size {
         let start = match rustix::fs::seek(&*from, SeekFrom::Data(end)) {
             Ok(start) => start,
-            // Nothing but a hole is left.
+            // Only a hole is left.
             Err(Errno::NXIO) => break,
             Err(errno) => return Err(errno.into()),
         };
@@ -236,14 +236,14 @@ fn data(from: &mut File, to: &mut File, stat: &Stat) -> io::Result<()> {
     to.set_len(size)
 }
 
-/// Removes what a layer above takes the place of.
+/// Removes an entry that an upper layer replaces.
 fn remove(parent: &OwnedFd, name: &[u8], path: &[u8]) -> Result<(), Problem> {
     let what = || format!("copy {:?}", lossy(path));
     let name = CString::new(name).map_err(|error| Problem::io(what())(error.into()))?;
     file_tree::remove_at(parent.as_fd(), &name).map_err(|error| Problem::io(what())(error.into()))
 }
 
-/// Copies the attributes that unpacking sets, apart from the marks of overlayfs.
+/// Copies the extended attributes that unpacking sets, except overlayfs's marks.
 fn attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     let mut list = vec![0u8; 64 << 10];
     let length = match rustix::fs::flistxattr(from, &mut list) {

@@ -1,4 +1,4 @@
-//! Fuzz targets: layers, archives, documents and names of images.
+//! Fuzz targets: layers, archives, documents and references of images.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::{fs, io::Read as _, os::unix::fs::MetadataExt as _, path::Path};
@@ -53,7 +53,7 @@ fn fuzz_targets_pass_on_corpus_and_mutations() {
     fuzz_target::check(&targets());
 }
 
-/// Small, so that an input can reach them.
+/// Small limits, so that an input can reach them.
 fn limits() -> Limits {
     Limits {
         document_bytes: 64 << 10,
@@ -67,7 +67,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Members follow one another inside the stream, and what extensions say about one of them is bounded.
+/// Members follow one another inside the stream, and the extension headers of each are bounded.
 fn tar(data: &[u8]) {
     let limit = 600;
     let mut reader = TarReader::new(Sequential(data), "it", limit);
@@ -125,7 +125,7 @@ fn tars() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What was read can be written as records, and read again.
+/// The extension records that were read can be written and read again.
 fn pax_records(data: &[u8]) {
     let mut read = Extensions::default();
     if read.read(data, 0).is_err() {
@@ -175,7 +175,7 @@ fn pax() -> Vec<Vec<u8>> {
     ])
 }
 
-/// Whatever a layer holds, it stays in its directory and within its budget.
+/// Any layer stays in its directory and within its budget.
 fn unpack(data: &[u8]) {
     let limits = limits();
     let top = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ fn unpack(data: &[u8]) {
     assert!(fs::read_dir(top.path()).unwrap().count() <= 4);
 }
 
-/// Files, directories and links below a directory.
+/// Counts files, directories and links below a directory.
 fn count(directory: &Path) -> usize {
     let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
     let below = |path: &Path| {
@@ -230,7 +230,7 @@ fn layers() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Accepted names lead nowhere but down.
+/// Accepted names never lead upwards.
 fn layer_name(data: &[u8]) {
     let depth = limits().depth;
     let plain = |part: &[u8]| {
@@ -257,7 +257,7 @@ fn names() -> Vec<Vec<u8>> {
     ])
 }
 
-/// No more comes out than the budget allows.
+/// The decoder returns no more than the budget allows.
 fn decompress(data: &[u8]) {
     let limits = limits();
     let budget = Budget::new(&limits);
@@ -289,7 +289,7 @@ fn compressed() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Whatever an archive says, its documents are within their limit and its layers have digests.
+/// For any archive, documents are within their limit and layers have digests.
 fn archive(data: &[u8]) {
     let limits = limits();
     let directory = tempfile::tempdir().unwrap();
@@ -335,7 +335,7 @@ fn archives() -> Vec<Vec<u8>> {
     vec![members.tar(), gzip(&members.tar())]
 }
 
-/// Documents of registries: writing what was read, and reading it again, changes nothing.
+/// Documents from registries: writing and reading again changes nothing.
 fn documents(data: &[u8]) {
     fn same<T: DeserializeOwned + Serialize + PartialEq>(data: &[u8]) -> Option<T> {
         let read: T = resolve::json("it", data).ok()?;
@@ -368,7 +368,7 @@ fn documents_seeds() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// A full name is itself when it is parsed again, and fits into a file's name and a URL.
+/// A full name parses to itself, and fits into a file name and a URL.
 fn reference(data: &[u8]) {
     let Ok(read) = text(data).parse::<Reference>() else {
         return;
@@ -403,7 +403,7 @@ fn references() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A digest is printed as it was read.
+/// A digest is displayed as it was parsed.
 fn digest(data: &[u8]) {
     if let Ok(read) = text(data).parse::<Digest>() {
         assert_eq!(read.to_string(), text(data));

@@ -1,5 +1,5 @@
-//! ◆ The embedded image `crib.local/host`: the host's own root, so that a pod runs on a box
-//! without network and without registry.
+//! ◆ The embedded image `crib.local/host`: the host's own root, so that a pod runs on a machine without network and
+//! registry.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use super::platform::architecture;
 use super::record::{Content, ImageConfig, ImageId, ImageRecord};
 use super::reference::Reference;
 
-/// Its repository. Any tag of it but `latest` is another image, which nobody has.
+/// Its repository. Only the tag `latest` exists.
 pub(crate) const REPOSITORY: &str = "crib.local/host";
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Does `reference` mean the embedded image?
+/// Whether `reference` names the embedded image.
 pub(crate) fn is_meant(reference: &Reference) -> bool {
     let by_tag = reference.repository == REPOSITORY && reference.digest.is_none();
     by_tag && reference.tag.as_deref() == Some("latest")
 }
 
-/// Its configuration document: fixed for an architecture, so its id is as well.
+/// Its configuration document, constant for an architecture, and so is its ID.
 pub(crate) fn document() -> Vec<u8> {
     let document = format!(
         concat!(
@@ -32,7 +32,7 @@ pub(crate) fn document() -> Vec<u8> {
     document.into_bytes()
 }
 
-/// Its record. The size is that of its configuration: the store keeps nothing else of it.
+/// Its record. The size is that of its configuration, which is all that the store keeps of it.
 pub(crate) fn record(document: &[u8]) -> ImageRecord {
     let id = Digest::of(document);
     ImageRecord {

@@ -1,4 +1,4 @@
-//! Brings the layers of a resolved image into the store, each verified and unpacked once.
+//! Imports the layers of a resolved image into the store: each is verified and unpacked once.
 
 use std::fs;
 use std::io::Read;
@@ -18,20 +18,20 @@ use super::single_flight::SingleFlight;
 use super::stream::{Budget, Counting, Decoder, Hashing, Metered};
 use super::tar_stream::{Sequential, TarReader};
 
-/// Where the bytes of layers come from.
+/// Provides the content of layers.
 pub(crate) trait Source {
     /// Opens a layer for reading from its start.
     fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem>;
 }
 
-/// A layer's bytes, compressed or not.
+/// The content of a layer, compressed or not.
 pub(crate) struct Opened<'a> {
     pub(crate) reader: Box<dyn Read + Send + 'a>,
-    /// How many there are.
+    /// Its length.
     pub(crate) size: u64,
-    /// The reader comes to its end only if the bytes have the promised digest: they need not be hashed once more.
+    /// The reader reaches its end only if the content has the promised digest, so it need not be hashed again.
     pub(crate) verified: bool,
-    /// Ends a read that waits for bytes, from another thread: nobody wants them any more.
+    /// Interrupts a blocked read from another thread, when the content is no longer needed.
     pub(crate) abandon: Box<dyn FnOnce() + 'a>,
 }
 
@@ -42,13 +42,13 @@ impl Source for Archive {
             size: blob.size(),
             reader: Box::new(blob),
             verified: false,
-            // A file keeps nobody waiting.
+            // Reading a file does not block for long.
             abandon: Box::new(|| {}),
         })
     }
 }
 
-/// What an import works with.
+/// The context of an import.
 pub(crate) struct Importer<'a> {
     pub(crate) places: &'a Places,
     pub(crate) metadata: &'a Mutex<Metadata>,
@@ -57,7 +57,7 @@ pub(crate) struct Importer<'a> {
     pub(crate) limits: &'a Limits,
 }
 
-/// Why an import ended: the archive's fault, or the store's.
+/// Why an import failed: because of the archive, or of the store.
 pub(crate) enum Failure {
     Archive(Problem),
     Store(ImageError),
@@ -75,13 +75,13 @@ impl From<ImageError> for Failure {
     }
 }
 
-/// The metadata is consistent at every instant between its own statements, and its statements do not
-/// panic: a poisoned lock means a bug elsewhere and no reason to stop serving.
+/// Locks the metadata. It is consistent between any two statements of its methods, and these do not panic: a
+/// poisoned lock means a bug elsewhere and is no reason to stop serving.
 pub(crate) fn lock(metadata: &Mutex<Metadata>) -> MutexGuard<'_, Metadata> {
     metadata.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The chain ids of layers, from the bottom up.
+/// The chain IDs of layers, from the bottom up.
 pub(crate) fn chains(layers: &[LayerSource]) -> Vec<Digest> {
     let mut chains: Vec<Digest> = Vec::with_capacity(layers.len());
     for layer in layers {
@@ -94,7 +94,7 @@ pub(crate) fn chains(layers: &[LayerSource]) -> Vec<Digest> {
 }
 
 impl Importer<'_> {
-    /// Makes every layer of `image` present. The caller holds leases on `chains`.
+    /// Imports every missing layer of `image`. The caller holds leases on `chains`.
     pub(crate) fn layers(
         &self,
         source: &dyn Source,
@@ -159,7 +159,7 @@ impl Importer<'_> {
         } = source.open(layer)?;
         Problem::same_size(&what, layer.size.unwrap_or(size), size)?;
         let (counted, counter) = Counting::new(reader);
-        // What is verified on its way here is hashed once less.
+        // The source has verified the compressed bytes: hash only the tar stream.
         let (packed, packed_digester): (Box<dyn Read + Send + '_>, _) = if verified {
             (Box::new(counted), None)
         } else {
@@ -169,7 +169,7 @@ impl Importer<'_> {
         let decoder = Decoder::new(packed, &what)?;
         let plain = decoder.is_plain();
         let compressed = (!plain).then(|| counter.clone());
-        // What is not compressed is hashed once: blob and stream are the same bytes.
+        // Without compression, blob and tar stream are the same bytes: hash them once.
         let (usage, digester) = readahead::reading(decoder, abandon, |unpacked| {
             let metered = Metered::new(unpacked, budget, compressed, &what);
             let (unpacked, digester): (Box<dyn Read + '_>, _) = match &packed_digester {
@@ -193,7 +193,7 @@ impl Importer<'_> {
                 ),
                 Some(digest),
             ) if !verified => {
-                // A stream that breaks because it is not the promised one is better called that.
+                // If the stream is broken because its content is not the promised one, report that instead.
                 self.check_whole(source, layer, &what, digest)?;
                 return Err(problem);
             }
@@ -233,13 +233,13 @@ impl Importer<'_> {
     }
 }
 
-/// How a store names the way its layers are kept. Stores have these words in them: another text is another way.
+/// The name of a layer style in records. It must not change: a layer with another style is discarded.
 pub(crate) fn style_name(style: &Style) -> String {
     let Style {
         owners,
         prefix,
         devices,
-        // What was left out of a layer is no reason to unpack it again.
+        // Device nodes that were left out are no reason to unpack the layer again.
         nodes: _,
     } = style;
     format!("Style {{ owners: {owners:?}, prefix: {prefix:?}, devices: {devices} }}")

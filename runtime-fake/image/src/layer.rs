@@ -1,7 +1,7 @@
 //! Unpacks one layer: a tar stream becomes a directory that overlayfs can stack on others.
 //!
-//! The stream is hostile until its digest is verified, which is only known at its end: whatever
-//! happens before then happens inside the directory, and the caller throws it away on any error.
+//! The stream is untrusted until its digest is verified at its end. Until then every effect is inside the
+//! directory, which the caller deletes on any error.
 
 pub(crate) mod name;
 mod node;
@@ -29,7 +29,7 @@ use super::error::Problem;
 use super::stream::Budget;
 use super::tar_stream::{Kind, Member, Skip, TarReader};
 
-/// Bytes that are written to a file at once.
+/// The buffer size for writing files.
 const WRITTEN: usize = 128 << 10;
 
 /// Unpacks `tar` into the empty directory `into`, above the unpacked layers `lowers` (topmost first).
@@ -69,11 +69,11 @@ struct Unpacker<'a> {
     stack: Stack<'a>,
     style: &'a Style,
     budget: &'a Budget,
-    /// Set at the end, deepest first: a read-only directory could not be filled, and filling it
-    /// changes its time.
+    /// Set at the end, deepest first: a read-only directory could not be filled, and filling a directory changes its
+    /// modification time.
     directories: BTreeMap<Parts, Directory>,
     usage: Usage,
-    /// Device nodes that cannot be made here, and hard links to them, as they are named.
+    /// Device nodes that cannot be created here, and hard links to them, by name.
     skipped: BTreeSet<Parts>,
     buffer: Vec<u8>,
 }
@@ -141,7 +141,7 @@ impl Unpacker<'_> {
         Ok(at)
     }
 
-    /// A whiteout speaks of the layers below only: what this layer itself has under the name stays.
+    /// A whiteout hides names of lower layers only: an entry of this layer with the same name stays.
     fn whiteout(&mut self, parent: &Parts, name: &[u8]) -> Result<(), Problem> {
         if self.stack.is_bottom() {
             return Ok(());
@@ -171,7 +171,7 @@ impl Unpacker<'_> {
     ) -> Result<(), Problem> {
         let path = || lossy(&member.path);
         if member.kind == Kind::Char && member.device == (0, 0) {
-            // A layer in overlayfs's own form.
+            // A whiteout in overlayfs's own format.
             return self.whiteout(parent, name);
         }
         if matches!(member.kind, Kind::Char | Kind::Block) && !self.style.nodes {
@@ -190,7 +190,7 @@ impl Unpacker<'_> {
                 self.describe(below(&at, name), member);
                 return self.set_attributes(&below(&at, name), member);
             }
-            // Whatever kind either is: the last entry of a name is the one that counts, as in containerd and docker.
+            // The last entry of a name wins, whatever the kinds, as in containerd and docker.
             self.remove(&at, name, member)?;
         }
         let failed = || Problem::errno(format!("unpack {:?}", path()));
@@ -236,7 +236,7 @@ impl Unpacker<'_> {
         set_time(&*directory, name, member.mtime).map_err(failed())
     }
 
-    /// Makes a file and fills it. Of a sparse one only the data is written.
+    /// Creates a file and writes its content; of a sparse file only the data.
     fn file<R: Skip>(
         &mut self,
         directory: &OwnedFd,
@@ -252,7 +252,8 @@ impl Unpacker<'_> {
             rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed())?;
         let mut file = File::from(file);
         if member.kind == Kind::Sparse {
-            // Holes take no room here, and all of it wherever the file is copied without regard to them.
+            // Charge holes to the budget too: they take no space here, but do where the file is copied without regard
+            // to them.
             let data: u64 = member.data.iter().map(|(_, length)| length).sum();
             self.budget
                 .take_bytes(member.size - data, &format!("{:?}", path()))?;
@@ -264,7 +265,7 @@ impl Unpacker<'_> {
         let stat = rustix::fs::fstat(&file).map_err(failed())?;
         self.usage.file_bytes += member.size;
         self.usage.disk_bytes += blocks(&stat);
-        // It mostly is: images belong to root, as do the files that root makes.
+        // Usually it is: most files of images belong to root, and so do files that root creates.
         if self.style.owner(member.uid, member.gid) != Some((stat.st_uid, stat.st_gid)) {
             self.own(directory, name, member)?;
         }
@@ -273,7 +274,7 @@ impl Unpacker<'_> {
         rustix::fs::futimens(&file, &times(member.mtime)).map_err(failed())
     }
 
-    /// Removes what this layer has under a name, with all that is in it.
+    /// Removes an entry of this layer, with everything below it.
     fn remove(&mut self, at: &Parts, name: &[u8], member: &Member) -> Result<(), Problem> {
         let what = || format!("replace {:?}", lossy(&member.path));
         let directory = self.stack.directory(at)?;
@@ -295,8 +296,8 @@ impl Unpacker<'_> {
         file_tree::remove_at(directory.as_fd(), &name).map_err(Problem::errno(what()))
     }
 
-    /// The directory and name that a hard link points to: an earlier file of this layer, by a name relative to its root.
-    /// None if it is a device that was left out.
+    /// The directory and name that a hard link refers to: an earlier file of this layer, named relative to its root.
+    /// `None` if it is a device node that was skipped.
     fn hard_link_target(&mut self, member: &Member) -> Result<Option<Place>, Problem> {
         let leads_out = || Problem::LinkLeadsOut {
             path: lossy(&member.path),
@@ -334,7 +335,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Remembers what a directory is to be like at the end.
+    /// Records a directory's attributes, to be set at the end.
     fn describe(&mut self, parts: Parts, member: &Member) {
         let owner = self.style.owner(member.uid, member.gid);
         self.directories.insert(
@@ -358,8 +359,8 @@ impl Unpacker<'_> {
         self.attributes(directory, member)
     }
 
-    /// Sets `user.…` and file capabilities. Others belong to the machine (labels of a security
-    /// module, access lists with its ids) and are left out; those of overlayfs are an attack.
+    /// Sets `user.…` attributes and file capabilities. Others belong to the machine (security labels, ACLs with its
+    /// ids) and are skipped; overlayfs's own are an attack and are refused.
     fn attributes(&self, file: impl AsFd, member: &Member) -> Result<(), Problem> {
         for (name, value) in &member.xattrs {
             if name.starts_with("trusted.overlay.") || name.starts_with("user.overlay.") {
@@ -391,7 +392,7 @@ impl Unpacker<'_> {
         )))
     }
 
-    /// Sets what directories are like, the deepest first.
+    /// Sets the attributes of directories, deepest first.
     fn finish(mut self) -> Result<Usage, Problem> {
         if let Some(first) = self.skipped.first() {
             let (first, count) = (lossy(&first.join(&b'/')), self.skipped.len());
@@ -428,7 +429,7 @@ impl Unpacker<'_> {
 }
 
 fn check_symlink(member: &Member) -> Result<(), Problem> {
-    // Where it leads is for those to say who follow it, all of them with the image's root as theirs.
+    // A link's target is not checked: those who follow it do so with the image's root as theirs.
     let why = match &member.link[..] {
         [] => "a link to nothing",
         link if link.contains(&0) || link.len() > 4095 => "a link whose target is no path",
@@ -466,7 +467,7 @@ fn times((seconds, nanos): (i64, u32)) -> Timestamps {
     }
 }
 
-/// [`io::copy`] with the caller's buffer: its own is small.
+/// Like [`io::copy`], with the caller's larger buffer.
 fn copy(from: &mut impl Read, to: &mut File, buffer: &mut [u8]) -> io::Result<()> {
     loop {
         match from.read(buffer) {
@@ -478,7 +479,7 @@ fn copy(from: &mut impl Read, to: &mut File, buffer: &mut [u8]) -> io::Result<()
     }
 }
 
-/// Writes a sparse file's data where it belongs.
+/// Writes a sparse file's data at its offsets.
 fn sparse_copy(
     from: &mut impl Read,
     to: &mut File,

@@ -1,15 +1,15 @@
-//! **image**: images, from archives and registries to directories that an overlay can stack.
+//! **image**: pulls images from archives and registries and unpacks them into directories for overlayfs.
 //!
-//! The walk of a pull: `reference` → `host` or `archives` (which archives) →
-//! `archive` (named blobs) → `archive_index` (names) → `resolve` (documents, each verified) → `import` (each layer once,
-//! `commit` for all of them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) →
-//! `layer` (files) → `metadata` (records). Owner of all state is [`ImageStore`]; its calls block.
+//! The path of a pull: `reference` → `host` or `archives` (which archives) → `archive` (named blobs) →
+//! `archive_index` (names) → `resolve` (documents, each verified) → `import` (each layer once, `commit` for all of
+//! them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) → `layer` (files) →
+//! `metadata` (records). [`ImageStore`] owns all state; its calls block.
 //!
-//! From a registry the walk begins in `registry` ([`Puller`]), and ends in the same `resolve` and `import`.
+//! A pull from a registry starts in `registry` ([`Puller`]) and ends in the same `resolve` and `import`.
 //!
-//! What survives: a SIGKILL, or a power cut, at any instant leaves whole images and garbage, which the next
-//! [`ImageStore::open`] removes. The files of an image's layers are forced to the disk before its record is written, and the
-//! record before PullImage is answered: an image that was pulled is there after a power cut, with all of its files.
+//! Durability: a SIGKILL, or a power cut, at any instant leaves complete images and garbage, which the next
+//! [`ImageStore::open`] removes. The files of an image's layers are forced to the disk before its record is
+//! written, and the record before PullImage is answered: a pulled image survives a power cut, with all of its files.
 
 mod archive;
 pub(crate) mod archive_index;
@@ -72,26 +72,26 @@ use self::metadata::{Metadata, Places, store};
 use self::platform::Platform;
 use self::record::Content;
 
-/// Where a store lies and what its process may do.
+/// Where the store is, and what its process may do.
 #[derive(Debug, Clone)]
 pub struct ImageOptions {
-    /// The store's own directory; made if missing. One daemon at a time (its caller sees to that).
+    /// The store's root directory; created if missing. The caller ensures that only one daemon uses it.
     pub root: PathBuf,
-    /// The process is in a user namespace: overlay marks are `user.overlay.…` attributes, and
-    /// only ids that the namespace knows are given to files.
+    /// The process is in a user namespace: whiteouts use `user.overlay.…` attributes, and files only get ids that the
+    /// namespace maps.
     pub in_user_namespace: bool,
-    /// Only one id is to be had: all files belong to it.
+    /// The process has only one id: all files belong to it.
     pub single_id: bool,
-    /// Device nodes of images may be made: containers can open only those that they are given.
+    /// Device nodes of images may be created: the device cgroup denies containers all but their own devices.
     pub device_nodes: bool,
-    /// Archives and layout directories offered to [`ImageStore::pull`], and directories of these.
+    /// Archives and layout directories for [`ImageStore::pull`], and directories of these.
     pub archives: Vec<PathBuf>,
-    /// What an image may cost.
+    /// The limits for images.
     pub limits: Limits,
 }
 
 impl ImageOptions {
-    /// A store at `root` for a process that is root, with nothing to pull but the host's image.
+    /// A store at `root` for a process that is root, without archives.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -109,14 +109,14 @@ impl ImageOptions {
 pub enum Rootfs {
     /// The host's own root, to be used read-only.
     Host,
-    /// Directories for overlayfs's `lowerdir`, topmost first; never none.
+    /// Directories for overlayfs's `lowerdir`, topmost first; at least one.
     Layers {
         /// Absolute if the store's root is.
         lower: Vec<PathBuf>,
     },
 }
 
-/// What the store takes on disk.
+/// The disk usage of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FsInfo {
     /// The store's root: a directory on the file system that holds it.
@@ -141,10 +141,9 @@ pub struct ImageStore {
 }
 
 impl ImageStore {
-    /// Opens the store, making it if need be, and removes what an interrupted daemon left behind.
+    /// Opens the store, creates it if missing, and removes what an interrupted daemon left behind.
     ///
-    /// # Errors
-    /// [`ImageError::Store`] when a directory cannot be made or read, or an archive does not exist.
+    /// # Errors [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist.
     pub fn open(options: ImageOptions) -> Result<Self, ImageError> {
         let places = Places { root: options.root };
         let trash = places.prepare()?;
@@ -166,24 +165,23 @@ impl ImageStore {
         })
     }
 
-    /// Every image, by id.
+    /// Every image, by ID.
     pub fn list(&self) -> Vec<ImageRecord> {
         lock(&self.metadata).records().cloned().collect()
     }
 
-    /// The image that `name` means: a tag (`nginx`, `nginx:1`), a digest (`nginx@sha256:…`), an id
-    /// or an unambiguous beginning of one (at least 12 digits, or any number after `sha256:`).
+    /// The image that `name` refers to: a tag (`nginx`, `nginx:1`), a digest (`nginx@sha256:…`), an ID or an
+    /// unambiguous prefix of one (at least 12 digits, or any number after `sha256:`).
     pub fn status(&self, name: &str) -> Option<ImageRecord> {
         let metadata = lock(&self.metadata);
         let records: Vec<&ImageRecord> = metadata.records().collect();
         lookup::find(records.into_iter(), name).cloned()
     }
 
-    /// Makes the image that `reference` names present, under that name. An image or layer that is
-    /// already there is not read again; of several callers one does the work.
+    /// Makes the image that `reference` names present, under that name, from the archives. An image or layer that is
+    /// present is not read again; of several concurrent callers one does the work.
     ///
-    /// # Errors
-    /// [`ImageError::Reference`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
+    /// # Errors [`ImageError::Reference`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
     /// [`ImageError::Archive`] (then nothing of the image is kept), [`ImageError::Full`] or [`ImageError::Store`].
     pub fn pull(&self, reference: &str) -> Result<ImageId, ImageError> {
         self.find(reference)
@@ -275,11 +273,10 @@ impl ImageStore {
         self.add(&image, &named, &archive)
     }
 
-    /// Forgets an image under all its names. Layers stay as long as another image, a pull or a
-    /// holder needs them. An image that is not there is no error (CRI v1, RemoveImage).
+    /// Removes an image under all its names. Its layers stay as long as another image, a pull or a holder needs them.
+    /// A missing image is not an error (CRI v1, RemoveImage).
     ///
-    /// # Errors
-    /// [`ImageError::Store`].
+    /// # Errors [`ImageError::Store`].
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
         let record = self.status(name);
         let mut metadata = lock(&self.metadata);
@@ -290,7 +287,7 @@ impl ImageStore {
         }
     }
 
-    /// What the store takes.
+    /// The disk usage of the store.
     pub fn fs_info(&self) -> FsInfo {
         let (used_bytes, inodes_used) = lock(&self.metadata).usage();
         FsInfo {
@@ -300,11 +297,10 @@ impl ImageStore {
         }
     }
 
-    /// Where the files of an image are. They stay there while the image does; a container that is
-    /// to outlive its image [holds](ImageStore::hold) them.
+    /// The root file system of an image. Its directories exist as long as the image; a container that may outlive its
+    /// image [holds](ImageStore::hold) them.
     ///
-    /// # Errors
-    /// [`ImageError::Absent`].
+    /// # Errors [`ImageError::Absent`].
     pub fn rootfs(&self, name: &str) -> Result<Rootfs, ImageError> {
         let record = self.status(name).ok_or_else(|| ImageError::Absent {
             name: name.to_owned(),
@@ -328,11 +324,10 @@ impl ImageStore {
         }
     }
 
-    /// Like [`ImageStore::rootfs`], and keeps the layers for `holder` (a container's id: letters,
-    /// digits, `-`, `_`) until it is released, across restarts and whatever becomes of the image.
+    /// Like [`ImageStore::rootfs`], and keeps the layers for `holder` (a container's ID: letters, digits, `-`, `_`)
+    /// until it releases them, across restarts and the removal of the image.
     ///
-    /// # Errors
-    /// [`ImageError::Absent`] or [`ImageError::Store`].
+    /// # Errors [`ImageError::Absent`] or [`ImageError::Store`].
     pub fn hold(&self, holder: &str, name: &str) -> Result<Rootfs, ImageError> {
         let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
         if holder.is_empty() || holder.len() > 200 || !holder.bytes().all(fits) {
@@ -351,14 +346,13 @@ impl ImageStore {
         Ok(self.rootfs_of(&record))
     }
 
-    /// Copies what [`Rootfs::Layers`] names into the directory `into`, made if missing, as one tree:
-    /// for machines that cannot mount an overlay. A failed copy leaves what it has made.
+    /// Copies the layers of [`Rootfs::Layers`] into the directory `into`, created if missing, as one tree: for
+    /// machines that cannot mount an overlay. A failed copy leaves what it has created.
     ///
-    /// # Errors
-    /// [`ImageError::Store`].
+    /// # Errors [`ImageError::Store`].
     pub fn copy(&self, lower: &[PathBuf], into: &Path) -> Result<(), ImageError> {
         flatten::copy(lower, into, &self.style).map_err(|problem| {
-            // The kind is kept: a full disk is a full disk.
+            // Keep the kind, so that a full disk is recognised.
             let kind = if let Problem::Io { source, .. } = &problem {
                 source.kind()
             } else {
@@ -368,8 +362,8 @@ impl ImageStore {
         })
     }
 
-    /// Unpacks the uncompressed layer in `tar` into the empty directory `into`, above the unpacked layers `lowers`: what a
-    /// container has changed in its image.
+    /// Unpacks the uncompressed layer in `tar` into the empty directory `into`, above the unpacked layers `lowers`:
+    /// restores a container's changes to its image.
     pub fn put_back(&self, tar: File, lowers: &[PathBuf], into: &Path) -> Result<(), Problem> {
         let reader = SeekFile::new(tar).map_err(Problem::io("read the layer".to_owned()))?;
         let reader = TarReader::new(reader, "the layer", self.limits.extension_bytes);
@@ -377,24 +371,22 @@ impl ImageStore {
         layer::unpack(reader, into, lowers, &self.style, &budget).map(drop)
     }
 
-    /// Ends a hold. One that does not exist is no error.
+    /// Releases the layers of `holder`. An unknown holder is not an error.
     ///
-    /// # Errors
-    /// [`ImageError::Store`].
+    /// # Errors [`ImageError::Store`].
     pub fn release(&self, holder: &str) -> Result<(), ImageError> {
         self.release_all_but(|other| other != holder)
     }
 
-    /// Ends every hold whose holder `stays` does not accept: for a daemon that has found out which
-    /// containers outlived its predecessor.
+    /// Releases the layers of every holder that `stays` rejects: a restarted daemon calls it once it knows which
+    /// containers still exist.
     ///
-    /// # Errors
-    /// [`ImageError::Store`].
+    /// # Errors [`ImageError::Store`].
     pub fn release_all_but(&self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
         lock(&self.metadata).release(stays)
     }
 
-    /// Ends the deletion of what was removed, which the next [`ImageStore::open`] takes up.
+    /// Stops the deletion of removed content, which the next [`ImageStore::open`] resumes.
     pub fn close(&self) {
         self.trash.stop();
     }

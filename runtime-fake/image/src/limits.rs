@@ -1,19 +1,19 @@
-//! ◆ How much an image may cost before it is refused.
+//! ◆ The limits on an image.
 
-/// Bounds on what one image may make this machine do. Every field is an inclusive maximum.
+/// Limits on one image, against resource exhaustion. Every field is an inclusive maximum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a manifest, an index or a configuration.
     pub document_bytes: u64,
     /// Bytes of all layers of one image once decompressed, and of an archive once decompressed.
     pub unpacked_bytes: u64,
-    /// Decompressed bytes for each compressed one, looked at once [`Limits::ratio_from`] is passed.
+    /// Decompressed bytes for each compressed one, checked once [`Limits::ratio_from`] is exceeded.
     pub ratio: u64,
-    /// Decompressed bytes up to which any ratio will do: small files of zeros compress well.
+    /// Decompressed bytes up to which the ratio is not checked: small files of zeros compress well.
     pub ratio_from: u64,
     /// Files, directories and links of all layers of one image, and members of an archive.
     pub entries: u64,
-    /// Layers of one image. The kernel takes 500 lower directories of one overlay mount.
+    /// Layers of one image. The kernel supports 500 lower directories in one overlay mount.
     pub layers: usize,
     /// Directories above a file.
     pub depth: usize,

@@ -1,14 +1,14 @@
-//! ◆ Which image a name means.
+//! ◆ Finds the image that a name refers to.
 
 use super::digest::Digest;
 use super::record::{ImageId, ImageRecord};
 use super::reference::Reference;
 
-/// Digits of an id that mean it without `sha256:` before them. Fewer could as well be a name: an
-/// image called `cafe` must not be taken for present because some id begins like that.
+/// Minimum digits of an ID without `sha256:`. Fewer could as well be a name: an image called `cafe` must not
+/// count as present because some ID begins like that.
 const SHORT_ID: usize = 12;
 
-/// Finds an image by tag, digest, id or unambiguous beginning of an id.
+/// Finds an image by tag, digest, ID or unambiguous prefix of an ID.
 pub(crate) fn find<'a>(
     records: impl Iterator<Item = &'a ImageRecord> + Clone,
     name: &str,

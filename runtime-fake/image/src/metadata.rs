@@ -1,20 +1,20 @@
-//! What the store has, in memory and on disk: records, unpacked layers, documents, holds.
+//! The store's metadata, in memory and on disk: image records, unpacked layers, documents, holds.
 //!
 //! ```text
-//! images/<id>.json        one record an image          written whole, renamed into place, after its layers are on the disk
+//! images/<id>.json        an image's record            written whole, renamed into place, after its layers are synced
 //! layers/<chain>/fs       an unpacked layer            renamed into place when verified
-//! layers/<chain>/layer.json                            what it is and takes
+//! layers/<chain>/layer.json                            its record and usage
 //! blobs/sha256/<digest>   manifests, configurations    written whole, renamed into place
-//! holds/<holder>.json     layers a container stands on, whatever becomes of the image
+//! holds/<holder>.json     layers that a container uses, even if the image is removed
 //! empty/                  the root of an image without layers
-//! tmp/                    anything unfinished          emptied when the store is opened
-//! trash/                  what was removed             deleted in the background
+//! tmp/                    unfinished files             emptied when the store is opened
+//! trash/                  removed content              deleted in the background
 //! ```
-//! Whatever no record, hold or running pull names is garbage. A layer counts only where a record names it: what a power cut
-//! leaves of layers whose image was not on the disk yet is garbage too.
+//! Content that no record, hold or running pull names is garbage. A layer counts only if a record names it, so layers
+//! whose image was not on the disk before a power cut are garbage too.
 //!
-//! A record or hold that is there and cannot be read may name anything: while there is one, nothing that was there with it is
-//! garbage. A pull writes an image's record anew.
+//! An unreadable record or hold may name anything: while there is one, nothing that was present with it is garbage. A
+//! pull rewrites an image's record.
 
 mod load;
 
@@ -33,7 +33,7 @@ use super::disk;
 use super::error::ImageError;
 use super::record::{ImageId, ImageRecord, LayerRecord};
 
-/// Where things lie below the store's root.
+/// The paths below the store's root.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) root: PathBuf,
@@ -64,7 +64,7 @@ impl Places {
         self.root.join("holds").join(format!("{holder}.json"))
     }
 
-    /// Makes the directories and removes what an earlier daemon left unfinished.
+    /// Creates the directories and removes what an earlier daemon left unfinished.
     pub(crate) fn prepare(&self) -> Result<Arc<Trash>, ImageError> {
         let private = |error| store("prepare", &self.root)(io::Error::other(error));
         private::make(&self.root).map_err(private)?;
@@ -83,7 +83,7 @@ impl Places {
             "blobs/sha256",
         ] {
             let path = self.root.join(name);
-            // Layers hold files with setuid bits: nobody else on the machine is to reach them.
+            // Layers have files with setuid bits: no other user may reach them.
             let mode = if name == "empty" { 0o755 } else { 0o700 };
             let made = fs::DirBuilder::new()
                 .recursive(true)
@@ -107,7 +107,7 @@ pub(crate) fn store<'a>(
     }
 }
 
-/// Everything the store knows. The caller guards it with one mutex; disk and memory change together.
+/// The store's metadata. The caller guards it with one mutex; disk and memory change together.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     places: Places,
@@ -116,26 +116,26 @@ pub(crate) struct Metadata {
     layers: BTreeMap<Digest, LayerRecord>,
     blob_bytes: BTreeMap<Digest, u64>,
     holds: BTreeMap<String, BTreeSet<Digest>>,
-    /// Layers and documents of pulls that are under way, with how many pulls.
+    /// Layers and documents of running pulls, with the number of pulls.
     leases: HashMap<Digest, usize>,
     serial: u64,
-    /// Records of images that cannot be read, or whose layers cannot.
+    /// Image records that cannot be read, or whose layers cannot.
     damaged: BTreeSet<PathBuf>,
-    /// Layers and documents that one of those may name.
+    /// Layers and documents that a damaged record may name.
     spared: BTreeSet<Digest>,
-    /// Layers whose own record cannot be read. A pull makes them anew.
+    /// Layers whose own record is unreadable. A pull unpacks them again.
     unreadable: BTreeSet<Digest>,
-    /// Layers that are on the disk for certain, whatever becomes of the machine.
+    /// Layers that are certainly on the disk and survive a power cut.
     durable: BTreeSet<Digest>,
 }
 
 impl Metadata {
-    /// Whether `chains` need not be forced to the disk any more.
+    /// Whether all of `chains` are on the disk already.
     pub(crate) fn are_durable(&self, chains: &[Digest]) -> bool {
         chains.iter().all(|chain| self.durable.contains(chain))
     }
 
-    /// Takes note that `chains` were forced to the disk.
+    /// Records that `chains` were forced to the disk.
     pub(crate) fn set_durable(&mut self, chains: &[Digest]) {
         self.durable.extend(chains);
     }
@@ -144,7 +144,7 @@ impl Metadata {
         self.records.values()
     }
 
-    /// The image that an index, a manifest or a configuration of this digest led to.
+    /// The image that was pulled by an index, manifest or configuration with this digest.
     pub(crate) fn by_target(&self, target: &Digest) -> Option<&ImageRecord> {
         self.records
             .values()
@@ -155,7 +155,7 @@ impl Metadata {
         self.layers.get(chain)
     }
 
-    /// Writes a record, which takes its names from whoever had them.
+    /// Writes a record and removes its names from other records.
     pub(crate) fn put(&mut self, mut record: ImageRecord) -> Result<(), ImageError> {
         self.serial += 1;
         record.serial = self.serial;
@@ -195,7 +195,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Takes in the finished layer in `from` (`fs` and `layer.json`).
+    /// Moves the finished layer in `from` (`fs` and `layer.json`) to its place.
     pub(crate) fn put_layer(
         &mut self,
         chain: Digest,
@@ -213,8 +213,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// Takes away the layer at `path` whose record cannot be read. Where containers stand on its files, which were complete
-    /// when they began, those stay, and get the record of the new ones.
+    /// Removes the layer at `path`, whose record is unreadable. If containers use its files, which were complete when
+    /// they started, these stay and get the new layer's record.
     fn make_room(&mut self, chain: Digest, path: &Path, new: &Path) -> Result<(), ImageError> {
         if self.holds.values().any(|chains| chains.contains(&chain)) {
             let record = path.join("layer.json");
@@ -228,7 +228,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Forgets an image.
+    /// Removes an image's record.
     pub(crate) fn remove(&mut self, id: ImageId) -> Result<(), ImageError> {
         if self.records.remove(&id).is_some() {
             let path = self.places.image(&id);
@@ -238,7 +238,7 @@ impl Metadata {
         self.collect()
     }
 
-    /// Keeps `digests` from being collected until they are released as often as they were leased.
+    /// Keeps `digests` from garbage collection until each lease is released.
     pub(crate) fn lease(&mut self, digests: &[Digest]) {
         for digest in digests {
             *self.leases.entry(*digest).or_default() += 1;
@@ -256,18 +256,18 @@ impl Metadata {
         }
     }
 
-    /// Keeps the layers of a record for `holder`, besides what it holds already, across restarts.
+    /// Keeps the layers `chains` for `holder`, besides those that it holds already, across restarts.
     pub(crate) fn hold(
         &mut self,
         holder: &str,
         mut chains: BTreeSet<Digest>,
     ) -> Result<(), ImageError> {
         chains.extend(self.holds.get(holder).into_iter().flatten());
-        // Nothing to keep, as with the host's image.
+        // There is nothing to keep, as with the host's image.
         if chains.is_empty() || self.holds.get(holder) == Some(&chains) {
             return Ok(());
         }
-        // Not forced to the disk: a hold is for a container, which a power cut ends too.
+        // No fsync: a hold is for a container, which a power cut ends too.
         let path = self.places.hold(holder);
         let bytes = serde_json::to_vec(&chains).map_err(|e| store("write", &path)(e.into()))?;
         disk::replace(&path, &bytes, &self.places.tmp()).map_err(store("write", &path))?;
@@ -275,7 +275,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Ends every hold whose holder `stays` does not accept.
+    /// Releases every holder that `stays` rejects.
     pub(crate) fn release(&mut self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
         let leaving: Vec<String> = self
             .holds
@@ -294,7 +294,7 @@ impl Metadata {
         self.collect()
     }
 
-    /// Bytes and inodes that everything takes on disk.
+    /// The disk usage in bytes and inodes.
     pub(crate) fn usage(&self) -> (u64, u64) {
         let bytes = self.layers.values().map(|l| l.disk_bytes).sum::<u64>()
             + self.blob_bytes.values().sum::<u64>();
@@ -303,7 +303,7 @@ impl Metadata {
         (bytes, inodes)
     }
 
-    /// Forgets the layers and documents that nothing names.
+    /// Removes layers and documents that nothing names.
     pub(crate) fn collect(&mut self) -> Result<(), ImageError> {
         let mut named: BTreeSet<Digest> = self.leases.keys().copied().collect();
         named.extend(self.holds.values().flatten());

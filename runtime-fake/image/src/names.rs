@@ -1,20 +1,20 @@
-//! ◆ What the status of a container calls its image.
+//! ◆ The names of an image in a container's status.
 
 use super::record::ImageRecord;
 use super::reference::Reference;
 
-/// Names that a kubelet hands on to the status of a pod.
+/// Names that a kubelet copies into the pod's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageNames {
-    /// A tag of the image; for one without tags, what the client called it.
+    /// A tag of the image; without tags, the name in the client's request.
     pub name: String,
-    /// A repository digest; for one without, as from an archive, the id.
+    /// A repository digest; without one, as from an archive, the ID.
     pub reference: String,
 }
 
-/// The names of an image that a client asked for as `asked`, after its user had asked for `specified` (empty: unknown).
+/// The names of an image requested as `asked`, which the user had specified as `specified` (empty: unknown).
 ///
-/// As with containerd, any tag does, and the first digest; here those that were asked for come first.
+/// As in containerd, any tag and the first digest do; here the requested ones come first.
 pub fn names(record: &ImageRecord, specified: &str, asked: &str) -> ImageNames {
     let references = || {
         [specified, asked]

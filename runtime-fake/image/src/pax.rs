@@ -1,9 +1,9 @@
-//! ◆ PAX extended headers (POSIX.1-2017, pax): records that overrule a tar header.
+//! ◆ PAX extended headers (POSIX.1-2017, pax): records that override fields of a tar header.
 
 use super::error::Problem;
 use super::sparse::SparseHeaders;
 
-/// What extension headers say about the next member.
+/// The extensions for the next member.
 #[derive(Default)]
 pub(super) struct Extensions {
     pub(super) path: Option<Vec<u8>>,
@@ -18,7 +18,7 @@ pub(super) struct Extensions {
 }
 
 impl Extensions {
-    /// PAX records: `<length> <key>=<value>\n`, the length counting all of it.
+    /// PAX records: `<length> <key>=<value>\n`, where the length counts the whole record.
     pub(super) fn read(&mut self, mut records: &[u8], at: u64) -> Result<(), Problem> {
         let broken = || Problem::Header {
             at,
@@ -42,7 +42,7 @@ impl Extensions {
                     .and_then(|t| t.parse::<u64>().ok())
                     .ok_or_else(broken)
             };
-            // A negative id is the one with these bits: -2 is `nobody` on some systems.
+            // A negative id stands for its two's complement bits: -2 is `nobody` on some systems.
             let id = || {
                 let id = text(value).and_then(|t| t.parse::<i64>().ok());
                 let bits = |id: i64| {
@@ -51,7 +51,7 @@ impl Extensions {
                 id.and_then(|id| bits(id).ok()).ok_or_else(broken)
             };
             match key {
-                // An empty value takes back what was said before.
+                // An empty value cancels the earlier one.
                 "path" => self.path = given(value),
                 "linkpath" => self.link = given(value),
                 "size" | "uid" | "gid" | "mtime" if value.is_empty() => {}

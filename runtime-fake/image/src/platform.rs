@@ -1,18 +1,18 @@
-//! ◆ Which image of an index this machine runs best.
+//! ◆ Chooses the image of an index that this machine runs best.
 
 use oci_spec::image::Descriptor;
 
-/// What a machine runs.
+/// A platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Platform {
     /// In Go's spelling, which image indexes use.
     pub(crate) architecture: &'static str,
-    /// Variants of it that run here, the best first. The last is what images without a variant are for.
+    /// The variants that it runs, best first. An image without a variant counts as the last.
     pub(crate) variants: Vec<&'static str>,
 }
 
 impl Platform {
-    /// This machine.
+    /// The platform of this machine.
     pub(crate) fn here() -> Self {
         Self {
             architecture: architecture(),
@@ -20,8 +20,8 @@ impl Platform {
         }
     }
 
-    /// How well the image fits, the smaller the better; none if it does not run at all. What names no platform is taken
-    /// for this one, if nothing better is there.
+    /// How well the image fits, smaller is better; `None` if it does not run. An image without a platform fits, but
+    /// worst of all.
     pub(crate) fn rank(&self, descriptor: &Descriptor) -> Option<usize> {
         let Some(platform) = descriptor.platform() else {
             return Some(usize::MAX);

@@ -1,19 +1,18 @@
-//! Reads on a thread of its own: one processor decompresses a layer while another unpacks it.
+//! Reads ahead on a separate thread: one processor decompresses a layer while another unpacks it.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Large enough that passing one on costs nothing, small enough to stay in a processor's cache.
+/// Large enough that passing a piece on is cheap, small enough to stay in a processor's cache.
 const PIECE: usize = 128 << 10;
-/// So many pieces may be ahead of whoever reads them.
+/// The number of pieces that are read ahead.
 const AHEAD: usize = 4;
 
-/// Gives `work` a reader of the same bytes and errors as `from`, which is read by another thread at the same time. That
-/// thread has ended when this returns: `abandon` has to end a read of `from` that waits.
+/// Calls `work` with a reader of the same bytes and errors as `from`, which another thread reads at the same
+/// time. That thread has ended when this returns: `abandon` must interrupt a blocked read of `from`.
 ///
-/// # Errors
-/// There is no thread to be had.
+/// # Errors When the thread cannot be started.
 pub(crate) fn reading<T>(
     from: impl Read + Send,
     abandon: impl FnOnce(),
@@ -29,18 +28,18 @@ pub(crate) fn reading<T>(
             piece: Vec::new(),
             at: 0,
         });
-        // The reader is gone with `work`, so the thread ends with the next piece, if it does not wait for one.
+        // `work` has dropped the reader, so the thread ends with its next piece, unless it is blocked.
         abandon();
         Ok(done)
     })
 }
 
-/// Ends at the end of `from`, at its first error, or when nobody reads any more.
+/// Reads until the end of `from`, its first error, or until the receiver is dropped.
 fn pass_on(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut piece = Vec::with_capacity(PIECE);
         let read = (&mut from).take(PIECE as u64).read_to_end(&mut piece);
-        // What came before an error is passed on before it.
+        // Pass on the data before an error first.
         if !piece.is_empty() && to.send(Ok(piece)).is_err() {
             return;
         }
@@ -48,7 +47,7 @@ fn pass_on(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
             Ok(PIECE) => {}
             Ok(_) => return,
             Err(error) => {
-                // Nobody is left to be told.
+                // If the receiver is gone, the error is dropped.
                 let _ = to.send(Err(error));
                 return;
             }
@@ -56,7 +55,7 @@ fn pass_on(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
     }
 }
 
-/// What the other thread has read.
+/// The reader of the pieces that the other thread has read.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     pieces: Receiver<io::Result<Vec<u8>>>,
@@ -69,7 +68,7 @@ impl Read for Ahead {
         if self.at == self.piece.len() {
             match self.pieces.recv() {
                 Ok(piece) => (self.piece, self.at) = (piece?, 0),
-                // The other thread has come to the end.
+                // The other thread has reached the end.
                 Err(_) => return Ok(0),
             }
         }
@@ -88,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// So many bytes, and then an error.
+    /// Returns this many bytes, and then an error.
     struct Breaks(u64);
 
     impl Read for Breaks {
@@ -125,7 +124,7 @@ mod tests {
         assert_eq!(reading(io::repeat(7), || {}, some).unwrap().unwrap(), 10);
     }
 
-    /// Waits until it is told to end.
+    /// Blocks until it is told to end.
     struct Waits(mpsc::Receiver<()>);
 
     impl Read for Waits {

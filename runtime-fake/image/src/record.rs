@@ -1,4 +1,4 @@
-//! ◆ What is known about an image, as callers see it and as it lies on disk.
+//! ◆ The record of an image, as callers see it and as it is stored on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 
-/// An image's id: the digest of its configuration, `sha256:…`.
+/// An image's ID: the digest of its configuration, `sha256:…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ImageId(pub Digest);
@@ -18,16 +18,15 @@ impl std::fmt::Display for ImageId {
     }
 }
 
-/// What an image says about the processes started from it
-/// (OCI image specification 1.1, config.md). Empty: not said.
+/// The container defaults of an image (OCI image specification 1.1, config.md). An empty field is unset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageConfig {
     /// `KEY=value`, in order.
     pub env: Vec<String>,
-    /// The command line's beginning.
+    /// The first part of the command line.
     pub entrypoint: Vec<String>,
-    /// The command line's end, or all of it without an entrypoint.
+    /// The rest of the command line, or all of it without an entrypoint.
     pub cmd: Vec<String>,
     /// `user`, `uid`, `user:group` or `uid:gid`.
     pub user: String,
@@ -35,14 +34,14 @@ pub struct ImageConfig {
     pub working_dir: String,
     /// `SIGTERM`, `TERM` or a number.
     pub stop_signal: String,
-    /// Paths that want a volume.
+    /// Paths for volumes.
     pub volumes: Vec<String>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
 }
 
 impl ImageConfig {
-    /// Reads the part of a configuration that matters here.
+    /// Extracts the defaults from an image configuration.
     pub(crate) fn of(config: &ImageConfiguration) -> Self {
         let Some(config) = config.config() else {
             return Self::default();
@@ -64,8 +63,8 @@ impl ImageConfig {
         }
     }
 
-    /// The user as a CRI `Image` tells it: a number or a name, never both, the group left out
-    /// (CRI v1, message Image, fields uid and username; critest "image should have uid/username").
+    /// The user in the form of a CRI `Image`: a number or a name, never both, without the group (CRI v1, message
+    /// Image, fields uid and username; critest "image should have uid/username").
     pub fn user(&self) -> UserName {
         let user = self.user.split(':').next().unwrap_or_default();
         match user.parse::<u32>() {
@@ -79,7 +78,7 @@ impl ImageConfig {
 /// The user part of [`ImageConfig::user`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserName {
-    /// The image does not say.
+    /// The image sets no user.
     Unset,
     /// A number.
     Uid(u32),
@@ -93,38 +92,38 @@ pub enum UserName {
 pub(crate) enum Content {
     /// The host's own root.
     Host,
-    /// Unpacked layers by their chain ids, from the bottom up.
+    /// Unpacked layers by their chain IDs, from the bottom up.
     Layers(Vec<Digest>),
 }
 
 /// One image in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRecord {
-    /// Its id.
+    /// Its ID.
     pub id: ImageId,
     /// `repository:tag`, sorted.
     pub tags: BTreeSet<String>,
     /// `repository@sha256:…`, sorted. An image from a docker archive has none.
     pub digests: BTreeSet<String>,
-    /// Bytes: the lengths of all files of its layers, its manifest and its configuration. More
-    /// than 0. For the host's image only the configuration: the store keeps nothing else of it.
+    /// Bytes: the lengths of all files of its layers, its manifest and its configuration. More than 0. For the host's
+    /// image only the configuration, which is all that the store keeps of it.
     pub size: u64,
-    /// Must it not be collected? What is pinned by name is not told here.
+    /// Whether it is pinned, apart from the names pinned in the configuration.
     pub pinned: bool,
-    /// What it says about its processes.
+    /// Its container defaults.
     pub config: ImageConfig,
-    /// Where its files are.
+    /// Its root file system.
     pub(crate) content: Content,
-    /// Digests of the index and manifest it came by, and its id.
+    /// Digests of the index and manifest that it was pulled by, and its ID.
     pub(crate) targets: BTreeSet<Digest>,
-    /// Digests of the documents kept of it.
+    /// Digests of its stored documents.
     pub(crate) blobs: BTreeSet<Digest>,
-    /// Grows with each write: of two records that claim one name, the younger is right.
+    /// Increases with each write: of two records with the same name, the one with the higher serial keeps it.
     pub(crate) serial: u64,
 }
 
 impl ImageRecord {
-    /// The chain ids of its layers.
+    /// The chain IDs of its layers.
     pub fn chains(&self) -> &[Digest] {
         match &self.content {
             Content::Host => &[],
@@ -133,13 +132,13 @@ impl ImageRecord {
     }
 }
 
-/// What lies beside an unpacked layer. Its presence says that the layer is complete and verified; that it is also on the disk
-/// says a record of an image that names it.
+/// The record beside an unpacked layer. Its existence means that the layer is complete and verified. That the
+/// layer is also on the disk follows only from an image record that names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LayerRecord {
     /// Digest of the tar stream.
     pub(crate) diff_id: Digest,
-    /// How owners and whiteouts are stored: a layer is of no use to a daemon with other rights.
+    /// How owners and whiteouts are stored: a daemon with other privileges cannot use the layer.
     pub(crate) style: String,
     /// Sum of the lengths of its files.
     pub(crate) file_bytes: u64,

@@ -1,7 +1,7 @@
 //! ◆ Image references: `nginx`, `docker.io/library/nginx:1.25`, `host:5000/a/b@sha256:…`.
 //!
-//! The grammar is the one of the distribution project's reference package, which a kubelet
-//! applies to `image:` before it asks a runtime; familiar names are completed to full ones.
+//! The grammar is that of the distribution project's reference package, which a kubelet applies to `image:` before
+//! it calls a runtime. Familiar names are completed to full ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use std::str::FromStr;
 pub struct Reference {
     /// `docker.io/library/nginx`: the registry's host and the path in it.
     pub repository: String,
-    /// `latest` when the text names neither tag nor digest.
+    /// `latest` when the text has neither tag nor digest.
     pub tag: Option<String>,
-    /// `sha256:…`, `sha384:…` or `sha512:…`, checked for form and length only.
+    /// `sha256:…`, `sha384:…` or `sha512:…`; only form and length are checked.
     pub digest: Option<String>,
 }
 
-/// Why a text is no image reference. Display says what to change.
+/// Why a text is not an image reference. Display says what to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// It does not follow the grammar.
@@ -28,10 +28,10 @@ pub enum ReferenceError {
     /// The repository's path has an upper-case letter.
     #[error("the repository must be in lower case")]
     Uppercase,
-    /// No registry can listen there.
+    /// The port is not a TCP port.
     #[error("the registry's port must be from 1 to 65535")]
     Port,
-    /// 64 hexadecimal digits could as well be an image id.
+    /// 64 hexadecimal digits could be an image ID.
     #[error("64 hexadecimal digits are an image id, not a name")]
     Identifier,
     /// More than 255 characters of repository.
@@ -79,7 +79,8 @@ impl FromStr for Reference {
             return Err(ReferenceError::Identifier);
         }
         let (domain, path) = complete(text);
-        // `localhost` is always a host's name: with a tag it would be an image of docker.io that nobody means.
+        // `localhost` is always a host name: with a tag it would otherwise be an image of docker.io, which is never
+        // intended.
         if has_bad_port(&domain) || (!text.contains('/') && is_bad_port_of_localhost(text)) {
             return Err(ReferenceError::Port);
         }
@@ -119,8 +120,8 @@ impl FromStr for Reference {
     }
 }
 
-/// Completes a familiar name: the host that is meant, and the path there.
-/// A first component is a host when it has a dot, a colon or an upper-case letter, or is `localhost`.
+/// Completes a familiar name to the host and the path there. The first component is a host if it has a dot, a
+/// colon or an upper-case letter, or is `localhost`.
 fn complete(text: &str) -> (String, String) {
     let (domain, path) = match text.split_once('/') {
         Some((first, rest))
@@ -151,7 +152,7 @@ fn is_repository(text: &str) -> bool {
     with_host || is_path(text)
 }
 
-/// Does a port that is a number follow, and no TCP port?
+/// Whether the host has a numeric port that is not a TCP port.
 fn has_bad_port(host: &str) -> bool {
     let port = host.rsplit_once(':').map(|(_, port)| port);
     port.is_some_and(|port| {
@@ -248,8 +249,8 @@ fn is_lower_hex(text: &str) -> bool {
         .all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
 }
 
-/// The reference under which an image is offered whose archive gives it a bare tag or no name:
-/// `crib.local/<file stem>:<tag>`, with what a repository may not hold turned into dashes.
+/// The reference of an image in an archive that gives it a bare tag or no name: `crib.local/<file stem>:<tag>`,
+/// with characters that a repository may not contain replaced by dashes.
 pub(super) fn of_file(file_name: &str, tag: Option<&str>) -> Option<Reference> {
     let lower = file_name.to_lowercase();
     let mut stem = lower.as_str();
@@ -284,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// What Kubernetes 1.36 makes of 549 strings, one JSON object a line.
+    /// The results of Kubernetes 1.36 for 549 strings, one JSON object per line.
     const VECTORS: &[u8] = include_bytes!("../../../tests/vectors/image-refs.jsonl.gz");
 
     #[test]

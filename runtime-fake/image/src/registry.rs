@@ -1,9 +1,9 @@
-//! Images from registries: who is asked for an image, with which credentials, and how its bytes arrive.
+//! Pulls images from registries: selects the endpoints and credentials, and downloads documents and layers.
 //!
-//! The walk of a pull: `endpoint` (which places, in which order) → `credentials` → `session`, `peer` and `token` (requests that
-//! prove who asks) → `resolve` (index, manifest, configuration, each verified) → `download` (each layer once, whoever
-//! wants it, resumed when a connection breaks) → the image store, which unpacks while the bytes arrive. `peer` and
-//! `retry` say what a failure means.
+//! The path of a pull: `endpoint` (which registries, in which order) → `credentials` → `session`, `peer` and
+//! `token` (authenticated requests) → `resolve` (index, manifest, configuration, each verified) → `download`
+//! (each layer once for all pulls, resumed when a connection breaks) → the image store, which unpacks while it
+//! downloads. `peer` and `retry` classify failures.
 
 mod challenge;
 mod credentials;

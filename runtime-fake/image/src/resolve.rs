@@ -1,6 +1,6 @@
-//! ◆ From a document to an image: an index, the manifest for this machine in it, its configuration.
+//! ◆ Resolves a document to an image: an index, the manifest for this machine in it, its configuration.
 //!
-//! [`Walk::read`] says which document is next; its caller fetches that, from an archive or a registry.
+//! [`Walk::read`] returns the next document to fetch; its caller fetches it from an archive or a registry.
 
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest};
 use serde::Deserialize;
@@ -10,38 +10,38 @@ use super::error::Problem;
 use super::limits::Limits;
 use super::platform::Platform;
 
-/// How deep indexes may nest.
+/// Limit on nested indexes.
 const INDEX_DEPTH: u64 = 4;
 
-/// An image whose documents are verified. Its layers are still to be.
+/// An image whose documents are verified, but not yet its layers.
 #[derive(Debug, Clone)]
 pub(crate) struct Resolved {
-    /// Digest of the configuration: the image's id.
+    /// Digest of the configuration: the image's ID.
     pub(crate) id: Digest,
     /// The configuration's bytes.
     pub(crate) config_bytes: Vec<u8>,
-    /// The same, read.
+    /// The parsed configuration.
     pub(crate) config: ImageConfiguration,
-    /// The manifest, where there is one, and its digest.
+    /// The manifest, if there is one, and its digest.
     pub(crate) manifest: Option<(Digest, Vec<u8>)>,
     /// From the bottom up.
     pub(crate) layers: Vec<LayerSource>,
 }
 
-/// Where a layer's bytes are and what they must come to.
+/// A layer, and what its content must match.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerSource {
     /// Member of the archive.
     pub(crate) member: String,
-    /// Digest of the member's bytes, where a document promises one.
+    /// Digest of the member's bytes, if a document promises one.
     pub(crate) digest: Option<Digest>,
-    /// Length of the member's bytes, likewise.
+    /// Length of the member's bytes, if a document promises one.
     pub(crate) size: Option<u64>,
     /// Digest of the tar stream in it.
     pub(crate) diff_id: Digest,
 }
 
-/// What is to be fetched after a document.
+/// The next document to fetch.
 pub(crate) enum Next {
     /// This manifest of an index, or a further index.
     Document(Box<Descriptor>),
@@ -49,14 +49,14 @@ pub(crate) enum Next {
     Image(Box<Manifest>),
 }
 
-/// A manifest whose configuration is still to be read.
+/// A manifest whose configuration is not fetched yet.
 pub(crate) struct Manifest {
     digest: Digest,
     bytes: Vec<u8>,
     read: ImageManifest,
 }
 
-/// The way from a document to a manifest for a machine.
+/// Walks from a document to the manifest for a platform.
 pub(crate) struct Walk<'a> {
     platform: &'a Platform,
     indexes: u64,
@@ -70,7 +70,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads a document of this digest, which the caller has verified. `media_type` counts where it does not say its own.
+    /// Reads a document, whose digest the caller has verified. `media_type` is used if the document does not have its
+    /// own.
     pub(crate) fn read(
         &mut self,
         digest: Digest,
@@ -97,12 +98,12 @@ impl<'a> Walk<'a> {
 }
 
 impl Manifest {
-    /// The configuration to be fetched.
+    /// The configuration to fetch.
     pub(crate) fn config(&self) -> &Descriptor {
         self.read.config()
     }
 
-    /// The image, with the configuration that the caller has fetched and verified.
+    /// Resolves the image with its configuration, which the caller has fetched and verified.
     pub(crate) fn image(self, config_bytes: Vec<u8>, limits: &Limits) -> Result<Resolved, Problem> {
         let id = digest(self.config())?;
         let config: ImageConfiguration = json(&format!("configuration {id}"), &config_bytes)?;
@@ -130,7 +131,7 @@ impl Manifest {
     }
 }
 
-/// The digest of the document that a descriptor promises, unless that is too large to be fetched.
+/// The digest in a descriptor; fails if the document is too large to fetch.
 pub(crate) fn wanted(descriptor: &Descriptor, limits: &Limits) -> Result<Digest, Problem> {
     let digest = digest(descriptor)?;
     let what = format!("document {digest}");
@@ -138,7 +139,7 @@ pub(crate) fn wanted(descriptor: &Descriptor, limits: &Limits) -> Result<Digest,
     Ok(digest)
 }
 
-/// Whether these are the bytes that a descriptor promises.
+/// Checks that the bytes match a descriptor.
 pub(crate) fn verify(bytes: &[u8], descriptor: &Descriptor) -> Result<(), Problem> {
     let expected = digest(descriptor)?;
     let what = format!("document {expected}");
@@ -146,7 +147,7 @@ pub(crate) fn verify(bytes: &[u8], descriptor: &Descriptor) -> Result<(), Proble
     Problem::same_digest(what, expected, Digest::of(bytes))
 }
 
-/// The manifest that this machine runs best; of several as good, the first.
+/// The manifest that this machine runs best; among equals, the first.
 fn choose<'a>(manifests: &'a [Descriptor], platform: &Platform) -> Result<&'a Descriptor, Problem> {
     let ranked = manifests
         .iter()
@@ -173,7 +174,7 @@ fn choose<'a>(manifests: &'a [Descriptor], platform: &Platform) -> Result<&'a De
     })
 }
 
-/// What a manifest says about itself.
+/// The type fields of a manifest.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Form {
@@ -184,7 +185,8 @@ struct Form {
     config: Option<serde::de::IgnoredAny>,
 }
 
-/// Manifest or index? What could be read as both is neither (distribution-spec GHSA-mc8v-mgrf-8f4m).
+/// Whether the document is an index rather than a manifest. A document that could be read as both is refused
+/// (distribution-spec GHSA-mc8v-mgrf-8f4m).
 fn is_index(media_type: &str, name: &str, bytes: &[u8]) -> Result<bool, Problem> {
     let form: Form = json(name, bytes)?;
     let kind = form.media_type.as_deref().unwrap_or(media_type);
@@ -209,7 +211,7 @@ fn is_index(media_type: &str, name: &str, bytes: &[u8]) -> Result<bool, Problem>
     }
 }
 
-/// Only container images are unpacked; other things are kept in registries as well.
+/// Refuses artifacts that are not container images, which registries also hold.
 fn check_kinds(manifest: &ImageManifest) -> Result<(), Problem> {
     let kind = manifest.config().media_type().to_string();
     let images = [
@@ -234,7 +236,7 @@ fn check_kinds(manifest: &ImageManifest) -> Result<(), Problem> {
     }
 }
 
-/// The digests of an image's layers as its configuration has them.
+/// The diff IDs in an image's configuration.
 pub(crate) fn diff_ids(
     config: &ImageConfiguration,
     layers: usize,
@@ -265,7 +267,7 @@ pub(crate) fn digest(descriptor: &Descriptor) -> Result<Digest, Problem> {
     })
 }
 
-/// Where an archive has the blob of a digest.
+/// The archive member of the blob with this digest.
 pub(crate) fn member_of(digest: &Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }

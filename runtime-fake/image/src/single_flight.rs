@@ -1,10 +1,10 @@
-//! One at a time for each key: two pulls of an image, or of a layer, do its work once.
+//! Runs one task at a time for each key: two pulls of an image, or of a layer, do its work once.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The keys that are being worked on.
+/// The keys that are locked.
 #[derive(Debug)]
 pub(crate) struct SingleFlight<K> {
     busy: Mutex<HashSet<K>>,
@@ -29,7 +29,7 @@ impl<K> Default for SingleFlight<K> {
 }
 
 impl<K: Eq + Hash + Copy> SingleFlight<K> {
-    /// Waits until `key` is free, and holds it. A caller that waited has to check whether the work is still to be done.
+    /// Waits until `key` is free and locks it. A caller that waited must check whether the work is still needed.
     pub(crate) fn acquire(&self, key: K) -> KeyGuard<'_, K> {
         let mut busy = self.lock();
         while !busy.insert(key) {
@@ -42,7 +42,7 @@ impl<K: Eq + Hash + Copy> SingleFlight<K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<K>> {
-        // The set is consistent at every instant, so a panic elsewhere does no harm.
+        // The set is consistent at every instant, so a poisoned lock is harmless.
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,14 @@
-//! ◆ Sparse files in PAX archives: which parts of a file its tar member holds; the rest is holes.
+//! ◆ Sparse files in PAX archives: which parts of a file its tar member has; the rest is holes.
 //!
-//! GNU tar writes three forms (its manual, "Storing Sparse Files"): 0.0 and 0.1 have the map in extended headers, 1.0 has it
-//! before the member's data. The older form, a member of type `S`, is refused, as containerd and docker do.
+//! GNU tar writes three formats (its manual, "Storing Sparse Files"): 0.0 and 0.1 have the map in extended headers,
+//! 1.0 has it before the member's data. The older format, a member of type `S`, is refused, as in containerd and docker.
 
 use super::error::Problem;
 
-/// Where data lies in a file: offset and length of each part, in order and without overlap.
+/// The data parts of a file: offset and length of each, in order and without overlap.
 pub(super) type Map = Vec<(u64, u64)>;
 
-/// What the headers say about a sparse file.
+/// The records about a sparse file.
 #[derive(Debug, Default)]
 pub(super) struct SparseHeaders {
     major: Option<Vec<u8>>,
@@ -20,19 +20,19 @@ pub(super) struct SparseHeaders {
     numbers: Vec<u64>,
 }
 
-/// A sparse file, whose map may be in the headers or not.
+/// A sparse file. Its map may be in the headers or before the data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sparse {
-    /// The file's name: the member's own is made up.
+    /// The file's name: the member's own is a placeholder.
     pub(super) name: Option<Vec<u8>>,
-    /// The file's size with its holes, if said.
+    /// The file's size including holes, if given.
     pub(super) size: Option<u64>,
-    /// The map; none when it comes before the data.
+    /// The map; `None` if it comes before the data.
     pub(super) map: Option<Map>,
 }
 
 impl SparseHeaders {
-    /// Takes the record `GNU.sparse.<key>`. None if its value cannot be read.
+    /// Parses the record `GNU.sparse.<key>`. Returns `None` if its value is invalid.
     pub(super) fn take(&mut self, key: &str, value: &[u8]) -> Option<()> {
         match key {
             "major" => self.major = Some(value.to_vec()),
@@ -59,8 +59,8 @@ impl SparseHeaders {
         Some(())
     }
 
-    /// What the headers come to; none for a file that is not sparse, or is so in a version that nobody knows, which is then
-    /// kept as it was stored.
+    /// The sparse file that the headers describe; `None` if the file is not sparse, or has an unknown version, and is
+    /// then kept as it is stored.
     pub(super) fn finish(self, at: u64) -> Result<Option<Sparse>, Problem> {
         let broken = || Problem::Header {
             at,
@@ -89,7 +89,7 @@ impl SparseHeaders {
     }
 }
 
-/// Reads the map before a member's data (1.0): lines of one number each, the first of which says how many pairs follow.
+/// Reads the map before a member's data (1.0): one number per line, the first of which is the number of pairs.
 #[derive(Debug, Default)]
 pub(super) struct MapReader {
     line: Vec<u8>,
@@ -97,12 +97,12 @@ pub(super) struct MapReader {
 }
 
 impl MapReader {
-    /// Takes the next block. The map, once it is complete: what is left of the block is padding.
+    /// Reads the next block. Returns the map when it is complete; the rest of the block is padding.
     pub(super) fn block(&mut self, block: &[u8]) -> Result<Option<Map>, ()> {
         for byte in block {
             if *byte != b'\n' {
                 self.line.push(*byte);
-                // No number is longer: the rest of a stream without line ends is not kept.
+                // No valid number is longer: stop buffering a stream without line ends.
                 if self.line.len() > 20 {
                     return Err(());
                 }
@@ -120,7 +120,7 @@ impl MapReader {
     }
 }
 
-/// Whether a map fits a file of `size` bytes, `stored` of which its member holds.
+/// Whether a map fits a file of `size` bytes whose member stores `stored` of them.
 pub(super) fn fits(map: &Map, size: u64, stored: u64) -> bool {
     let mut end = 0;
     for (offset, length) in map {

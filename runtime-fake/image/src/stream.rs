@@ -1,4 +1,4 @@
-//! Readers that hash, count and decompress on the way, so that one pass over a layer verifies it.
+//! Readers that hash, count and decompress, so that one pass over a layer verifies it.
 
 use std::cell::Cell;
 use std::io::{self, BufReader, Read};
@@ -11,7 +11,7 @@ use super::digest::Digest;
 use super::error::Problem;
 use super::limits::Limits;
 
-/// What is left of the [`Limits`] of one image; its layers draw on it together.
+/// The remaining budget of one image under its [`Limits`], shared by its layers.
 #[derive(Debug)]
 pub(crate) struct Budget {
     pub(crate) limits: Limits,
@@ -28,14 +28,14 @@ impl Budget {
         }
     }
 
-    /// Takes `n` bytes, or refuses.
+    /// Takes `n` bytes from the budget; fails if it is exhausted.
     pub(crate) fn take_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
         self.check_bytes(n, what)?;
         self.bytes.set(self.bytes.get() - n);
         Ok(())
     }
 
-    /// Would `n` more bytes be too many? For declared sizes, before anything is read or written.
+    /// Fails if `n` more bytes would exceed the budget: checks declared sizes before anything is read or written.
     pub(crate) fn check_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
         if n > self.bytes.get() {
             return Err(Problem::TooMuch {
@@ -47,7 +47,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes one entry, or refuses.
+    /// Takes one entry from the budget; fails if it is exhausted.
     pub(crate) fn take_entry(&self, what: &str) -> Result<(), Problem> {
         let left = self
             .entries
@@ -63,7 +63,7 @@ impl Budget {
     }
 }
 
-/// The digest of everything that passed a [`Hashing`] reader so far.
+/// The digest of everything read through a [`Hashing`] reader so far.
 #[derive(Clone, Default)]
 pub(crate) struct Digester(Arc<Mutex<sha2::Sha256>>);
 
@@ -73,12 +73,12 @@ impl Digester {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut sha2::Sha256) -> T) -> T {
-        // Hashing does not panic.
+        // Hashing does not panic, so the lock is never poisoned.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// How many bytes passed a [`Counting`] reader so far.
+/// The number of bytes read through a [`Counting`] reader so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counter(Arc<AtomicU64>);
 
@@ -88,7 +88,7 @@ impl Counter {
     }
 }
 
-/// Counts what is read through it.
+/// Counts the bytes read through it.
 pub(crate) struct Counting<R> {
     inner: R,
     counter: Counter,
@@ -116,7 +116,7 @@ impl<R: Read> Read for Counting<R> {
     }
 }
 
-/// Hashes what is read through it.
+/// Hashes the bytes read through it.
 pub(crate) struct Hashing<R> {
     inner: R,
     digester: Digester,
@@ -143,7 +143,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// Decompresses by what the first bytes say: gzip (any number of members), zstd, or nothing.
+/// Decompresses by the magic number: gzip (any number of members), zstd, or no compression.
 pub(crate) struct Decoder<'a> {
     inner: Inner<'a>,
     what: String,
@@ -157,7 +157,7 @@ enum Inner<'a> {
     Zstd(Box<zstd::Decoder<'static, Packed<'a>>>),
 }
 
-/// zstd's own bound on the window of a frame (128 MiB) stays in force.
+/// zstd's own limit on the window of a frame (128 MiB) applies.
 impl<'a> Decoder<'a> {
     /// `what` names the stream in errors.
     pub(crate) fn new(mut from: impl Read + Send + 'a, what: &str) -> Result<Self, Problem> {
@@ -201,7 +201,8 @@ impl Read for Decoder<'_> {
             Inner::Zstd(inner) => inner.read(buffer),
         };
         read.map_err(|source| {
-            // An operating system error is the disk's; a problem was told by the reader below; anything else is the data's.
+            // An operating system error comes from the disk; a `Problem` from the reader below; any other error from
+            // the data.
             let told = source.get_ref().is_some_and(|inner| inner.is::<Problem>());
             if told || source.raw_os_error().is_some() {
                 return source;
@@ -216,11 +217,11 @@ impl Read for Decoder<'_> {
     }
 }
 
-/// Draws on the budget for what is read, and refuses a decompression bomb.
+/// Charges the bytes read to the budget, and refuses a decompression bomb.
 pub(crate) struct Metered<'a, R> {
     inner: R,
     budget: &'a Budget,
-    /// Counts the compressed bytes; none for what was not compressed.
+    /// Counts the compressed bytes; `None` without compression.
     compressed: Option<Counter>,
     unpacked: u64,
     what: String,

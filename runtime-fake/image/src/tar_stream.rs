@@ -1,7 +1,7 @@
-//! Reads tar members one after the other: ustar, GNU long names and PAX records, each bounded.
+//! Reads tar members in sequence: ustar, GNU long names and PAX records, each bounded.
 //!
-//! The tar crate decodes the header blocks; the walk is ours, because it must not let an
-//! extension header of any declared size into memory and has to tell what it met.
+//! The tar crate decodes header blocks; the iteration is our own, because it must not load an extension header of
+//! any declared size into memory, and must report what it found.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -14,14 +14,14 @@ use super::sparse::{self, Map, MapReader, Sparse};
 
 const BLOCK: usize = 512;
 
-/// What kind of file a member makes.
+/// The kind of file that a member creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     File,
-    /// A file with holes: the `data` of its member says where the body's bytes go.
+    /// A sparse file: `data` says where the bytes of the body belong.
     Sparse,
-    /// Another name of an earlier member.
+    /// A hard link to an earlier member.
     HardLink,
     /// A symbolic link.
     Symlink,
@@ -35,25 +35,25 @@ pub enum Kind {
     Fifo,
 }
 
-/// One member's header, extensions applied.
+/// A member's header, with extensions applied.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// As it stands in the archive: not checked, not normalised.
+    /// The path as in the archive: not checked, not normalised.
     pub path: Vec<u8>,
-    /// Target of a symbolic or hard link, as it stands; empty otherwise.
+    /// Target of a symbolic or hard link, as in the archive; empty otherwise.
     pub(crate) link: Vec<u8>,
-    /// What kind of file it makes.
+    /// The kind of file that it creates.
     pub kind: Kind,
-    /// The file's size: bytes of body, and of holes if it is sparse. Only files have one, whatever the header says: every
-    /// common reader agrees on that.
+    /// The file's size: bytes of the body, plus holes if it is sparse. For other kinds the header's size is ignored,
+    /// as in every common reader.
     pub size: u64,
-    /// Of a sparse file, offset and length of each part that the body holds; empty otherwise.
+    /// For a sparse file, offset and length of each part in the body; empty otherwise.
     pub(crate) data: Map,
     /// Permission bits with setuid, setgid and sticky: 0o7777.
     pub(crate) mode: u32,
     pub(crate) uid: u64,
     pub(crate) gid: u64,
-    /// Seconds since 1970 and nanoseconds.
+    /// Seconds since 1970, and nanoseconds.
     pub(crate) mtime: (i64, u32),
     /// Major and minor number of a device.
     pub(crate) device: (u32, u32),
@@ -63,9 +63,9 @@ pub struct Member {
     pub offset: u64,
 }
 
-/// A reader that can pass over bytes, quickly if it is a file.
+/// A reader that can skip bytes; for a file this is a seek.
 pub trait Skip: Read {
-    /// Passes over `n` bytes; `UnexpectedEof` when there are fewer.
+    /// Skips `n` bytes; `UnexpectedEof` if there are fewer.
     fn skip(&mut self, n: u64) -> io::Result<()>;
 }
 
@@ -77,7 +77,7 @@ pub struct SeekFile {
 }
 
 impl SeekFile {
-    /// Reads from the start of `file`.
+    /// Reads `file` from its start.
     pub fn new(mut file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
         file.seek(SeekFrom::Start(0))?;
@@ -103,7 +103,7 @@ impl Skip for SeekFile {
     }
 }
 
-/// Any reader, passing over bytes by reading them.
+/// Any reader; skips bytes by reading them.
 pub(crate) struct Sequential<R>(pub(crate) R);
 
 impl<R: Read> Read for Sequential<R> {
@@ -121,19 +121,20 @@ impl<R: Read> Skip for Sequential<R> {
     }
 }
 
-/// Walks the members of a tar stream. After [`TarReader::next_member`], reading reads the member's body.
+/// Iterates over the members of a tar stream. After [`TarReader::next_member`], reading returns the member's
+/// body.
 pub struct TarReader<R> {
     inner: R,
     what: String,
     at: u64,
-    /// Bytes of the current body that nobody has read, and the padding after it.
+    /// Unread bytes of the current body, and the padding after it.
     body: u64,
     padding: u64,
     extension_limit: u64,
 }
 
 impl<R: Skip> TarReader<R> {
-    /// `what` names the stream in errors; no extension header may be longer than `extension_limit`.
+    /// `what` names the stream in errors; `extension_limit` bounds the extension headers of a member.
     pub fn new(inner: R, what: &str, extension_limit: u64) -> Self {
         Self {
             inner,
@@ -145,7 +146,7 @@ impl<R: Skip> TarReader<R> {
         }
     }
 
-    /// The next member, or none after the last.
+    /// The next member, or `None` after the last.
     pub fn next_member(&mut self) -> Result<Option<Member>, Problem> {
         let rest = self.body + self.padding;
         if rest > 0 {
@@ -154,7 +155,7 @@ impl<R: Skip> TarReader<R> {
         }
         (self.body, self.padding) = (0, 0);
         let mut extensions = Extensions::default();
-        // All that is said about one member is held until it comes.
+        // All extension headers of one member are buffered until it comes.
         let mut room = self.extension_limit;
         loop {
             let at = self.at;
@@ -189,7 +190,7 @@ impl<R: Skip> TarReader<R> {
                     continue;
                 }
                 EntryType::XGlobalHeader => {
-                    // Comments of whoever made the archive: nothing in it is for one file.
+                    // Global headers hold comments of the archive's creator: none applies to a file.
                     let mut own = self.extension_limit;
                     self.extension(size, &mut own)?;
                     continue;
@@ -270,7 +271,7 @@ impl<R: Skip> TarReader<R> {
         }
     }
 
-    /// Makes a sparse file of `member`, reading the map that may stand before its data.
+    /// Turns `member` into a sparse file and reads the map that may come before its data.
     fn sparse(&mut self, member: &mut Member, sparse: Sparse, at: u64) -> Result<(), Problem> {
         let broken = |why| Problem::Header { at, why };
         if member.kind != Kind::File {
@@ -309,13 +310,13 @@ impl<R: Skip> TarReader<R> {
         })
     }
 
-    /// Reads what follows the last member, to the end of the stream.
+    /// Reads the rest of the stream after the last member.
     pub(crate) fn drain(mut self) -> Result<(), Problem> {
         io::copy(&mut self.inner, &mut io::sink()).map_err(|e| self.failed(e))?;
         Ok(())
     }
 
-    /// One header block; none at the end marker or at the end of the stream.
+    /// One header block; `None` at the end marker or at the end of the stream.
     fn block(&mut self) -> Result<Option<[u8; BLOCK]>, Problem> {
         let mut block = [0; BLOCK];
         let mut have = 0;
@@ -332,7 +333,7 @@ impl<R: Skip> TarReader<R> {
         Ok((block != [0; BLOCK]).then_some(block))
     }
 
-    /// The whole body of an extension header, which has to fit into what is left of `room`.
+    /// The body of an extension header, which must fit into `room`.
     fn extension(&mut self, size: u64, room: &mut u64) -> Result<Vec<u8>, Problem> {
         let Some(left) = room.checked_sub(size) else {
             return Err(Problem::TooMuch {
@@ -389,7 +390,7 @@ impl<R: Skip> Read for TarReader<R> {
     }
 }
 
-/// The checksum of a header, and what writers came to that took its bytes for signed ones (POSIX.1-2017, pax, ustar).
+/// The checksum of a header, and the variant of writers that summed signed bytes (POSIX.1-2017, pax, ustar).
 fn checksums(block: &[u8; BLOCK]) -> [u32; 2] {
     let bytes = || {
         block.iter().enumerate().map(|(i, b)| match i {
@@ -401,7 +402,7 @@ fn checksums(block: &[u8; BLOCK]) -> [u32; 2] {
     [bytes().map(u32::from).sum(), signed.cast_unsigned()]
 }
 
-/// A number of a header; a blank field is 0, as every common reader has it.
+/// A number in a header; a blank field is 0, as in every common reader.
 fn number(read: io::Result<u64>, field: &[u8]) -> Option<u64> {
     let blank = field.iter().all(|b| matches!(b, 0 | b' '));
     if blank { Some(0) } else { read.ok() }

@@ -1,4 +1,4 @@
-//! Builds archives for the tests here, also such as no well-meaning tool would write.
+//! Builds archives for tests, also malformed ones that no tool would write.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tar::EntryType;
 use super::digest::Digest;
 use super::platform::architecture;
 
-/// A tar stream in the making. Names go into it as they are given.
+/// A tar stream under construction. Names are written unchanged.
 #[derive(Clone, Default)]
 pub struct Tar(Vec<u8>);
 
@@ -21,7 +21,7 @@ impl Tar {
         Self::default()
     }
 
-    /// A member of any kind; `change` gets the header before its checksum is made.
+    /// A member of any kind; `change` can edit the header before its checksum is set.
     pub fn member(
         mut self,
         kind: EntryType,
@@ -110,14 +110,14 @@ impl Tar {
         self
     }
 
-    /// The stream with its end.
+    /// The stream with its end marker.
     pub fn bytes(mut self) -> Vec<u8> {
         self.0.extend([0; 1024]);
         self.0
     }
 }
 
-/// The bytes, compressed.
+/// Compresses the bytes.
 pub fn gzip(data: &[u8]) -> Vec<u8> {
     let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     to.write_all(data).unwrap();
@@ -236,14 +236,14 @@ pub fn docker(tags: &[&str], layers: &[Vec<u8>]) -> Members {
     members
 }
 
-/// Do the tests run in a user namespace (in a rootless container, say)?
+/// Whether the tests run in a user namespace (in a rootless container, say).
 pub fn in_user_namespace() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
     let numbers: Vec<&str> = map.split_whitespace().collect();
     numbers != ["0", "0", "4294967295"]
 }
 
-/// Leaves bytes as they are.
+/// Returns the bytes unchanged.
 pub fn plain(bytes: &[u8]) -> Vec<u8> {
     bytes.to_vec()
 }

@@ -1,4 +1,4 @@
-//! The store as its callers use it, on archives that the tests build.
+//! The store through its public methods, on archives that the tests build.
 #![allow(clippy::unwrap_used)]
 
 mod concurrent;
@@ -16,10 +16,10 @@ use rstest::rstest;
 use super::testing::*;
 use super::*;
 
-/// What is left when all is gone.
+/// The expected leftovers when everything is removed.
 const NOTHING: [PathBuf; 0] = [];
 
-/// A store and the directory of archives it is offered.
+/// A store and its directory of archives.
 struct Bench {
     dir: tempfile::TempDir,
     limits: Limits,
@@ -56,7 +56,7 @@ impl Bench {
         ImageStore::open(options).unwrap()
     }
 
-    /// Every file and directory of the store, apart from its fixed directories.
+    /// Every file and directory of the store, except its fixed directories.
     fn leftovers(&self) -> Vec<PathBuf> {
         let mut all = Vec::new();
         for name in ["tmp", "empty", "layers", "images", "holds", "blobs/sha256"] {
@@ -317,7 +317,7 @@ fn pull_moves_tag_to_newer_image() {
     assert_ne!(old, new);
     let tags = |id: ImageId| store.status(&id.to_string()).unwrap().tags.len();
     assert_eq!((tags(old), tags(new)), (0, 1));
-    // The bottom layer is there once, for both, and stays with the one that is left.
+    // The bottom layer is stored once, for both images, and stays with the remaining one.
     assert_eq!(
         fs::read_dir(bench.root().join("layers")).unwrap().count(),
         3
@@ -327,7 +327,7 @@ fn pull_moves_tag_to_newer_image() {
         fs::read_dir(bench.root().join("layers")).unwrap().count(),
         2
     );
-    // As if killed between the two writes that move a name: both records claim it.
+    // As if killed between the two writes that move a name: both records have it.
     let old_record = ImageRecord {
         serial: 1,
         tags: BTreeSet::from(["example.com/app:1".to_owned()]),
@@ -370,7 +370,7 @@ fn open_restores_images_and_removes_garbage() {
     assert_eq!(store.list(), before);
     assert_eq!(bench.leftovers().len(), kept);
     check_content(&store, "example.com/app:1");
-    // An image whose layer is gone is no image.
+    // An image whose layer is missing is dropped.
     drop(store);
     let layer = fs::read_dir(root.join("layers"))
         .unwrap()

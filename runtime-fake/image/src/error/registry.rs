@@ -1,4 +1,4 @@
-//! ◆ Why an image could not be pulled from a registry, in sentences that name it and say what to do.
+//! ◆ Errors of pulls from a registry: each message names the registry and says what the user can do.
 
 use std::io;
 use std::sync::Arc;
@@ -6,148 +6,148 @@ use std::time::Duration;
 
 use super::Problem;
 
-/// What a failure says about trying again.
+/// Whether a request that failed is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The answer would be the same.
+    /// The request would fail again.
     Final,
-    /// The connection broke, or the registry has trouble (5xx).
+    /// The connection broke, or the registry has a temporary error (5xx).
     Passing,
-    /// Too many requests, or overload, with the pause that the registry asks for.
+    /// Too many requests, or overload, with the delay from `Retry-After`.
     Busy(Option<Duration>),
 }
 
-/// What went wrong between this runtime and one registry, or here.
+/// Why a pull from one registry failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PullError {
-    /// Nobody answers there.
+    /// The registry is unreachable.
     #[error(
         "registry {host} cannot be reached ({why}): check its name, that it runs, and whether it speaks {scheme}"
     )]
     Unreachable {
-        /// Which.
+        /// The registry.
         host: String,
         /// http or https.
         scheme: &'static str,
-        /// The connection's word.
+        /// The connection's error.
         why: String,
     },
-    /// It broke off.
+    /// The connection broke.
     #[error("registry {host} broke off ({why}) and did not recover while {doing}")]
     Broken {
-        /// Which.
+        /// The registry.
         host: String,
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
-        /// The connection's word.
+        /// The connection's error.
         why: String,
     },
-    /// It has trouble, or wants to be left alone.
+    /// The registry has an error of its own, or limits requests.
     #[error("registry {host} answered {status} while {doing}: try again later{}", said(.text))]
     ServerError {
-        /// Which.
+        /// The registry.
         host: String,
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
-        /// The code and its name.
+        /// The status code and its name.
         status: String,
-        /// What it said besides.
+        /// The registry's message.
         text: String,
-        /// How long it wants to be left alone.
+        /// The delay from `Retry-After`.
         after: Option<Duration>,
     },
-    /// Who are you?
+    /// The registry requires other credentials (401).
     #[error(
         "registry {host} gives {repository} to nobody it does not know ({why}): check the image's name, and the \
          credentials of the pull (imagePullSecrets) or of the runtime's configuration{}", said(.text)
     )]
     Unauthenticated {
-        /// Which.
+        /// The registry.
         host: String,
         /// The repository.
         repository: String,
         /// Which credentials were tried.
         why: &'static str,
-        /// What it said besides.
+        /// The registry's message.
         text: String,
     },
-    /// You may not.
+    /// The registry denied access (403).
     #[error("registry {host} does not allow {repository} to be pulled ({why}): ask its owner for the right to{}", said(.text))]
     Denied {
-        /// Which.
+        /// The registry.
         host: String,
         /// The repository.
         repository: String,
         /// Which credentials were tried.
         why: &'static str,
-        /// What it said besides.
+        /// The registry's message.
         text: String,
     },
-    /// It has no such thing.
+    /// The registry does not have the image or blob.
     #[error("registry {host} has no {what}: check the image's name and tag")]
     NotFound {
-        /// Which.
+        /// The registry.
         host: String,
         /// `a/b:1`, or a blob.
         what: String,
     },
-    /// Another refusal.
+    /// Any other error status.
     #[error("registry {host} answered {status} while {doing}{}", said(.text))]
     Refused {
-        /// Which.
+        /// The registry.
         host: String,
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
-        /// The code and its name.
+        /// The status code and its name.
         status: String,
-        /// What it said besides.
+        /// The registry's message.
         text: String,
     },
-    /// What it sent is not what it should be.
+    /// The registry sent invalid content.
     #[error("what registry {host} sent for {image} was refused")]
     Content {
-        /// Which.
+        /// The registry.
         host: String,
         /// The image.
         image: String,
-        /// Why.
+        /// The reason.
         source: Arc<Problem>,
     },
-    /// Nothing came for too long.
+    /// The registry sent nothing until the timeout.
     #[error("registry {host} sent nothing for {} s while {doing}: the pull was given up", .patience.as_secs_f32())]
     Stalled {
-        /// Which.
+        /// The registry.
         host: String,
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
-        /// How long it was waited for.
+        /// The timeout.
         patience: Duration,
     },
-    /// The credentials cannot be had.
+    /// The credentials could not be obtained.
     #[error("the credentials for registry {host} cannot be had: {why}")]
     Credentials {
-        /// Which.
+        /// The registry.
         host: String,
-        /// What is wrong with them.
+        /// The reason.
         why: String,
     },
-    /// The settings for the host cannot be used.
+    /// The settings for the host are invalid.
     #[error("the settings for registry {host} cannot be used: {why}")]
     Settings {
-        /// Which.
+        /// The registry.
         host: String,
-        /// What is wrong with them.
+        /// The reason.
         why: String,
     },
-    /// This machine could not keep what came.
+    /// An operation on this machine failed.
     #[error("could not {doing}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// The system's word.
+        /// The operating system's error.
         source: Arc<io::Error>,
     },
-    /// Nobody waits for it any longer.
+    /// The caller cancelled the pull.
     #[error("the pull was cancelled")]
     Cancelled,
 }
@@ -161,7 +161,7 @@ fn said(text: &str) -> String {
 }
 
 impl PullError {
-    /// Whether it is worth another try.
+    /// Whether a retry may succeed.
     pub(crate) fn fault(&self) -> Fault {
         match self {
             Self::Broken { .. } => Fault::Passing,
@@ -180,21 +180,21 @@ impl PullError {
         }
     }
 
-    /// Whether another registry that has the image could do better.
+    /// Whether another registry that has the image may succeed.
     pub(crate) fn is_the_registrys(&self) -> bool {
         !matches!(self, Self::Io { .. } | Self::Cancelled)
     }
 }
 
-/// Why an image could not be had from any place.
+/// Why every source of an image failed.
 #[derive(Debug, thiserror::Error)]
 #[error("image {reference} could not be pulled{}", also(.before))]
 pub struct PullFailure {
     /// The full reference.
     pub reference: String,
-    /// What image archives and mirrors said before.
+    /// The errors of image archives and mirrors before.
     pub before: Vec<String>,
-    /// The place asked last: the registry itself, unless only mirrors are asked.
+    /// The error of the last source: the registry itself, unless only mirrors are used.
     pub source: PullError,
 }
 

@@ -1,11 +1,11 @@
-//! ◆ What a name in a layer means, and which names are refused.
+//! ◆ Interprets and validates the names of a layer's entries.
 
 use crate::error::Problem;
 
-/// A path as components; never `.`, `..`, empty or with a slash. Empty: the root.
+/// A path as components: never `.`, `..`, empty or with a slash. The root is the empty list.
 pub(crate) type Parts = Vec<Vec<u8>>;
 
-/// What an entry of a layer asks for. OCI image specification 1.1, layer.md, "Representing Changes".
+/// The meaning of a layer's entry. OCI image specification 1.1, layer.md, "Representing Changes".
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// The root directory itself.
@@ -17,23 +17,23 @@ pub(crate) enum Entry {
         /// Its name there.
         name: Vec<u8>,
     },
-    /// `.wh.<name>`: hide `name` of the layers below.
+    /// `.wh.<name>`: hides `name` of the lower layers.
     Whiteout {
         /// The directory of the hidden name.
         parent: Parts,
         /// The hidden name.
         name: Vec<u8>,
     },
-    /// `.wh..wh..opq`: hide everything that the layers below have in this directory.
+    /// `.wh..wh..opq`: hides everything that the lower layers have in this directory.
     Opaque {
         /// The directory.
         directory: Parts,
     },
-    /// `.wh..wh.…`: bookkeeping of aufs, without meaning here.
+    /// `.wh..wh.…`: bookkeeping of aufs, ignored.
     Bookkeeping,
 }
 
-/// Reads the name of an entry.
+/// Classifies an entry by its name.
 pub(crate) fn classify(path: &[u8], depth: usize) -> Result<Entry, Problem> {
     let mut parts = split(path, depth)?;
     let Some(name) = parts.pop() else {
@@ -65,9 +65,9 @@ pub(crate) fn classify(path: &[u8], depth: usize) -> Result<Entry, Problem> {
 
 /// Splits and checks the name of an entry, or the target of a hard link.
 ///
-/// Names are relative to the layer's root, with a slash before them or without, and `..` is resolved by its text (`a/../b`
-/// is `b`, even where `a` is a link), as in containerd and docker. A name that climbs above the root is refused, as in
-/// docker: no builder writes one.
+/// Names are relative to the layer's root, with or without a leading slash. `..` is resolved lexically (`a/../b`
+/// is `b`, even if `a` is a link), as in containerd and docker. A name that leads above the root is refused, as
+/// in docker: no builder writes one.
 pub(crate) fn split(path: &[u8], depth: usize) -> Result<Parts, Problem> {
     let refuse = |why| {
         Err(Problem::Name {
@@ -100,7 +100,7 @@ pub(crate) fn split(path: &[u8], depth: usize) -> Result<Parts, Problem> {
     Ok(parts)
 }
 
-/// For messages.
+/// Converts a name for display in messages.
 pub(crate) fn lossy(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }

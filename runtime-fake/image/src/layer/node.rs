@@ -1,4 +1,4 @@
-//! What the header of a FIFO or a device node asks for.
+//! Parses the header of a FIFO or a device node.
 
 use rustix::fs::{Dev, FileType};
 
@@ -6,11 +6,12 @@ use super::name::lossy;
 use crate::error::Problem;
 use crate::tar_stream::{Kind, Member};
 
-/// The largest numbers that Linux keeps for a device (`include/linux/kdev_t.h`): of a larger one another device's would be left.
+/// The largest device numbers that Linux supports (`include/linux/kdev_t.h`); a larger one would be truncated to
+/// another device's.
 const MAJOR: u32 = (1 << 12) - 1;
 const MINOR: u32 = (1 << 20) - 1;
 
-/// The kind of node, and its device number.
+/// The type of the node, and its device number.
 pub(super) fn of(member: &Member) -> Result<(FileType, Dev), Problem> {
     let kind = match member.kind {
         Kind::Char => FileType::CharacterDevice,

@@ -1,9 +1,9 @@
-//! The directory a layer is unpacked into, seen together with the layers below it.
+//! The directory that a layer is unpacked into, combined with the layers below it.
 //!
-//! Every step opens one component of a path with `O_NOFOLLOW`, relative to a descriptor of its
-//! directory, so no link of the image is ever followed by the kernel. Links between a root and a
-//! name are followed here, by their text, as a process whose root this is would follow them: an absolute target begins at
-//! the layer's root, and `..` in the root is the root.
+//! Every step opens one path component with `O_NOFOLLOW`, relative to the descriptor of its directory, so that
+//! the kernel never follows a link of the image. This module follows links between the root and a name itself, as
+//! a process with this root would: an absolute target starts at the layer's root, and `..` in the root is the
+//! root.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,39 +17,39 @@ use super::name::{Parts, lossy};
 use super::whiteout::Style;
 use crate::error::Problem;
 
-/// As many links as the kernel follows (path_resolution(7)).
+/// The kernel's limit on links (path_resolution(7)).
 const LINKS: usize = 40;
 
-/// A layer in the making above finished ones.
+/// A layer that is being unpacked, above finished ones.
 pub(crate) struct Stack<'a> {
     upper: Rc<OwnedFd>,
     /// Topmost first.
     lowers: Vec<OwnedFd>,
     style: &'a Style,
     depth: usize,
-    /// The directory used last, with those above it from the root down: archives go through a tree in its order. All are
-    /// this layer's own, and directories: one that is removed is [forgotten](Stack::forget).
+    /// The directory used last and its parents, from the root down: archives list a tree in order. All are
+    /// directories of this layer; a directory that is removed is [forgotten](Stack::forget).
     open: Vec<(Vec<u8>, Rc<OwnedFd>)>,
 }
 
-/// What a name is, in the layer and those below.
+/// The kind of a name, in this layer and those below.
 #[derive(Debug)]
 enum Seen {
     Nothing,
     Directory,
-    /// A directory of a layer below, which this layer does not have yet.
+    /// A directory of a lower layer, which this layer does not have yet.
     DirectoryBelow(Box<Stat>),
     Link {
         target: Vec<u8>,
     },
-    /// Of this layer.
+    /// A file of this layer.
     File,
 }
 
-/// A directory that had to be made because the layer names something in it but not itself.
+/// A directory created because the layer has an entry below it, but none for itself.
 pub(crate) struct Implied {
     pub(crate) parts: Parts,
-    /// What the directory below is like, if there is one: this one will cover it.
+    /// The status of the directory in the lower layer, if there is one, which the new directory covers.
     pub(crate) like: Option<Box<Stat>>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Stack<'a> {
         })
     }
 
-    /// Is this the bottom layer, with nothing to hide?
+    /// Whether this is the bottom layer, with nothing to hide.
     pub(crate) fn is_bottom(&self) -> bool {
         self.lowers.is_empty()
     }
@@ -88,7 +88,7 @@ impl<'a> Stack<'a> {
         rustix::fs::fstat(self.lowers.first()?).ok()
     }
 
-    /// Opens a directory of this layer, by its real path.
+    /// Opens a directory of this layer by its resolved path.
     pub(crate) fn directory(&mut self, parts: &Parts) -> Result<Rc<OwnedFd>, Problem> {
         self.open.truncate(self.known(parts));
         let mut fd = self
@@ -104,21 +104,21 @@ impl<'a> Stack<'a> {
         Ok(fd)
     }
 
-    /// Closes the directory `parts` and those in it, because it is removed.
+    /// Closes the directory `parts` and those below it, because it is removed.
     pub(crate) fn forget(&mut self, parts: &Parts) {
         if self.known(parts) == parts.len() {
             self.open.truncate(parts.len().saturating_sub(1));
         }
     }
 
-    /// How many parts of a path, from its beginning, are open.
+    /// The number of leading components of a path that are open.
     fn known(&self, parts: &Parts) -> usize {
         let both = self.open.iter().zip(parts);
         both.take_while(|((name, _), part)| name == *part).count()
     }
 
-    /// Finds the real path of the directory `wanted`, following links as a process whose root
-    /// this is would, and makes what is missing, telling `made`.
+    /// Resolves the path of the directory `wanted`, following links as a process with this root would. Creates
+    /// missing directories and appends them to `made`.
     pub(crate) fn resolve(
         &mut self,
         wanted: &Parts,
@@ -134,7 +134,7 @@ impl<'a> Stack<'a> {
         let mut links = 0;
         while let Some(part) = todo.pop_front() {
             if part == b".." {
-                // Only a link's target holds these: names are resolved before. The root is its own parent.
+                // `..` only occurs in a link's target; names are resolved before. The root is its own parent.
                 at.pop();
                 continue;
             }
@@ -178,7 +178,7 @@ impl<'a> Stack<'a> {
         Ok(at)
     }
 
-    /// Makes a directory; over a whiteout one that hides what is below.
+    /// Creates a directory. If it replaces a whiteout, marks it opaque.
     pub(crate) fn make_directory(&mut self, at: &Parts, name: &[u8]) -> Result<(), Problem> {
         let failed = || Problem::errno(format!("make directory {:?}", lossy(name)));
         let parent = self.directory(at)?;
@@ -191,7 +191,7 @@ impl<'a> Stack<'a> {
         Ok(())
     }
 
-    /// Removes a whiteout of this layer, because the layer itself has the name. Was there one?
+    /// Removes this layer's whiteout of a name that it has an entry for now. Returns whether there was one.
     pub(crate) fn clear_whiteout(&self, parent: &OwnedFd, name: &[u8]) -> Result<bool, Problem> {
         match status(parent, name)? {
             Some(stat) if self.style.is_whiteout(parent, name, &stat) => {
@@ -204,7 +204,7 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// What `name` in the directory `at` (a real path) is.
+    /// Looks up `name` in the directory `at` (a resolved path).
     fn look(&mut self, at: &Parts, name: &[u8]) -> Result<Seen, Problem> {
         let fd = self.directory(at)?;
         if let Some(stat) = status(&fd, name)? {
@@ -226,7 +226,7 @@ impl<'a> Stack<'a> {
         Ok(Seen::Nothing)
     }
 
-    /// Does the directory used last, or one above it, hide what is below?
+    /// Whether the directory used last, or a parent of it, is opaque.
     fn is_opaque(&self) -> bool {
         let mut above = self.open.iter().map(|(_, fd)| fd).chain([&self.upper]);
         above.any(|fd| self.style.is_opaque(&**fd))
@@ -286,7 +286,7 @@ impl<'a> Stack<'a> {
             | FileType::CharacterDevice
             | FileType::BlockDevice
             | FileType::Unknown => {
-                // A directory of this layer takes the place of a file below, as in containerd.
+                // A directory of this layer replaces a file below, as in containerd.
                 if below { Seen::Nothing } else { Seen::File }
             }
         })
@@ -295,12 +295,12 @@ impl<'a> Stack<'a> {
 
 enum Below {
     Found(OwnedFd, Stat),
-    /// This layer hides what those below it have.
+    /// Hidden by a whiteout or an opaque directory.
     Hidden,
     Nothing,
 }
 
-/// The status of a name, not following a link; none when there is no such name.
+/// The status of a name, not following a link; `None` if it does not exist.
 pub(crate) fn status(parent: impl AsFd, name: &[u8]) -> Result<Option<Stat>, Problem> {
     match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -309,7 +309,7 @@ pub(crate) fn status(parent: impl AsFd, name: &[u8]) -> Result<Option<Stat>, Pro
     }
 }
 
-/// Opens a directory that is really there, no link to one.
+/// Opens a directory; fails on a link to one.
 pub(crate) fn enter(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(
         parent,

@@ -1,4 +1,4 @@
-//! Layers built here, unpacked into directories that the test then looks at with ordinary calls.
+//! Unpacks layers built here and inspects the directories with ordinary system calls.
 #![allow(clippy::unwrap_used)]
 
 mod forms;
@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::tar_stream::Sequential;
 use crate::testing::{Tar, in_user_namespace};
 
-/// A pile of unpacked layers.
+/// A stack of unpacked layers.
 struct Pile {
     dir: tempfile::TempDir,
     style: Style,
@@ -173,7 +173,7 @@ fn unpack_keeps_owners_as_root_only() {
         want = want.map(|(uid, gid)| pile.style.owner(uid.into(), gid.into()).unwrap());
     }
     assert_eq!(owners, want);
-    // Giving a file away takes its setuid bit; it is set after that.
+    // chown(2) clears the setuid bit, so the mode is set after it.
     assert_eq!(
         fs::metadata(root.join("d/f")).unwrap().mode() & 0o7777,
         0o4755
@@ -315,7 +315,7 @@ fn unpack_rejects_link_loops() {
     assert_refused(tar, |problem| matches!(problem, Problem::TooMuch { .. }));
 }
 
-/// Each writes `evil`, which lies beside the layer's directory, through a link.
+/// Each tries to write `evil`, beside the layer's directory, through a link.
 #[rstest]
 #[case::climbing("../../evil")]
 #[case::climbing_deep("../../../../../../../../evil")]
@@ -349,7 +349,7 @@ fn absolute_links_resolve_in_layer_root() {
     let inside = root.join(target.trim_start_matches('/'));
     assert_eq!(fs::read_to_string(inside.join("file")).unwrap(), "x");
     assert!(!outside.join("file").exists());
-    // Nor is a file of the host given a second name in the image.
+    // A hard link must not give the image a host file either.
     let tar = Tar::new().symlink("l", target).hard_link("h", "l/secret");
     let error = pile.push(tar).unwrap_err();
     assert!(matches!(error, Problem::HardLink { .. }), "{error:?}");
@@ -433,7 +433,7 @@ fn unpack_enforces_limits() {
         },
         deep,
     );
-    // A size that nothing backs: refused by the header alone.
+    // A size without data: refused by the header alone.
     let huge = Tar::new().member(EntryType::Regular, "a", "", b"", |h| h.set_size(1 << 50));
     refused(Limits::default(), huge);
     let long = format!("a/{}", "b".repeat(2000));
@@ -469,7 +469,7 @@ fn sparse_holes_count_against_budget() {
     pile.push(sparse).unwrap();
 }
 
-/// Refused for the right reason, and nothing appeared beside the directory.
+/// The layer is refused for the expected reason, and nothing appeared beside the directory.
 fn assert_refused(tar: Tar, expected: impl Fn(&Problem) -> bool) {
     let mut pile = Pile::new();
     let outside = pile.dir.path().join("evil");

@@ -1,23 +1,23 @@
-//! What a layer takes, and what it no longer takes when something in it is replaced.
+//! Counts the disk usage of a layer, also when an entry replaces another.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// What an unpacked layer takes.
+/// The disk usage of an unpacked layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Sum of the lengths of its files.
     pub(crate) file_bytes: u64,
-    /// Blocks its files and directories take on disk, in bytes.
+    /// Disk blocks of its files and directories, in bytes.
     pub(crate) disk_bytes: u64,
     /// Files, directories and links.
     pub(crate) inodes: u64,
 }
 
 impl Usage {
-    /// Leaves out what was removed.
+    /// Subtracts the usage of removed entries.
     pub(super) fn subtract(&mut self, removed: Self) {
         self.file_bytes = self.file_bytes.saturating_sub(removed.file_bytes);
         self.disk_bytes = self.disk_bytes.saturating_sub(removed.disk_bytes);
@@ -25,13 +25,13 @@ impl Usage {
     }
 }
 
-/// The room that a file takes on disk, in bytes.
+/// The disk space of a file, in bytes.
 pub(crate) fn blocks(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0) * 512
 }
 
-/// What goes when `name` in `parent` is removed: all below it, of files with other names elsewhere only this one. The room
-/// that directories take is counted when a layer is complete.
+/// The usage that is freed when `name` in `parent` is removed, with everything below it; of a file with several
+/// names only this name. The space of directories is counted when the layer is complete.
 pub(super) fn of(parent: &OwnedFd, name: &[u8]) -> Result<Usage, Errno> {
     let mut usage = Usage::default();
     let mut open: Vec<(OwnedFd, Vec<Vec<u8>>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! How this machine stores layers: whose files they are, and how a hidden name is marked.
+//! How layers are stored on this machine: owners of files, and the form of whiteouts.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -8,38 +8,39 @@ use rustix::io::Errno;
 
 use crate::error::Problem;
 
-/// Whose files a layer's files become.
+/// The owners of a layer's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owners {
-    /// The layer's.
+    /// As in the layer.
     Kept,
-    /// The layer's where the user namespace knows the id; its root's otherwise.
+    /// As in the layer if the user namespace maps the id; root of the namespace otherwise.
     Mapped {
-        /// User ids the namespace knows: first and last.
+        /// Mapped user ids: first and last.
         users: Vec<(u32, u32)>,
-        /// Group ids, likewise.
+        /// Mapped group ids: first and last.
         groups: Vec<(u32, u32)>,
     },
-    /// This process's, all of them: only one id is to be had.
+    /// All files belong to this process, which has only one id.
     Dropped,
 }
 
-/// How overlayfs (kernel documentation, filesystems/overlayfs.rst, "whiteouts and opaque
-/// directories") is told that a name of the layers below is hidden.
+/// The form of whiteouts and opaque directories for overlayfs (kernel documentation, filesystems/overlayfs.rst,
+/// "whiteouts and opaque directories").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) owners: Owners,
-    /// `trusted.overlay.` or, without privilege over the whole machine, `user.overlay.`.
+    /// `trusted.overlay.`, or `user.overlay.` without CAP_SYS_ADMIN in the initial user namespace.
     pub(crate) prefix: &'static str,
-    /// Character devices 0/0 can be made: any user may since Linux 5.8, unless a sandbox forbids
-    /// it. Otherwise empty files with an attribute, which Linux reads since 6.7.
+    /// Whether character devices 0/0 can be created: any user may since Linux 5.8, unless a sandbox forbids it.
+    /// Otherwise whiteouts are empty files with an attribute, which Linux supports since 6.7.
     pub(crate) devices: bool,
-    /// Device nodes of images can be made: root may, unless a sandbox forbids it, and user namespaces may not (mknod(2)).
+    /// Whether device nodes of images can be created: root may, unless a sandbox forbids it; in a user namespace it
+    /// may not (mknod(2)).
     pub(crate) nodes: bool,
 }
 
 impl Style {
-    /// Finds out what this process may do in the directory `probe`.
+    /// Probes in the directory `probe` what this process may do.
     pub(crate) fn probe(probe: impl AsFd, in_user_namespace: bool, single_id: bool) -> Self {
         let own = rustix::process::geteuid();
         let owners = if single_id || !own.is_root() {
@@ -61,7 +62,7 @@ impl Style {
         let can_make = |device| {
             let made = make_node(&probe, b".probe", FileType::CharacterDevice, device).is_ok();
             if made {
-                // It lies in a directory that is emptied at the next start; a leftover harms nobody.
+                // The directory is emptied at the next start, so a leftover is harmless.
                 let _ = rustix::fs::unlinkat(&probe, ".probe", AtFlags::empty());
             }
             made
@@ -81,9 +82,9 @@ impl Style {
         }
     }
 
-    /// The owner to give a file, if any: user id, group id.
+    /// The owner to set on a file, if any: user id, group id.
     pub(crate) fn owner(&self, uid: u64, gid: u64) -> Option<(u32, u32)> {
-        // The largest number is no id: chown(2) takes it for "as it is".
+        // The largest number is not an id: chown(2) takes it as "unchanged".
         let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
         let (uid, gid) = (id(uid).unwrap_or(0), id(gid).unwrap_or(0));
         let known = |ranges: &[(u32, u32)], id| {
@@ -100,7 +101,7 @@ impl Style {
         }
     }
 
-    /// Hides `name` of the layers below.
+    /// Creates a whiteout of `name`.
     pub(crate) fn hide(&self, parent: impl AsFd, name: &[u8]) -> Result<(), Problem> {
         let failed = || Problem::errno(format!("hide {:?}", String::from_utf8_lossy(name)));
         if self.devices {
@@ -120,13 +121,13 @@ impl Style {
         mark(file.as_fd(), "whiteout", b"y").map_err(failed())?;
         let directory = open_directory(&parent).map_err(failed())?;
         if !self.is_opaque(&parent) {
-            // Tells overlayfs that this directory holds whiteouts of this kind.
+            // Tells overlayfs that this directory has whiteouts of this form.
             mark(directory.as_fd(), "opaque", b"x").map_err(failed())?;
         }
         Ok(())
     }
 
-    /// Hides all that the layers below have in `directory`.
+    /// Makes `directory` opaque: hides everything that lower layers have in it.
     pub(crate) fn make_opaque(&self, directory: impl AsFd) -> Result<(), Problem> {
         let failed = || {
             Problem::errno(
@@ -138,7 +139,7 @@ impl Style {
         rustix::fs::fsetxattr(directory, name, b"y", XattrFlags::empty()).map_err(failed())
     }
 
-    /// Does `directory` hide all that the layers below have in it?
+    /// Whether `directory` is opaque.
     pub(crate) fn is_opaque(&self, directory: impl AsFd) -> bool {
         let mut value = [0u8; 2];
         let name = format!("{}opaque", self.prefix);
@@ -147,7 +148,7 @@ impl Style {
             .is_ok_and(|n| n == 1 && value[0] == b'y')
     }
 
-    /// Is this file, known by its status, a whiteout?
+    /// Whether a file with this status is a whiteout.
     pub(crate) fn is_whiteout(
         &self,
         parent: impl AsFd,
@@ -174,7 +175,7 @@ impl Style {
     }
 }
 
-/// Makes a device node or a FIFO that nobody may use yet.
+/// Creates a device node or a FIFO without permissions.
 pub(crate) fn make_node(
     parent: impl AsFd,
     name: &[u8],
@@ -184,13 +185,13 @@ pub(crate) fn make_node(
     rustix::fs::mknodat(parent, name, kind, Mode::empty(), device)
 }
 
-/// A descriptor for attributes, which a path-only descriptor cannot give.
+/// Opens a directory for attributes, which an O_PATH descriptor does not allow.
 fn open_directory(directory: impl AsFd) -> Result<std::os::fd::OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(directory, ".", flags, Mode::empty())
 }
 
-/// The ids that a `uid_map` or `gid_map` (user_namespaces(7)) knows: first and last of each range.
+/// The ids mapped by a `uid_map` or `gid_map` (user_namespaces(7)): first and last of each range.
 fn id_map(text: &str) -> Vec<(u32, u32)> {
     let range = |line: &str| {
         let mut words = line.split_whitespace().map(str::parse::<u32>);

@@ -1,4 +1,4 @@
-//! Reads the metadata when the store is opened, and sets aside what cannot be read.
+//! Loads the metadata when the store is opened, and sets unreadable records aside.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -15,8 +15,8 @@ use crate::error::ImageError;
 use crate::record::{ImageId, ImageRecord, LayerRecord};
 
 impl Metadata {
-    /// Reads what is on disk. Whatever is incomplete or of another `style` is dropped: it can be pulled again. What cannot
-    /// be read is kept and not told of.
+    /// Loads the metadata from disk. Incomplete content, and layers with another `style`, are removed: they can be
+    /// pulled again. Unreadable records are kept but not listed.
     pub(crate) fn load(places: Places, trash: Arc<Trash>, style: &str) -> Result<Self, ImageError> {
         let mut metadata = Self {
             places,
@@ -126,14 +126,14 @@ impl Metadata {
         self.damaged.insert(path);
     }
 
-    /// Nothing but a damaged record of `path` needs what was spared for it.
+    /// Forgets that the record at `path` is damaged. Without damaged records nothing needs to be spared for them.
     pub(super) fn heal(&mut self, path: &Path) {
         if self.damaged.remove(path) && self.damaged.is_empty() {
             self.spared.clear();
         }
     }
 
-    /// Forgets the image whose record cannot be read, by its whole id. Says whether there was one.
+    /// Removes an image whose record is unreadable, by its full ID. Returns whether there was one.
     pub(crate) fn remove_damaged(&mut self, name: &str) -> Result<bool, ImageError> {
         let hex = name.strip_prefix("sha256:").unwrap_or(name);
         let named = |path: &&PathBuf| path.file_stem().is_some_and(|stem| stem == hex);
@@ -156,7 +156,8 @@ impl Metadata {
                 .all(|blob| self.blob_bytes.contains_key(blob))
     }
 
-    /// A SIGKILL between the two writes that move a name leaves it on two records: the younger has it.
+    /// A SIGKILL between the two writes that move a name leaves it on two records: the one with the higher serial
+    /// keeps it.
     fn settle_names(&mut self) {
         let mut by_age: Vec<ImageId> = self.records.keys().copied().collect();
         by_age.sort_by_key(|id| std::cmp::Reverse(self.records.get(id).map(|r| r.serial)));
@@ -179,7 +180,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
-/// An error that says nothing about the file, but that the system cannot read it now: then the store is not opened.
+/// Fails on a transient error, which says nothing about the file: the store is not opened then.
 fn passing(error: &io::Error, doing: &'static str, path: &Path) -> Result<(), ImageError> {
     match error.raw_os_error() {
         Some(number) if is_transient(error) => {

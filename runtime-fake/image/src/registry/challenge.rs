@@ -1,28 +1,28 @@
-//! ◆ What a registry wants to see before it answers: its `WWW-Authenticate` header.
+//! ◆ Parses a registry's authentication challenge: its `WWW-Authenticate` header.
 
 use http_auth::ChallengeRef;
 use reqwest::Url;
 
-/// What is asked for.
+/// An authentication challenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Challenge {
-    /// A name and its password with each request.
+    /// A user name and password with each request.
     Basic,
-    /// A token, which `realm` gives out (distribution, "Token Authentication Specification").
+    /// A token, issued by `realm` (distribution, "Token Authentication Specification").
     Bearer {
         /// The token server's URL.
         realm: String,
-        /// What the registry calls itself there.
+        /// The registry's name at the token server.
         service: Option<String>,
-        /// What is to be allowed.
+        /// The requested access.
         scope: Option<String>,
-        /// Why the token that was sent was not good enough.
+        /// Why the token in the request was rejected.
         error: Option<String>,
     },
 }
 
 impl Challenge {
-    /// Reads the header's values; a token is preferred. None when there is nothing in them that can be met.
+    /// Parses the header's values and prefers a token. Returns `None` if no supported challenge is among them.
     pub(crate) fn read<'a>(values: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut basic = None;
         for value in values {
@@ -54,12 +54,13 @@ fn parameter(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
     found.map(|(_, value)| value.to_unescaped())
 }
 
-/// Whether credentials may go to the token server `realm`, which `registry` named in a challenge of its own.
+/// Whether credentials may be sent to the token server `realm`, which `registry` named in its challenge.
 ///
-/// Any host may be a registry's token server (docker.io's is auth.docker.io), and only the registry can say which, so one
-/// with TLS gets them; without TLS only the registry's own host does, and only when the registry is spoken to without, too.
-/// Other clients differ: containerd and docker send them to every realm, also without TLS; go-containerregistry (2026) wants
-/// TLS likewise, and besides the same last two labels of the host's name, which some registries do not have.
+/// Any host may be a registry's token server (docker.io's is auth.docker.io), and only the registry can say
+/// which, so a realm with TLS gets the credentials. Without TLS only the registry's own host gets them, and only
+/// if the registry itself is used without TLS. Other clients differ: containerd and docker send them to every
+/// realm, also without TLS; go-containerregistry (2026) also requires TLS, and in addition the same last two
+/// labels of the host name, which some registries do not have.
 pub(crate) fn may_have_credentials(realm: &Url, registry: &Url) -> bool {
     match realm.scheme() {
         "https" => true,

@@ -1,4 +1,5 @@
-//! Which credentials go to which registry: a pull's own, the settings', or docker's file and its helpers.
+//! Selects the credentials for a registry: from the pull, the settings, or docker's configuration file and its
+//! helpers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,31 +14,30 @@ use super::endpoint::{Endpoint, split};
 use super::settings::{Credentials, Registries, Secret};
 use crate::error::PullError;
 
-/// How long a credential helper may think.
+/// Timeout of a credential helper.
 const HELPER: Duration = Duration::from_secs(30);
 
-/// What a pull brings along (CRI v1, AuthConfig).
+/// The credentials of a pull (CRI v1, AuthConfig).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Login {
-    /// With a password.
+    /// The user name, with a password.
     pub username: String,
-    /// For the name.
+    /// The password.
     pub password: Option<Secret>,
     /// base64 of `name:password`.
     pub auth: Option<Secret>,
-    /// Whom the credentials are for; empty: whoever is asked.
+    /// The server that the credentials are for; empty: any.
     pub server_address: String,
-    /// To be exchanged for a token.
+    /// Exchanged for an access token.
     pub identity_token: Option<Secret>,
-    /// To be sent as it is.
+    /// Sent as a bearer token, unchanged.
     pub registry_token: Option<Secret>,
 }
 
 impl Login {
-    /// What it says about who asks; nothing when it says nothing.
+    /// The credentials; `None` if it has none.
     ///
-    /// # Errors
-    /// With what is wrong with it.
+    /// # Errors The message that says what is wrong with them.
     pub fn credentials(&self) -> Result<Option<Credentials>, String> {
         if !self.username.is_empty() {
             return Ok(Some(Credentials::Basic {
@@ -62,13 +62,13 @@ impl Login {
         }
     }
 
-    /// Whether it is for this registry.
+    /// Whether the credentials are for this registry.
     fn is_for(&self, name: &str) -> bool {
         self.server_address.is_empty() || host_of(&self.server_address) == host_of(name)
     }
 }
 
-/// base64 of `name:password`; docker pads passwords with NULs.
+/// Decodes base64 of `name:password`; docker pads passwords with NULs.
 fn basic(auth: &str) -> Result<Credentials, String> {
     let refuse = || "auth is not base64 of name:password".to_owned();
     let bytes = base64::engine::general_purpose::STANDARD
@@ -82,7 +82,8 @@ fn basic(auth: &str) -> Result<Credentials, String> {
     })
 }
 
-/// The host of an address as docker's files and clients have it (`https://index.docker.io/v1/`), or of a repository.
+/// The host of an address as docker's files and clients write it (`https://index.docker.io/v1/`), or of a
+/// repository.
 fn host_of(address: &str) -> &str {
     let (host, _) = split(without_scheme(address));
     match host {
@@ -95,8 +96,8 @@ fn without_scheme(address: &str) -> &str {
     address.split_once("://").map_or(address, |(_, rest)| rest)
 }
 
-/// Who asks `endpoint`. A mirror's own credentials are better than a pull's, which are for the registry that the image's
-/// name begins with; a pull's are better than the settings' for that registry.
+/// The credentials for `endpoint`. A mirror's own credentials take precedence over a pull's, which are for the
+/// registry that the image's name begins with; a pull's take precedence over the settings' for that registry.
 pub(crate) async fn of(
     settings: &Registries,
     login: Option<&Login>,
@@ -132,7 +133,7 @@ pub(crate) async fn of(
     }
 }
 
-/// The parts of docker's `config.json` that are about registries.
+/// The registry settings in docker's `config.json`.
 #[derive(Debug, Default, Deserialize)]
 struct DockerConfig {
     #[serde(default)]
@@ -157,7 +158,7 @@ struct DockerAuth {
     registrytoken: String,
 }
 
-/// Where docker has the credentials for a host.
+/// Where docker keeps the credentials for a host.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Here(Credentials),
@@ -168,7 +169,7 @@ impl DockerConfig {
     fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let bytes = std::fs::read(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-        // The text of the error has no value of the file in it, only its place.
+        // The error message has only positions, and no value of the file.
         serde_json::from_slice(&bytes).map_err(|error| {
             format!(
                 "{shown} is no docker configuration (line {}, column {})",
@@ -178,8 +179,8 @@ impl DockerConfig {
         })
     }
 
-    /// As docker does: a helper for the host, then what the file holds, then the store for all hosts. Of several entries
-    /// the longest that fits is taken, so that `host/team` may have its own.
+    /// Searches as docker does: a helper for the host, then the file's own entries, then the default store. Of
+    /// several matching entries the longest is taken, so that `host/team` may have its own.
     fn look_up(&self, host: &str, repository: &str) -> Result<Place, String> {
         let program = |name: &str| format!("docker-credential-{name}");
         if let Some((server, name)) = self
@@ -235,7 +236,7 @@ impl DockerConfig {
 impl DockerAuth {
     fn login(&self) -> Login {
         let secret = |text: &str| (!text.is_empty()).then(|| Secret::new(text));
-        // docker writes the token beside an auth that has only the name in it.
+        // docker writes the token beside an `auth` that has only the user name.
         let token = secret(&self.identitytoken);
         Login {
             username: if token.is_some() {
@@ -252,7 +253,7 @@ impl DockerAuth {
     }
 }
 
-/// What a helper answers.
+/// The output of a helper.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Helped {
@@ -260,7 +261,7 @@ struct Helped {
     secret: String,
 }
 
-/// Asks a credential helper (docker-credential-helpers, "get").
+/// Calls a credential helper (docker-credential-helpers, "get").
 async fn ask(program: &str, server: &str) -> Result<Credentials, String> {
     if program.contains('/') {
         return Err(format!("{program:?} is no name of a credential helper"));
@@ -277,7 +278,7 @@ async fn ask(program: &str, server: &str) -> Result<Credentials, String> {
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read its input says so by its answer.
+        // If the helper does not read its input, its output or status shows it.
         let _ = stdin.write_all(format!("{server}\n").as_bytes()).await;
     }
     let output = tokio::time::timeout(HELPER, child.wait_with_output())
@@ -286,7 +287,7 @@ async fn ask(program: &str, server: &str) -> Result<Credentials, String> {
         .map_err(failed)?;
     let said = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        // The protocol's one error that is none: nobody has logged in there.
+        // In the protocol this error means that there are no credentials for the server.
         if said.contains("credentials not found") {
             return Ok(Credentials::Anonymous);
         }

@@ -1,7 +1,9 @@
-//! One blob on its way: fetched once for everybody who wants it, readable while it grows, gone with the last of them.
+//! Downloads a blob once for all pulls that need it. It can be read while it grows, and is dropped with its last
+//! reader.
 //!
-//! The bytes go to a file without a name, so that a SIGKILL leaves nothing. A connection that breaks is made again, and
-//! goes on where it was. The digest is known at the end: a reader comes to the end only if it is the promised one.
+//! The bytes go to an unnamed file, so that a SIGKILL leaves nothing. A broken connection is replaced, and the
+//! download resumes at its offset. The digest is known at the end: a reader reaches the end only if it is the
+//! promised one.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,28 +24,28 @@ use crate::{Digest, Problem};
 use super::session::{Session, blob_doing};
 use crate::error::PullError;
 
-/// Chunks between the network and the disk: a few hundred kilobytes.
+/// Limit on chunks between the network and the disk: a few hundred kilobytes.
 const QUEUE: usize = 16;
 
-/// How far a download is.
+/// The progress of a download.
 #[derive(Debug, Clone)]
 enum Progress {
-    /// So many bytes are in the file.
+    /// This many bytes are in the file.
     Running(u64),
-    /// All of it, and it is what was promised.
+    /// The download is complete and has the promised digest.
     Done(u64),
-    /// It will not come.
+    /// The download failed.
     Failed(PullError),
 }
 
-/// What is wanted.
+/// The blob to download.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) digest: Digest,
     pub(crate) size: u64,
 }
 
-/// One blob. Dropping the last handle ends it.
+/// A download. Dropping the last handle cancels it.
 pub(crate) struct Download {
     file: File,
     progress: watch::Receiver<Progress>,
@@ -56,7 +58,7 @@ impl Drop for Download {
     }
 }
 
-/// The downloads under way.
+/// The running downloads.
 pub(crate) struct Downloads {
     spool: PathBuf,
     tasks: TaskTracker,
@@ -64,7 +66,7 @@ pub(crate) struct Downloads {
 }
 
 impl Downloads {
-    /// Files without names are made in `spool`.
+    /// Unnamed files are created in `spool`.
     pub(crate) fn new(spool: &Path, tasks: TaskTracker) -> Self {
         Self {
             spool: spool.to_owned(),
@@ -73,14 +75,15 @@ impl Downloads {
         }
     }
 
-    /// Joins the download of this blob, or begins it when `slots` has room. True if somebody else had begun it.
+    /// Joins the download of this blob, or starts it when `slots` has a permit. Also returns whether another pull had
+    /// started it.
     pub(crate) fn join(
         &self,
         wanted: Wanted,
         session: &Arc<Session>,
         slots: &Arc<Semaphore>,
     ) -> Result<(Arc<Download>, bool), PullError> {
-        // Whole entries only are ever inserted, so a panic elsewhere does no harm.
+        // Only whole entries are ever inserted, so a poisoned lock is harmless.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|_, download| download.strong_count() > 0);
         if let Some(download) = running.get(&wanted.digest).and_then(Weak::upgrade)
@@ -106,7 +109,7 @@ impl Downloads {
         let until = gone.clone();
         self.tasks.spawn(async move {
             let tell = fetch.tell.clone();
-            // Dropping the fetch at any point is fine: its file has no name, and its writer ends with the queue.
+            // Cancel-safe: the file has no name, and the writer ends when the queue is closed.
             let ended = tokio::select! {
                 ended = fetch.run(into) => ended,
                 () = until.cancelled() => return,
@@ -135,7 +138,7 @@ struct Fetch {
 
 impl Fetch {
     async fn run(self, file: File) -> Result<(), PullError> {
-        // Never closed.
+        // The semaphore is never closed.
         let _slot = self
             .slots
             .acquire()
@@ -177,7 +180,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// One connection's worth.
+    /// Downloads over one connection.
     async fn connection(
         &self,
         queue: &mpsc::Sender<Bytes>,
@@ -185,7 +188,7 @@ impl Fetch {
     ) -> Result<(), PullError> {
         let doing = blob_doing(&self.wanted.digest.to_string());
         let (start, mut stream) = self.session.blob(&self.wanted.digest, *have).await?;
-        // A registry without ranges begins anew.
+        // A registry without range support sends the blob from its start.
         let mut skip = *have - start;
         loop {
             let next = tokio::time::timeout(self.session.peer.patience, stream.next()).await;
@@ -202,7 +205,7 @@ impl Fetch {
             if *have > self.wanted.size {
                 return self.has_promised_size(*have);
             }
-            // The writer has ended: its error is the one to tell.
+            // The writer has ended: its error is reported instead.
             if !chunk.is_empty() && queue.send(chunk).await.is_err() {
                 return Err(PullError::Cancelled);
             }
@@ -216,7 +219,7 @@ impl Fetch {
     }
 }
 
-/// Hashes and writes what comes, where blocking does no harm.
+/// Hashes and writes the chunks, on a thread that may block.
 fn write(
     mut file: File,
     mut chunks: mpsc::Receiver<Bytes>,
@@ -232,11 +235,11 @@ fn write(
     Ok((Digest::finish(hash), bytes))
 }
 
-/// Reads a download from its beginning, waiting for what has not come yet. On a blocking thread of the event loop.
+/// Reads a download from its start and waits for missing bytes, on a blocking thread of the runtime.
 pub(crate) struct Tail {
     download: Arc<Download>,
     at: u64,
-    /// Nobody waits for the pull any longer.
+    /// Cancelled when the caller has cancelled the pull.
     cancelled: CancellationToken,
     handle: tokio::runtime::Handle,
 }
@@ -290,7 +293,7 @@ impl Read for Tail {
                     () = self.cancelled.cancelled() => false,
                 }
             });
-            // Its task is gone without a word: the daemon stops.
+            // Its task ended without a result: the daemon stops.
             if ended {
                 return Err(broken(PullError::Cancelled));
             }

@@ -1,40 +1,40 @@
-//! ◆ Who is asked for an image, in which order, and what it is called there.
+//! ◆ Decides which hosts are asked for an image, in which order, and by which repository name.
 
 use crate::Reference;
 
 use super::settings::{EVERY_HOST, Host, Mirror, Registries};
 
-/// How a host is spoken to.
+/// How to connect to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
     /// With TLS.
     Https,
-    /// Without, because the settings say so.
+    /// Without TLS, because the settings say so.
     Http,
-    /// A loopback address of which nothing is said: without TLS, unless it insists on it. Nothing leaves the machine.
+    /// A loopback address without settings: without TLS, unless the host requires it. Nothing leaves the machine.
     Either,
 }
 
-/// One place to ask.
+/// One host to pull from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The name under which its settings and credentials are: `docker.io`.
+    /// The key of its settings and credentials: `docker.io`.
     pub(crate) name: String,
     /// Host and port to connect to: `registry-1.docker.io`.
     pub(crate) host: String,
     pub(crate) scheme: Scheme,
-    /// The repository's path there.
+    /// The repository's path on this host.
     pub(crate) repository: String,
     /// On a mirror, the registry that the image's name begins with: one mirror may serve several.
     pub(crate) mirrored: Option<String>,
 }
 
-/// The host that a repository's name begins with, and the path that follows it.
+/// The host of a repository, and the path after it.
 pub(crate) fn split(repository: &str) -> (&str, &str) {
     repository.split_once('/').unwrap_or((repository, ""))
 }
 
-/// Where `reference` may be pulled from, in order.
+/// The endpoints for `reference`, in order.
 pub(crate) fn endpoints(registries: &Registries, reference: &Reference) -> Vec<Endpoint> {
     let (name, path) = split(&reference.repository);
     let own = registries.hosts.get(name);
@@ -75,8 +75,8 @@ pub(crate) fn endpoints(registries: &Registries, reference: &Reference) -> Vec<E
     all
 }
 
-/// The one place that a call names itself, with the reference's own name. Only a loopback address: who may ask for
-/// this can put there what they like, and nothing leaves the machine.
+/// The endpoint that a call names itself. It must be a loopback address: the caller controls such an address
+/// anyway, and nothing leaves the machine.
 pub fn named_by_call(from: &Mirror, reference: &Reference) -> Option<Endpoint> {
     let (name, path) = split(&reference.repository);
     is_loopback(&from.host).then(|| on_mirror(from, path, name))
@@ -101,7 +101,7 @@ fn on_mirror(mirror: &Mirror, repository: &str, mirrored: &str) -> Endpoint {
     }
 }
 
-/// The name of docker's registry is not its address.
+/// The address of docker's registry differs from its name.
 fn address(name: &str) -> &str {
     match name {
         "docker.io" | "index.docker.io" => "registry-1.docker.io",
@@ -124,7 +124,7 @@ fn scheme(registries: &Registries, name: &str) -> Scheme {
     }
 }
 
-/// `localhost`, `127.0.0.0/8` and `::1`, whatever the port.
+/// `localhost`, `127.0.0.0/8` and `::1`, with any port.
 fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

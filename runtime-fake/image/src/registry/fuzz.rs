@@ -1,4 +1,4 @@
-//! Fuzz targets: what a registry answers in headers and errors.
+//! Fuzz targets: headers and error messages of a registry.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("retry_after", retry_after, times),
 ];
 
-/// A challenge that can be met is in the header.
+/// A parsed challenge is in the header.
 fn challenge(data: &[u8]) {
     let text = text(data);
     let lower = text.to_ascii_lowercase();
@@ -32,7 +32,7 @@ fn challenges() -> Vec<Vec<u8>> {
     ])
 }
 
-/// What a registry says fits into a line of a log.
+/// A registry's message fits into one log line.
 fn error(data: &[u8]) {
     let said = explanation(data);
     assert!(
@@ -49,7 +49,7 @@ fn errors() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A number of seconds is that many.
+/// A number of seconds is parsed as that number.
 fn retry_after(data: &[u8]) {
     let text = text(data);
     let pause = retry::retry_after(text, jiff::Timestamp::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! The registry of a pull, as errors name it: what its refusals and broken connections mean.
+//! The registry of a session: turns its error responses and broken connections into errors that name it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,18 +15,18 @@ use super::settings::Credentials;
 use super::transport::chain;
 use crate::error::PullError;
 
-/// How much of an error's text is read.
+/// Limit on the body of an error response.
 const LONGEST_TEXT: u64 = 64 << 10;
 
-/// A registry, and what is known of it.
+/// A registry, and the state of its connection.
 pub(crate) struct Peer {
     pub(crate) endpoint: Endpoint,
-    /// Without TLS.
+    /// Whether it is used without TLS.
     pub(crate) plain: bool,
-    /// How long it may send nothing.
+    /// Timeout without progress.
     pub(crate) patience: Duration,
     pub(crate) credentials: Credentials,
-    /// Whether it has answered anything yet. Before that, one refused connection is answer enough.
+    /// Whether the registry has answered yet. Until then a refused connection is final.
     pub(crate) answered: AtomicBool,
 }
 
@@ -35,7 +35,7 @@ impl Peer {
         if self.plain { "http" } else { "https" }
     }
 
-    /// What an answer that is no success means.
+    /// The error for a response that is not a success.
     pub(crate) async fn refusal(
         &self,
         response: reqwest::Response,
@@ -111,7 +111,7 @@ impl Peer {
         }
     }
 
-    /// All of a body, if it is not too long.
+    /// Reads a whole body, within `limit`.
     pub(crate) async fn read(
         &self,
         mut response: reqwest::Response,
@@ -147,7 +147,7 @@ impl Peer {
         }
     }
 
-    /// The stream of a blob ended with an error.
+    /// The error for a blob's stream that failed.
     pub(crate) fn broken_off(&self, error: &std::io::Error, doing: &str) -> PullError {
         let inner = error
             .get_ref()
@@ -186,18 +186,18 @@ impl Peer {
     }
 }
 
-/// A tag belongs to its repository by a colon, a digest by an at.
+/// A tag is joined to its repository by a colon, a digest by an at sign.
 fn named(repository: &str, what: &str) -> String {
     let separator = if what.contains(':') { '@' } else { ':' };
     format!("{repository}{separator}{what}")
 }
 
-/// The part of an error's body that is for people.
+/// The human-readable message in the body of an error response.
 pub(super) fn explanation(body: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let Some(document) = parsed else {
         return match std::str::from_utf8(body) {
-            // A page for a browser says nothing here.
+            // An HTML page is of no use in a message.
             Ok(text) if !text.contains('<') => shortened(text),
             Ok(_) | Err(_) => String::new(),
         };
@@ -216,7 +216,7 @@ pub(super) fn explanation(body: &[u8]) -> String {
     shortened(text.unwrap_or_default())
 }
 
-/// One line that fits into a sentence.
+/// One line, short enough for a message.
 fn shortened(text: &str) -> String {
     let line: String = text
         .chars()

@@ -1,4 +1,4 @@
-//! A pull from registries: each place in its order until one has the image, and every layer while it arrives.
+//! A pull from registries: tries the endpoints in order, and unpacks every layer while it downloads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use super::settings::Registries;
 use super::transport::Transport;
 use crate::error::{PullError, PullFailure};
 
-/// How many images are brought in at the same time. Each takes a thread.
+/// Limit on concurrent pulls. Each takes a thread.
 const PULLS: usize = 32;
 
 /// Pulls images into one store.
@@ -43,9 +43,9 @@ impl std::fmt::Debug for Puller {
 
 /// Why a pull from one registry failed.
 enum AttemptError {
-    /// The registry's answer, or the connection to it.
+    /// A response of the registry, or the connection to it.
     Registry(PullError),
-    /// The store of this machine.
+    /// The local store.
     Store(ImageError),
 }
 
@@ -56,7 +56,7 @@ impl From<PullError> for AttemptError {
 }
 
 impl Puller {
-    /// `tasks` are waited for before the daemon ends; `stopping` ends them.
+    /// `tasks` are awaited before the daemon ends; `stopping` cancels them.
     pub fn new(
         store: Arc<ImageStore>,
         settings: Registries,
@@ -73,13 +73,13 @@ impl Puller {
         }
     }
 
-    /// Is the image of this full name never to be collected (CRI v1, Image.pinned)?
+    /// Whether the image with this full name is never garbage-collected (CRI v1, Image.pinned).
     pub fn pins(&self, name: &str) -> bool {
         self.transport.settings.pinned.contains(name)
     }
 
-    /// Makes the image present under this name. Dropping the future cancels the pull, and nothing of it stays that
-    /// nobody else waits for. With `only`, that place is asked and no other.
+    /// Makes the image present under this name. Dropping the future cancels the pull; a download continues only if
+    /// another pull needs it. With `only`, no other endpoint is used.
     pub async fn pull(
         &self,
         reference: &Reference,
@@ -90,7 +90,7 @@ impl Puller {
         let cancelled = self.stopping.child_token();
         let _guard: DropGuard = cancelled.clone().drop_guard();
         let pulling = async {
-            // Never closed.
+            // The semaphore is never closed.
             let _turn = self.turns.acquire().await;
             let places = only.map_or_else(
                 || endpoints(&self.transport.settings, reference),
@@ -135,7 +135,7 @@ impl Puller {
                 }
             }
         }
-        // There is always at least one place.
+        // There is always at least one endpoint.
         Err(failure(reference, missed, PullError::Cancelled))
     }
 
@@ -168,7 +168,7 @@ impl Puller {
             .bring_in(&session, image.clone(), named.clone(), cancelled)
             .await
         {
-            // The download was another pull's, with that one's rights: ours may be better.
+            // Another pull started the download, with its credentials: retry with this pull's own.
             Err((_, true)) => self
                 .bring_in(&session, image, named, cancelled)
                 .await
@@ -177,7 +177,7 @@ impl Puller {
         }
     }
 
-    /// Downloads and unpacks. A failure says besides whether another pull's download had part in it.
+    /// Downloads and unpacks the image. An error also says whether another pull's download was involved.
     async fn bring_in(
         &self,
         session: &Arc<Session>,
@@ -227,7 +227,7 @@ impl Puller {
         })
     }
 
-    /// Work on the store, which the daemon waits for at its end.
+    /// Runs work on the store, which the daemon awaits before it ends.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -250,7 +250,7 @@ fn failure(reference: &Reference, before: Vec<String>, source: PullError) -> Ima
     }))
 }
 
-/// The layers of one image on their way.
+/// The layers of one image that are being downloaded.
 struct Arriving {
     session: Arc<Session>,
     slots: Arc<Semaphore>,
@@ -267,7 +267,7 @@ struct Begun {
 
 impl Arriving {
     fn begun(&self) -> std::sync::MutexGuard<'_, Begun> {
-        // Consistent at every instant, so a panic elsewhere does no harm.
+        // It is consistent at every instant, so a poisoned lock is harmless.
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -275,7 +275,7 @@ impl Arriving {
         self.begun().foreign
     }
 
-    /// Sees to it that a layer arrives.
+    /// Starts or joins the download of a layer.
     fn begin(
         &self,
         downloads: &Downloads,
@@ -297,7 +297,7 @@ impl Arriving {
     }
 }
 
-/// What the store reads layers from.
+/// The source from which the store reads layers.
 struct Arrivals<'a> {
     arriving: &'a Arriving,
     downloads: &'a Downloads,
@@ -309,7 +309,7 @@ impl Source for Arrivals<'_> {
             source: Box::new(error),
         };
         let download = self.arriving.begin(self.downloads, layer).map_err(lost)?;
-        // The reader is the last to need it, unless the image has the layer twice.
+        // The reader is its last user, unless the image has the layer twice.
         if let Some(digest) = layer.digest {
             self.arriving.begun().downloads.remove(&digest);
         }

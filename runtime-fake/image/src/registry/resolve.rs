@@ -1,4 +1,4 @@
-//! From a reference to verified documents of a registry.
+//! Fetches the documents of an image from a registry and verifies them.
 
 use oci_spec::image::Descriptor;
 use tokio_stream::StreamExt as _;
@@ -10,7 +10,7 @@ use crate::{Digest, Limits, Problem, Reference};
 use super::session::{Document, Session, blob_doing};
 use crate::error::PullError;
 
-/// What the reference names, and its digest.
+/// The document that the reference names, and its digest.
 pub(crate) async fn named(
     session: &Session,
     reference: &Reference,
@@ -21,7 +21,7 @@ pub(crate) async fn named(
         (None, Some(tag)) => tag.as_str(),
         (None, None) => "latest",
     };
-    // Before anything is asked for: what cannot be verified is of no use.
+    // Check it before any request: content with another algorithm could not be verified.
     let expected = reference.digest.as_deref().map(|digest| {
         digest.parse::<Digest>().map_err(|source| {
             let what = "the reference".to_owned();
@@ -40,7 +40,7 @@ pub(crate) async fn named(
     Ok((document, actual))
 }
 
-/// Follows the document to the image for this machine, verifying each on the way.
+/// Follows the document to the image for this machine, verifying each document.
 pub(crate) async fn image(
     session: &Session,
     mut document: Document,
@@ -76,7 +76,7 @@ async fn config(
     let id = resolve::wanted(descriptor, limits).map_err(refuse)?;
     let mut failures = 0;
     let bytes = loop {
-        // One byte too many is enough to know that it is the wrong one.
+        // The stream is cut after the promised size: more bytes prove that the blob is wrong.
         match small_blob(session, &id, descriptor.size()).await {
             Ok(bytes) => break bytes,
             Err(error) => session.again(&mut failures, error).await?,
@@ -86,7 +86,7 @@ async fn config(
     Ok(bytes)
 }
 
-/// The bytes of a blob, and no more than one chunk after `limit`.
+/// Reads a blob, at most one chunk beyond `limit`.
 async fn small_blob(session: &Session, id: &Digest, limit: u64) -> Result<Vec<u8>, PullError> {
     let doing = blob_doing(&id.to_string());
     let (_, mut stream) = session.blob(id, 0).await?;

@@ -1,20 +1,20 @@
-//! ◆ Whether something that failed is tried again, and when.
+//! ◆ Decides whether a failed request is retried, and when.
 
 use std::time::Duration;
 
 use crate::error::Fault;
 
-/// How often one thing is tried in a row without any progress.
+/// Limit on attempts in a row without progress.
 const TRIES: u32 = 6;
-/// The first pause; each one after it is twice as long.
+/// The first delay; each later one is twice as long.
 const FIRST: Duration = Duration::from_millis(200);
-/// The longest pause that is our own idea.
+/// The longest delay of the runtime's own back-off.
 const LONGEST: Duration = Duration::from_secs(10);
-/// The longest pause that a registry may ask for. Whoever wants the image has a back-off of their own.
+/// The longest delay that a registry may request. The client has a back-off of its own.
 const OBEYED: Duration = Duration::from_secs(60);
 
-/// The pause before the next try, after `failures` in a row; none to give up. `jitter` is from 0 to 1: many nodes that
-/// saw the same registry fail do not come back in the same instant.
+/// The delay before the next attempt, after `failures` in a row; `None` to give up. `jitter` is from 0 to 1, so
+/// that many nodes that saw the same registry fail do not retry at the same instant.
 pub(crate) fn pause(failures: u32, fault: Fault, jitter: f64) -> Option<Duration> {
     if failures >= TRIES {
         return None;
@@ -31,7 +31,7 @@ pub(crate) fn pause(failures: u32, fault: Fault, jitter: f64) -> Option<Duration
     }
 }
 
-/// Reads a `Retry-After` header: seconds, or a date (RFC 9110, section 10.2.3).
+/// Parses a `Retry-After` header: seconds, or a date (RFC 9110, section 10.2.3).
 pub(crate) fn retry_after(value: &str, now: jiff::Timestamp) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse::<u64>() {

@@ -1,8 +1,8 @@
-//! One registry spoken to for one pull: requests that prove who asks, and what the answers mean.
+//! A session with one registry for one pull: sends authenticated requests and interprets the responses.
 //!
-//! All requests go through [`Session::send`]: it shows the rights that the session has, meets a challenge wherever one
-//! comes, and follows redirects. Rights belong to one origin (scheme, host and port): what is sent elsewhere by a redirect
-//! carries none, and a host that asks for some there gets those that anybody gets.
+//! All requests go through [`Session::send`]: it adds the session's grant, meets challenges, and follows
+//! redirects. A grant belongs to one origin (scheme, host and port): a request redirected elsewhere carries none,
+//! and a challenge from that host is met anonymously.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use super::token::{Grant, Tokens};
 use super::transport::{Transport, chain, origin, redirect};
 use crate::error::PullError;
 
-/// As many redirects as other clients follow.
+/// Limit on redirects, the same as in other clients.
 const REDIRECTS: usize = 10;
 
-/// What a manifest may be, in the order of preference.
+/// The accepted media types of a manifest, in order of preference.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 
@@ -35,24 +35,24 @@ const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vn
 pub(crate) type Bytes =
     std::pin::Pin<Box<dyn tokio_stream::Stream<Item = std::io::Result<bytes::Bytes>> + Send>>;
 
-/// A document as it came.
+/// A document as the registry sent it.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) bytes: Vec<u8>,
-    /// What the registry says it is.
+    /// The media type that the registry declares.
     pub(crate) media_type: String,
 }
 
-/// See the module.
+/// A session with one registry; see the module.
 pub(crate) struct Session {
     pub(crate) peer: Peer,
     http: reqwest::Client,
-    /// By origin. The lock is held while rights are asked for, so that those who need the same wait.
+    /// Grants by origin. The lock is held while a grant is requested, so that concurrent requests wait for it.
     grants: Mutex<HashMap<String, Grant>>,
 }
 
 impl Session {
-    /// Prepares to speak to `endpoint` as `credentials` say.
+    /// Opens a session with `endpoint`, with `credentials`.
     pub(crate) async fn open(
         transport: &Arc<Transport>,
         endpoint: Endpoint,
@@ -83,7 +83,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The manifest or index called `reference`: a tag or a digest. Tried again as long as that may help.
+    /// Fetches the manifest or index called `reference`, a tag or a digest, with retries.
     pub(crate) async fn manifest(
         &self,
         reference: &str,
@@ -130,7 +130,7 @@ impl Session {
         Ok(Document { bytes, media_type })
     }
 
-    /// The bytes of a blob from `offset` on, or from the beginning, as the first number says.
+    /// The stream of a blob from `offset` on, or from its start; the first number of the result says which.
     pub(crate) async fn blob(
         &self,
         digest: &Digest,
@@ -154,8 +154,8 @@ impl Session {
         Ok((start, Box::pin(stream)))
     }
 
-    /// Waits before the next try of something that failed `failures` times in a row, or gives the error back because
-    /// there is no sense in going on.
+    /// Waits before the next attempt after `failures` failures in a row, or returns the error if a retry is
+    /// pointless.
     pub(crate) async fn again(
         &self,
         failures: &mut u32,
@@ -189,7 +189,7 @@ impl Session {
         })
     }
 
-    /// Asks for `url`, again after each redirect, and once more of each origin that wants to know who asks.
+    /// Sends a request for `url`, follows redirects, and meets one challenge for each origin.
     async fn send(
         &self,
         url: &Url,
@@ -222,7 +222,7 @@ impl Session {
                 } else {
                     &Credentials::Anonymous
                 };
-                // Rights that another request got meanwhile may be used up again, our own are what there is.
+                // Count only a renewal by this call: a grant that another request obtained may have expired again.
                 if self.renew(&url, credentials, &grant, &challenge).await? {
                     challenged.insert(here);
                 }
@@ -232,7 +232,7 @@ impl Session {
         }
     }
 
-    /// The rights that the session has at `origin`.
+    /// The session's grant for `origin`.
     async fn grant(&self, origin: &str) -> Grant {
         let grants = self.grants.lock().await;
         grants.get(origin).cloned().unwrap_or(Grant::None)
@@ -258,7 +258,8 @@ impl Session {
         Ok(response)
     }
 
-    /// Gets other rights at the origin of `url` than `old`, unless another request just did. Whether it was this one.
+    /// Renews the grant `old` for the origin of `url`, unless another request just did. Returns whether this call
+    /// did.
     async fn renew(
         &self,
         url: &Url,
@@ -282,14 +283,14 @@ impl Session {
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy)]
 struct RequestContext<'a> {
-    /// For errors.
+    /// The operation, for errors.
     doing: &'a str,
     /// The tag or digest.
     what: &'a str,
-    /// Of a blob, where its bytes are to begin; none for a document.
+    /// The offset in a blob; `None` for a document.
     offset: Option<u64>,
 }
 
@@ -302,12 +303,12 @@ fn challenge(response: &reqwest::Response) -> Option<Challenge> {
     Challenge::read(values.iter().filter_map(|value| value.to_str().ok()))
 }
 
-/// A server with TLS answers 400 to a request without, or breaks off. One without may break off for other reasons, and
-/// then does not shake hands either.
+/// A TLS server answers 400 to a plain request, or closes the connection. A server without TLS may close it for
+/// other reasons, but then fails the TLS handshake too.
 async fn speaks_plain_http(http: &reqwest::Client, host: &str) -> bool {
     match http.get(format!("http://{host}/v2/")).send().await {
         Ok(response) if response.status() != StatusCode::BAD_REQUEST => true,
-        // Nobody is there: any scheme will do to find that out again, and to say it.
+        // No server listens there: either scheme leads to the error that reports it.
         Err(error) if error.is_connect() => true,
         Ok(_) | Err(_) => {
             let shaken = http.get(format!("https://{host}/v2/")).send().await;
@@ -316,7 +317,7 @@ async fn speaks_plain_http(http: &reqwest::Client, host: &str) -> bool {
     }
 }
 
-/// From 0 to 1.
+/// A random number from 0 to 1.
 fn jitter() -> f64 {
     let mut bytes = [0; 2];
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

@@ -1,4 +1,4 @@
-//! ◆ What the runtime is told about registries: mirrors, certificates, credentials, patience.
+//! ◆ The settings for registries: mirrors, certificates, credentials, timeouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The name under which settings for every host stand that has none of its own.
+/// The key of the settings for hosts without their own.
 pub const EVERY_HOST: &str = "*";
 
 /// How images are pulled from registries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registries {
-    /// Settings by host as it stands in image names (`docker.io`, `registry.example.com:5000`), or `*`.
+    /// Settings by host as in image names (`docker.io`, `registry.example.com:5000`), or `*`.
     pub hosts: BTreeMap<String, Host>,
-    /// A docker `config.json` to take credentials from.
+    /// A docker `config.json` to read credentials from.
     pub docker_config: Option<PathBuf>,
-    /// A pull to which no byte came for this long is given up.
+    /// A pull without progress for this long fails.
     pub progress_timeout: Duration,
-    /// How many layers of one image are downloaded at the same time.
+    /// Limit on concurrent downloads of layers of one image.
     pub parallel_layers: usize,
     /// Full names of images (`registry.k8s.io/pause:3.10`) that no garbage collection may remove.
     pub pinned: BTreeSet<String>,
@@ -36,24 +36,24 @@ impl Default for Registries {
     }
 }
 
-/// Settings for one host. What is not said here is taken from those for [every host](EVERY_HOST).
+/// Settings for one host. Unset fields are taken from those for [every host](EVERY_HOST).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Who is asked instead, in this order.
+    /// Mirrors, which are tried before the host, in this order.
     pub mirrors: Option<Vec<Mirror>>,
-    /// Only mirrors are asked, not the host itself.
+    /// Only mirrors are used, not the host itself.
     pub mirrors_only: Option<bool>,
-    /// How repositories are called on the mirrors: the longest beginning that fits is replaced.
+    /// Rewrites of repository paths on mirrors: the longest matching prefix is replaced.
     pub rewrite: Option<Vec<Rewrite>>,
-    /// The host speaks HTTP without TLS.
+    /// The host is used without TLS.
     pub plain_http: Option<bool>,
-    /// A file of certificates (PEM) that are trusted for this host besides the system's.
+    /// A file of certificates (PEM) trusted for this host in addition to the system's.
     pub ca: Option<PathBuf>,
-    /// Who the runtime is to this host, when a pull brings no credentials of its own.
+    /// The credentials for this host, for pulls without their own.
     pub credentials: Option<Credentials>,
 }
 
-/// One beginning of repository paths and what stands in its place.
+/// A prefix of repository paths and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewrite {
     /// `library/`
@@ -62,18 +62,18 @@ pub struct Rewrite {
     pub to: String,
 }
 
-/// Another place that has a registry's images: `https://mirror.example.com:5000/path`.
+/// A mirror of a registry: `https://mirror.example.com:5000/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
     /// Without TLS, because its URL says http.
     pub plain_http: bool,
     /// Host and port.
     pub host: String,
-    /// What stands before repositories there; empty, or a path without slashes around it.
+    /// The path before repositories; empty, or without leading and trailing slashes.
     pub prefix: String,
 }
 
-/// Why a text is no mirror.
+/// Why a text is not a mirror's URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not the URL of a mirror: write https://HOST[:PORT][/PATH], or http:// for one without TLS"
@@ -92,7 +92,7 @@ impl FromStr for Mirror {
         };
         let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.trim_end_matches('/');
-        // `/v2` is where the protocol begins on every host: some write it, it means nothing more.
+        // `/v2` is the root of the protocol on every host; some users write it, so it is dropped.
         let prefix = prefix.strip_suffix("v2").map_or(prefix, |before| {
             if before.is_empty() || before.ends_with('/') {
                 before.trim_end_matches('/')
@@ -125,17 +125,17 @@ impl fmt::Display for Mirror {
     }
 }
 
-/// Text that no log may show.
+/// A text that must not be logged.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides `text`.
+    /// Wraps `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself, for the one place that sends it.
+    /// The text, for the request that sends it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -148,22 +148,22 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who asks.
+/// Credentials for a registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum Credentials {
-    /// Nobody in particular.
+    /// No credentials.
     #[default]
     Anonymous,
-    /// A name and its password.
+    /// A user name and password.
     Basic {
-        /// The name.
+        /// The user name.
         username: String,
         /// The password.
         password: Secret,
     },
-    /// Exchanged for an access token where the registry says so (OAuth 2.0, refresh_token).
+    /// Exchanged for an access token if the registry asks for one (OAuth 2.0, refresh_token).
     IdentityToken(Secret),
-    /// Sent as it is.
+    /// Sent as a bearer token, unchanged.
     RegistryToken(Secret),
 }
 

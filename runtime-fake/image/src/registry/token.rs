@@ -1,4 +1,4 @@
-//! Rights to pull: what a challenge and credentials come to, with a token server's help where there is one.
+//! Obtains a grant for a challenge and credentials, from a token server if the registry names one.
 
 use serde::Deserialize;
 
@@ -10,27 +10,27 @@ use super::settings::{Credentials, Secret};
 use super::transport::{origin, redirect};
 use crate::error::PullError;
 
-/// The longest answer of a token server.
+/// Limit on the response of a token server.
 const LONGEST: u64 = 1 << 20;
 
-/// How often a token server may send its client on.
+/// Limit on redirects of a token server.
 const REDIRECTS: usize = 3;
 
 const DOING: &str = "giving out a token";
 
-/// What requests carry to be answered.
+/// The authorization of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// Nothing.
+    /// None.
     None,
-    /// A name and its password.
+    /// A user name and password.
     Basic { username: String, password: Secret },
-    /// A token.
+    /// A bearer token.
     Bearer(Secret),
 }
 
 impl Grant {
-    /// Puts it on a request.
+    /// Adds it to a request.
     pub(crate) fn show(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
         match self {
             Self::None => request,
@@ -42,16 +42,16 @@ impl Grant {
     }
 }
 
-/// Gets grants for one session at one registry.
+/// Obtains grants for one session with one registry.
 pub(crate) struct Tokens<'a> {
     pub(crate) peer: &'a Peer,
     pub(crate) http: &'a reqwest::Client,
-    /// What was asked for when the challenge came.
+    /// The URL whose request was challenged.
     pub(crate) registry: &'a Url,
     pub(crate) credentials: &'a Credentials,
 }
 
-/// Servers have either name for it.
+/// Servers use either name for the token.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -61,14 +61,14 @@ struct Answer {
 }
 
 impl Tokens<'_> {
-    /// Meets `challenge`, which `old` did not.
+    /// Obtains a grant for `challenge`, which `old` did not satisfy.
     pub(crate) async fn grant(
         &self,
         old: &Grant,
         challenge: &Challenge,
     ) -> Result<Grant, PullError> {
         match (challenge, self.credentials) {
-            // It was shown already, and there is nothing else to show.
+            // The registry token was sent already, and there is nothing else to send.
             (_, Credentials::RegistryToken(_)) => {
                 Err(self.refused("the registry token given was not accepted", ""))
             }
@@ -113,7 +113,7 @@ impl Tokens<'_> {
         }
     }
 
-    /// Asks a token server (distribution: "Token Authentication", "OAuth 2.0 Token Authentication").
+    /// Requests a token from a token server (distribution: "Token Authentication", "OAuth 2.0 Token Authentication").
     async fn token(
         &self,
         realm: &str,
@@ -151,15 +151,15 @@ impl Tokens<'_> {
         let token = [answer.token, answer.access_token]
             .into_iter()
             .find(|token| !token.is_empty());
-        // It goes into a header.
+        // The token must be valid in a header.
         match token.filter(|token| token.bytes().all(|c| c.is_ascii_graphic())) {
             Some(token) => Ok(Grant::Bearer(Secret::new(token))),
             None => Err(self.unusable("its token server answered without a token".to_owned())),
         }
     }
 
-    /// Sends the request, and sends it again where the server wants it, but credentials to no other origin: with 307 and 308
-    /// they are in the body, too.
+    /// Sends the request and follows redirects, but sends credentials to no other origin: with 307 and 308 they are
+    /// in the body, too.
     async fn ask(
         &self,
         mut url: Url,
@@ -215,7 +215,7 @@ impl Tokens<'_> {
         }
     }
 
-    /// A token server's refusal is about who asks, whatever its code.
+    /// An error from a token server is about the credentials, whatever its status.
     fn denied(&self, error: PullError) -> PullError {
         let text = if let PullError::Unauthenticated { text, .. }
         | PullError::Denied { text, .. }

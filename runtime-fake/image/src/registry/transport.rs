@@ -1,4 +1,4 @@
-//! HTTP clients for registries: one set of trusted certificates each, nothing ever unverified.
+//! HTTP clients for registries, one for each set of trusted certificates. Certificates are always verified.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use super::endpoint::Endpoint;
 use super::settings::{EVERY_HOST, Registries};
 use crate::error::PullError;
 
-/// What registries are told to be spoken to by.
+/// The user agent.
 const AGENT: &str = concat!("crib/", env!("CARGO_PKG_VERSION"));
 
-/// How long a connection may take to come about.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// The clients there are, by the file of certificates that they trust besides the system's.
+/// The clients, by the file of certificates that they trust in addition to the system's.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) settings: Registries,
@@ -29,8 +29,7 @@ pub(crate) struct Transport {
 
 impl Transport {
     pub(crate) fn new(settings: Registries) -> Self {
-        // Two providers of cryptography in one program would have to be told apart; a second installation of this one
-        // fails and changes nothing.
+        // rustls needs a default provider if a program links several; installing this one again fails and changes nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             settings,
@@ -38,10 +37,10 @@ impl Transport {
         }
     }
 
-    /// A client that keeps connections, shared by all pulls.
+    /// A client that keeps connections alive, shared by all pulls.
     pub(crate) fn http(&self, endpoint: &Endpoint) -> Result<reqwest::Client, PullError> {
         let ca = self.ca(endpoint);
-        // Whole entries only are ever inserted, so a panic elsewhere does no harm.
+        // Only whole entries are ever inserted, so a poisoned lock is harmless.
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = known().get(&ca) {
             return Ok(client.clone());
@@ -52,7 +51,7 @@ impl Transport {
                 .user_agent(AGENT)
                 .connect_timeout(CONNECT)
                 .read_timeout(self.settings.progress_timeout)
-                // Sessions follow them: they know what may be sent where.
+                // Sessions follow redirects themselves: they decide which origin gets credentials.
                 .redirect(reqwest::redirect::Policy::none())
         };
         let mut more = Vec::new();
@@ -61,7 +60,7 @@ impl Transport {
         }
         let client = match builder().tls_certs_merge(more.clone()).build() {
             Ok(client) => client,
-            // A box without certificates of its own is no reason not to trust those that were given, nor to do without.
+            // Without system certificates, trust the configured ones alone, which may be none.
             Err(error) => {
                 tracing::debug!(
                     error = chain(&error),
@@ -113,7 +112,8 @@ fn settings(endpoint: &Endpoint, why: String) -> PullError {
     }
 }
 
-/// An error with its causes; the address that reqwest adds may carry a signature, and is in our own sentence anyway.
+/// Formats an error with its causes, without the URL that reqwest adds: it may carry a signature, and is in our
+/// message anyway.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -127,7 +127,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
                 .to_owned(),
             None => error.to_string(),
         };
-        // Some repeat their cause.
+        // Some errors repeat their cause.
         if !said.iter().any(|earlier| earlier.contains(&text)) {
             said.push(text);
         }
@@ -141,7 +141,7 @@ pub(super) fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// Where an answer sends its client, if it does.
+/// The target of a redirect response.
 pub(super) fn redirect(response: &reqwest::Response) -> Option<Url> {
     let codes = [301, 302, 303, 307, 308];
     codes.contains(&response.status().as_u16()).then_some(())?;

@@ -1,4 +1,4 @@
-//! Streams built here, and changed, cut and made up ones.
+//! Reads streams built here, and changed, truncated and arbitrary ones.
 #![allow(clippy::unwrap_used)]
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn long_names_and_attributes() {
     }
 }
 
-/// Without that, a few compressed kilobytes of headers would make a gigabyte of attributes of one file.
+/// Otherwise a few compressed kilobytes of headers would make a gigabyte of attributes for one file.
 #[test]
 fn extension_headers_of_one_member_share_their_limit() {
     let attributes = [7; 1000];
@@ -71,7 +71,7 @@ fn extension_headers_of_one_member_share_their_limit() {
         header.set_mode(0o644);
         builder.append_data(&mut header, "a", &b""[..]).unwrap();
         let bytes = builder.into_inner().unwrap();
-        // Each member has room of its own.
+        // Each member has its own limit.
         read_all(&[&bytes[..bytes.len() - 1024], &bytes[..]].concat())
     };
     assert_eq!(members(60).unwrap().len(), 2);

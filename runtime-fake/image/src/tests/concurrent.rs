@@ -1,4 +1,4 @@
-//! Many callers at once.
+//! Concurrent callers.
 
 use super::*;
 

@@ -1,11 +1,11 @@
-//! Archives made to do harm: each is refused for its own reason and leaves nothing.
+//! Malicious archives: each is refused for its own reason and leaves nothing behind.
 
 use serde_json::{Value, json};
 use tar::EntryType;
 
 use super::*;
 
-/// Pulls from the archive; the problem it was refused for, after making sure that nothing stays.
+/// Pulls from the archive and returns why it was refused, after checking that nothing is left.
 fn refusal(bench: &Bench, archive: &[u8], name: &str) -> Problem {
     bench.offer("a.tar", archive);
     let store = bench.open();
@@ -29,7 +29,7 @@ fn refused(members: &Members) -> Problem {
     refusal(&Bench::new(), &members.tar(), NAME)
 }
 
-/// A good bottom layer, so that there would be something to leave behind.
+/// Adds a valid bottom layer, so that there is something to leave behind.
 fn with_layer(layer: Vec<u8>) -> Vec<Vec<u8>> {
     vec![layers()[0].clone(), layer]
 }
@@ -51,7 +51,7 @@ fn layers_are_refused_whole(#[case] layer: Tar) {
 #[test]
 fn unpack_rejects_truncated_layers() {
     let layer = Tar::new().file("a", vec![7; 5000]).bytes();
-    // The archive's digest fits what is there; the layer still ends early.
+    // The archive's digest is correct; the layer still ends early.
     fn cut(bytes: &[u8]) -> Vec<u8> {
         let packed = gzip(bytes);
         packed[..packed.len() - 9].to_vec()
@@ -107,10 +107,10 @@ fn pull_rejects_digest_and_size_mismatch() {
             "{part}: {other:?}"
         );
     }
-    // The time in a gzip header changes the blob and not the layer.
+    // The time in a gzip header changes the blob but not the layer.
     let other = change("layer", |bytes| bytes[4] ^= 1);
     assert!(matches!(other, Problem::DigestDiffers { .. }), "{other:?}");
-    // A broken blob that is not the promised one is called that.
+    // For a broken blob with a wrong digest, the digest is reported.
     let other = change("layer", |bytes| {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0xff;
@@ -130,7 +130,7 @@ fn pull_rejects_layer_with_wrong_diff_id() {
         matches!(problem, Problem::DigestDiffers { .. }),
         "{problem:?}"
     );
-    // A configuration under the digest of another.
+    // A configuration under another one's digest.
     let mut members = docker(&[NAME], &layers());
     let config = members
         .0
@@ -280,7 +280,7 @@ fn pull_enforces_limits() {
         NAME,
     );
     assert!(matches!(problem, Problem::Ratio { .. }), "{problem:?}");
-    // Two layers of one image draw on one budget.
+    // Two layers of one image share one budget.
     let budget = Limits {
         unpacked_bytes: 3 << 19,
         ..Limits::default()

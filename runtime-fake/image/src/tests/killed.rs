@@ -1,10 +1,10 @@
-//! SIGKILL at any instant: what a store is like when the next daemon opens it.
+//! SIGKILL at any instant: the state of the store when the next daemon opens it.
 
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Set for the process that is to be killed: the directory of its bench.
+/// Set in the process to be killed: the directory of its bench.
 const VICTIM: &str = "CRIB_TEST_IMAGE_VICTIM";
 
 fn open(dir: &Path) -> ImageStore {
@@ -20,7 +20,7 @@ fn name(i: usize) -> String {
     format!("example.com/app:{}", i % 3)
 }
 
-/// Pulls and removes until it is killed; says when it starts, and after each round.
+/// Pulls and removes images until killed; reports its start and each round.
 fn victim(dir: &Path) {
     let store = open(dir);
     for i in 0.. {
@@ -64,7 +64,7 @@ fn open_removes_garbage_of_killed_daemon() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Each process is killed at another point of its work, some while it opens the store.
+        // Each process is killed at another point of its work, some while opening the store.
         let wanted = bench.dir.path().join("round");
         let _ = fs::remove_file(&wanted);
         while round % 3 > 0 && !wanted.exists() {
@@ -99,7 +99,7 @@ fn open_removes_garbage_of_killed_daemon() {
             }
         }
         assert_eq!(fs::read_dir(bench.root().join("tmp")).unwrap().count(), 0);
-        // Two images are at most held and all are together: 1 shared layer and 3 of their own.
+        // All images together have 1 shared layer and 3 of their own.
         assert!(fs::read_dir(bench.root().join("layers")).unwrap().count() <= 4);
     }
     assert!(

@@ -1,7 +1,8 @@
-//! The forms that layers of other builders come in: what containerd and docker make of each, and what crib does.
+//! The forms that layers of other builders come in: how containerd and docker unpack each, and how crib does.
 //!
-//! Their columns were observed: containerd's is `archive.Apply` of containerd 2.1 with its whiteouts of overlayfs, docker's
-//! `chrootarchive.ApplyLayer` of moby/go-archive 0.3, both as root. In a user namespace both leave device nodes out.
+//! The results of the others were observed: containerd's with `archive.Apply` of containerd 2.1 with its
+//! whiteouts of overlayfs, docker's with `chrootarchive.ApplyLayer` of moby/go-archive 0.3, both as root. In a
+//! user namespace both skip device nodes.
 
 mod table;
 
@@ -11,23 +12,23 @@ use std::os::unix::ffi::OsStrExt as _;
 use super::*;
 use table::rows;
 
-/// What a form comes to: a [`listing`], or none if the layer is refused.
+/// The result of a form: a [`listing`], or `None` if the layer is refused.
 type Seen = Option<&'static str>;
 
 const REFUSED: Seen = None;
 
 struct Row {
     form: &'static str,
-    /// The lowest first. What the topmost holds is looked at.
+    /// The lowest first; the listing is of the topmost.
     layers: Vec<Tar>,
     containerd: Seen,
     docker: Seen,
     crib: Seen,
-    /// Where device nodes cannot be made, if that makes a difference.
+    /// The result where device nodes cannot be created, if it differs.
     crib_without_nodes: Seen,
 }
 
-/// A form that crib takes as containerd does.
+/// A form that crib unpacks as containerd does.
 fn row<const N: usize>(
     form: &'static str,
     layers: [Tar; N],
@@ -45,7 +46,7 @@ fn row<const N: usize>(
 }
 
 impl Row {
-    /// crib differs from containerd.
+    /// For a form that crib unpacks differently from containerd.
     fn but(self, crib: Seen, reason: &str) -> Self {
         assert_ne!(crib, self.containerd, "{}: {reason}", self.form);
         Self {
@@ -63,13 +64,13 @@ impl Row {
     }
 }
 
-/// A row on which all agree.
+/// A form with the same result in all three.
 fn all<const N: usize>(form: &'static str, layers: [Tar; N], seen: Seen) -> Row {
     row(form, layers, seen, seen)
 }
 
-/// What is in a directory, one word each in the order of names: `d/`, `f=content`, `l->target`, `p|`, `n(c1:3)`, with `#2`
-/// where there are two names.
+/// The contents of a directory, one word each, sorted by name: `d/`, `f=content`, `l->target`, `p|`, `n(c1:3)`,
+/// with `#2` for two names.
 fn listing(root: &std::path::Path) -> String {
     let mut words = Vec::new();
     let mut open = vec![root.to_owned()];
@@ -138,7 +139,7 @@ fn check(nodes: bool) {
         }
         let got = match &last {
             Ok(root) => Some(listing(root)),
-            // The machine's trouble is no refusal.
+            // A failure of the machine is not a refusal.
             Err(Problem::Io { source, .. }) => Some(format!("trouble: {source}")),
             Err(_) => None,
         };

@@ -1,12 +1,12 @@
-//! Layers as the kernel's overlayfs shows them: whether our marks mean to it what we think.
+//! Mounts layers with the kernel's overlayfs, to check that it reads our whiteouts as intended.
 
 use std::io::Write as _;
 use std::process::Command;
 
 use super::*;
 
-/// What a shell prints in a mount namespace of its own, with the pile mounted read-only on `$1`.
-/// None, with a word on standard error, where this machine does not allow that.
+/// The output of a shell script in its own mount namespace, with the layers mounted read-only on `$1`. `None`,
+/// with a message on standard error, where this machine does not allow that.
 fn in_overlay(pile: &Pile, test: &str, script: &str) -> Option<String> {
     let mount = pile.dir.path().join("mount");
     fs::create_dir_all(&mount).unwrap();
@@ -62,7 +62,7 @@ fn skip(test: &str, reason: &str) -> Option<String> {
     None
 }
 
-/// Three layers that hide, replace and bring back.
+/// Three layers that hide, replace and restore names.
 fn build(pile: &mut Pile) {
     let base = Tar::new()
         .file("a/gone", "")
@@ -177,7 +177,7 @@ fn copy_equals_overlay_mount() {
         &fs::read(into.join("x/sparse")).unwrap()[100_000..100_004],
         b"data"
     );
-    // In a user namespace of one id, every owner is shown as its root.
+    // In a user namespace with one id, every owner is shown as its root.
     let owner = if rustix::process::geteuid().is_root() {
         "%U:%G"
     } else {

@@ -1,4 +1,4 @@
-//! What a layer takes when an entry takes the place of another.
+//! The usage of a layer in which an entry replaces another.
 
 use super::*;
 

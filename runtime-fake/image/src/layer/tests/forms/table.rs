@@ -1,4 +1,4 @@
-//! The table: each form, what containerd makes of it, and docker, and crib where that is another thing.
+//! The table: each form, with the results of containerd, docker, and crib if it differs.
 
 use super::*;
 
@@ -216,14 +216,14 @@ fn nodes() -> Vec<Row> {
                 .device(EntryType::Char, "null", 1, 3)],
             Some("null(c1:3)"),
         )
-        // As containerd, which leaves it out before it looks what is there.
+        // As in containerd, which skips the device before it looks at the existing entry.
         .without_nodes(Some("null=x")),
         all(
             "hard link to a device",
             [tar().device(EntryType::Char, "a", 1, 3).hard_link("l", "a")],
             Some("a(c1:3)#2 l(c1:3)#2"),
         )
-        // Both refuse it in a user namespace, where the device was left out.
+        // Both refuse it in a user namespace, where the device was skipped.
         .without_nodes(Some("")),
         all(
             "device number beyond Linux's",
