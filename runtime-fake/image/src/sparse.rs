@@ -1,7 +1,7 @@
 //! ◆ Sparse files in PAX archives: which parts of a file its tar member has; the rest is holes.
 //!
 //! GNU tar writes three formats (its manual, "Storing Sparse Files"): 0.0 and 0.1 have the map in extended headers,
-//! 1.0 has it before the member's data. The older format, a member of type `S`, is refused, as in containerd and docker.
+//! 1.0 has it before the data. The older format, a member of type `S`, is refused, as in containerd and docker.
 
 use super::error::Problem;
 

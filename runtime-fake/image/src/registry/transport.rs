@@ -29,7 +29,7 @@ pub(crate) struct Transport {
 
 impl Transport {
     pub(crate) fn new(settings: Registries) -> Self {
-        // rustls needs a default provider if a program links several; installing this one again fails and changes nothing.
+        // rustls needs a default provider if a program links several; a second installation fails and changes nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             settings,
