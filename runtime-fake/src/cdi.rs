@@ -1,7 +1,7 @@
-//! The Container Device Interface: devices by name, described by files that their vendors install.
+//! The Container Device Interface: resolves device names through specification files that vendors install.
 //!
-//! A file says what a container needs for a device: nodes, mounts, variables, groups. The files are read again for each
-//! container that asks for a device, so that what was installed a moment ago is known.
+//! A specification lists what a container needs for a device: nodes, mounts, variables, groups. The files are
+//! read again for each container that requests a device, so that a file installed just before takes effect.
 
 mod edit;
 #[cfg(any(test, fuzzing))]
@@ -21,10 +21,10 @@ use spec::Name;
 
 use crate::launch::Invalid;
 
-/// The beginning of an annotation's key whose value names devices.
+/// The key prefix of annotations whose values name devices.
 const ANNOTATION: &str = "cdi.k8s.io/";
 
-/// The devices that `config` names, in its field and in its annotations, each once.
+/// The devices that `config` names, in its field and in its annotations, without duplicates.
 pub(crate) fn names(config: &ContainerConfig) -> Result<Vec<Name>, Invalid> {
     let field = config.cdi_devices.iter().map(|d| d.name.as_str());
     let mut annotations: Vec<_> = config
@@ -44,14 +44,15 @@ pub(crate) fn names(config: &ContainerConfig) -> Result<Vec<Name>, Invalid> {
     Ok(names)
 }
 
-/// What the files in `directories` say about `names`. A later directory is stronger than an earlier one.
+/// The edits for `names` from the specification files in `directories`. A later directory takes precedence over
+/// an earlier one.
 pub(crate) fn edits(directories: &[PathBuf], names: &[Name]) -> Result<Edits, Invalid> {
     if names.is_empty() {
         return Ok(Edits::default());
     }
     let mut registry = Registry::default();
     for (strength, directory) in directories.iter().enumerate() {
-        // One that is not there holds nothing.
+        // A missing directory has no specifications.
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         paths.sort();

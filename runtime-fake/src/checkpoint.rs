@@ -1,16 +1,16 @@
-//! What a checkpoint consists of: files named as checkpointctl, containerd and CRI-O name them, in a tar archive.
+//! The contents of a checkpoint: a tar archive of files, named as checkpointctl, containerd and CRI-O name them.
 //!
 //! ```text
 //! checkpoint/       criu's images of the processes
 //! config.dump       which container it was (checkpointctl reads it)
-//! spec.dump         how it was run, in the words of the OCI runtime specification
-//! crib.dump         what it takes to make the container again
-//! devshm-checkpoint.tar   the pod's /dev/shm, as Podman calls it
-//! rootfs-diff.tar   what it had changed in its image, as an OCI layer
+//! spec.dump         how it was run, as an OCI runtime specification
+//! crib.dump         what the runtime needs to create the container again
+//! devshm-checkpoint.tar   the pod's /dev/shm, named as in Podman
+//! rootfs-diff.tar   the changes to its image, as an OCI layer
 //! dump.log, stats-dump
 //! ```
 //!
-//! That of a pod has `pod.options`, `pod.dump` and a directory with these files for each container.
+//! The checkpoint of a pod has `pod.options`, `pod.dump` and a directory with these files for each container.
 
 mod archive;
 mod diff;
@@ -40,22 +40,23 @@ pub(crate) const LOG: &str = "dump.log";
 pub(crate) const POD_OPTIONS: &str = "pod.options";
 pub(crate) const POD: &str = "pod.dump";
 
-/// The version of what is in [`CRIB`].
+/// The version of [`CRIB`]'s content.
 const VERSION: u32 = 1;
 
-/// What it takes to make a container again: [`CRIB`].
+/// What the runtime needs to create a container again: [`CRIB`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Remade {
     version: u32,
-    /// What its client asked for.
+    /// The client's configuration.
     pub(crate) config: ContainerConfig,
-    /// The image's id.
+    /// The image's ID.
     pub(crate) image: String,
-    /// The user that its first process was started as.
+    /// The user of its first process.
     pub(crate) user: UserIds,
-    /// Where there are mounts that criu has not dumped, in the order in which it was told of them.
+    /// The mount points of the external mounts, which criu does not dump, in the order in which they were passed to
+    /// criu.
     pub(crate) mounts: Vec<String>,
-    /// What its first process had as standard input, output and error: `pipe:[NUMBER]` or a path.
+    /// The standard input, output and error of its first process: `pipe:[NUMBER]` or a path.
     pub(crate) streams: Vec<String>,
 }
 
@@ -71,7 +72,7 @@ impl Remade {
         }
     }
 
-    /// The name that its client gave the container.
+    /// The container's name in its configuration.
     pub(crate) fn name(&self) -> &str {
         self.config.metadata.as_ref().map_or("", |m| &m.name)
     }
@@ -135,7 +136,7 @@ fn config(container: &Container) -> Value {
     })
 }
 
-/// As far as there is something to be said in the words of that specification.
+/// The OCI runtime specification of a container, as far as it applies.
 fn spec(container: &Container, sandbox: &PodSandboxConfig) -> Value {
     let config = &container.config;
     let default = cri::v1::LinuxContainerSecurityContext::default();
@@ -181,7 +182,7 @@ fn spec(container: &Container, sandbox: &PodSandboxConfig) -> Value {
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    // checkpointctl takes the names of pod and container from containerd's annotations.
+    // checkpointctl reads the names of pod and container from containerd's annotations.
     annotations.extend([
         ("io.kubernetes.cri.container-type", "container"),
         (

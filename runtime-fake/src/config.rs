@@ -1,4 +1,4 @@
-//! What the runtime is told when it is started.
+//! The configuration of the runtime.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
@@ -12,58 +12,58 @@ use crate::handler::Handlers;
 use crate::isolation::Isolation;
 use crate::keeper_client::Deadlines;
 
-/// Where vendors install specifications, and where those that are made at run time are (CDI, SPEC.md).
+/// The directories for installed specifications, and for those generated at run time (CDI, SPEC.md).
 const CDI_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
-/// The runtime's settings.
+/// The runtime's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where everything is kept that outlives the daemon.
+    /// The directory of everything that outlives the daemon.
     pub state_dir: PathBuf,
-    /// What [`crate::enter`] found.
+    /// The isolation that [`crate::enter`] found.
     pub isolation: Isolation,
-    /// Image archives and layouts, or directories of them, that `PullImage` may take images from.
+    /// Image archives and layouts, or directories of them, for `PullImage`.
     pub image_archives: Vec<PathBuf>,
-    /// The ways to run pods that clients may name.
+    /// The runtime handlers.
     pub handlers: Handlers,
-    /// A directory of CNI configurations, and those of plugins, instead of the runtime's own bridge.
+    /// CNI configurations and plugins, instead of the runtime's own bridge.
     pub cni: Option<CniConfig>,
-    /// Where pods are to have their addresses; chosen where nothing is said.
+    /// The subnets for pods; the daemon chooses them if empty.
     pub pod_cidrs: PodCidrs,
-    /// Where the Container Device Interface's specifications are; a later directory is stronger than an earlier one.
+    /// The directories of CDI specifications; a later one takes precedence.
     pub cdi_dirs: Vec<PathBuf>,
-    /// Every pod ends with the daemon, however that ends, and nothing is left.
+    /// Every pod ends with the daemon, however it ends, and nothing is left.
     pub ephemeral: bool,
     /// How images are pulled from registries.
     pub registries: Registries,
-    /// The owner has opened the socket to a group, by its mode; otherwise only the owner and root are served.
+    /// The socket's mode admits a group; otherwise only the owner and root are served.
     pub socket_group: bool,
-    /// Where clients of Exec, Attach and PortForward are sent.
+    /// The stream server for Exec, Attach and PortForward.
     pub streams: Streams,
-    /// How many bytes a container's log may have; a log that would exceed it is truncated first. Without it, the log's
-    /// reader rotates them.
+    /// Limit on the bytes of a container's log: a log that would exceed it is truncated first. `None` leaves rotation
+    /// to the log's reader.
     pub log_max: Option<NonZeroU64>,
-    /// Every pod gets an SELinux label, not only those that ask for one.
+    /// Every pod gets an SELinux label, not only those that request one.
     pub selinux: bool,
-    /// How long a keeper may take for a call.
+    /// The deadlines of calls to keepers.
     pub deadlines: Deadlines,
-    /// Below which directory the files of the kernel's security modules are: `/`, but in tests.
+    /// The root directory of the security modules' kernel files: `/`, except in tests.
     pub kernel_files: PathBuf,
 }
 
-/// How the stream server is set up.
+/// The settings of the stream server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Streams {
-    /// Where it listens; port 0 is any that is free. What goes over it is not encrypted: a loopback address is best.
+    /// The listen address; port 0 means any free port. Traffic is not encrypted: prefer a loopback address.
     pub address: SocketAddr,
-    /// A connection over which nothing went either way for so long is closed.
+    /// A connection without traffic for this long is closed.
     pub idle: Duration,
-    /// How long a client may take to open the streams that it asked for.
+    /// Timeout for a client to open the streams that it requested.
     pub creation: Duration,
 }
 
 impl Default for Streams {
-    /// Any free port of 127.0.0.1, and what a kubelet waits: 4 hours and 30 seconds.
+    /// Any free port of 127.0.0.1, and the timeouts of a kubelet: 4 hours and 30 seconds.
     fn default() -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -74,7 +74,7 @@ impl Default for Streams {
 }
 
 impl Config {
-    /// Settings for `state_dir`, with pods that outlive the daemon and no archives.
+    /// The configuration for `state_dir`, with pods that outlive the daemon and no archives.
     #[must_use]
     pub fn new(state_dir: PathBuf, isolation: Isolation) -> Self {
         Self {

@@ -1,13 +1,13 @@
-//! The container machine: pure.
+//! The container state machine: pure.
 //!
 //! ```text
 //! Creating ──Created──▶ Created ──Started──▶ Running ──Exited──▶ Exited
 //!     │                    └──────────────Exited────────────────────▲
-//!     └──(removed: a container that could not be created never was)
+//!     └──(removed: a container that failed to be created has no record)
 //! ```
 //!
-//! `Exited` may overtake `Started`: a program can end before the daemon has heard that it ran. It brings the time of its
-//! start along, so nothing is lost.
+//! `Exited` may arrive before `Started`: a program can end before the daemon learns that it ran. `Exited` carries the
+//! start time, so nothing is lost.
 
 use cri::v1::{ContainerConfig, LinuxContainerResources};
 use jiff::Timestamp;
@@ -30,52 +30,52 @@ use crate::{
 pub(crate) struct Container {
     /// Its id.
     pub id: ContainerId,
-    /// The sandbox that it lives in.
+    /// Its sandbox.
     pub sandbox: SandboxId,
-    /// What the client asked for, word by word.
+    /// The client's configuration, unchanged.
     pub config: ContainerConfig,
-    /// The id of its image.
+    /// Its image's ID.
     pub image_id: String,
-    /// A tag of its image, as it was when the container was made; else what the client called it.
+    /// A tag of its image at creation; without tags, the name in the client's request.
     #[serde(default)]
     pub image_name: String,
-    /// A repository digest of its image, if there was one; else the id.
+    /// A repository digest of its image at creation; without one, the ID.
     #[serde(default)]
     pub image_reference: String,
-    /// What the image says about its containers, for further processes.
+    /// The image's container defaults, for later execs.
     pub image: ImageDefaults,
-    /// The signal that asks it to end, by number.
+    /// Its stop signal.
     pub stop_signal: i32,
-    /// Its log file; empty when it has none.
+    /// Its log file; empty if it has none.
     pub log_path: String,
-    /// Where it is in its life.
+    /// Its state.
     pub state: ContainerState,
-    /// When it was asked for.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When its program began to run.
+    /// When it was started.
     pub started_at: Option<Timestamp>,
     /// The user that it runs as.
     pub user: Option<UserIds>,
-    /// How it ended.
+    /// Its exit.
     pub exit: Option<Exit>,
-    /// Its cgroup, where there can be one.
+    /// Its cgroup, if cgroups are available.
     #[serde(default)]
     pub cgroup: Option<CgroupPath>,
-    /// Limits that were asked for and that this box cannot apply, with reasons.
+    /// Requested limits that this machine cannot apply, with reasons.
     #[serde(default)]
     pub not_applied: Vec<String>,
-    /// How the kernel's security modules confine its processes.
+    /// Its AppArmor and SELinux confinement.
     #[serde(default)]
     pub confinement: Confinement,
-    /// What its devices change about its processes (older versions had it in `config`).
+    /// The edits of its CDI devices to its processes (older versions had them in `config`).
     #[serde(default)]
     pub device_edits: ProcessEdits,
-    /// Why it is not known how it is, if so.
+    /// Why its state is unknown, if it is.
     #[serde(skip)]
     pub unknown_reason: Option<UnknownReason>,
 }
 
-/// What of a container's record changes in its life.
+/// The fields of a container's record that change during its life.
 #[derive(Serialize)]
 pub(crate) struct ContainerLife<'a> {
     state: ContainerState,
@@ -84,45 +84,45 @@ pub(crate) struct ContainerLife<'a> {
     exit: Option<&'a Exit>,
 }
 
-/// Where a container is in its life.
+/// The state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ContainerState {
-    /// Being set up.
+    /// It is being set up.
     Creating,
-    /// It waits to be started.
+    /// It waits at its barrier.
     Created,
     /// Its program runs.
     Running,
     /// Its program has ended.
     Exited,
-    /// It was lost: its exit was not observed.
+    /// Its exit was not observed.
     Lost,
 }
 
-/// What can happen to a container.
+/// A transition of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ContainerEvent {
-    /// It waits at its barrier, as this user.
+    /// It has reached its barrier, with this user.
     Created(UserIds),
-    /// Its program runs.
+    /// Its program has started.
     Started(Timestamp),
-    /// It has ended.
+    /// It has exited.
     Exited(Exit),
-    /// Its limits were changed; these are all of them, and those that cannot be applied.
+    /// Its limits have changed: all of its limits, and those that cannot be applied.
     Limited(Box<LinuxContainerResources>, Vec<String>),
-    /// Its keeper is gone and has left no record of it. The time is when that was noticed.
+    /// Its keeper has ended without recording its exit. The time is that of detection.
     Lost(Timestamp),
 }
 
-/// The kind of an event, as in CRI.
+/// The kind of a container event (CRI).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// It was created.
     Created,
     /// It was started.
     Started,
-    /// It has ended.
+    /// It has exited.
     Stopped,
     /// It was removed.
     Deleted,
@@ -132,7 +132,7 @@ pub(crate) enum EventKind {
 pub(crate) const LOST_EXIT_CODE: i32 = 255;
 
 impl Container {
-    /// What of its record changes in its life, as the record has it.
+    /// The fields of its record that change during its life.
     pub(crate) fn life(&self) -> ContainerLife<'_> {
         ContainerLife {
             state: self.state,
@@ -142,7 +142,8 @@ impl Container {
         }
     }
 
-    /// Whether a request for `other` may return this one: it is, or is becoming, the same.
+    /// Whether a repeated request, for `other`, may return this container: it has the same configuration and image and
+    /// has not been started.
     pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
         matches!(
             self.state,
@@ -151,7 +152,7 @@ impl Container {
             && self.image_id == other.image_id
     }
 
-    /// The container after `event`, and what clients are told, in order. Nothing is told when nothing changes.
+    /// Applies `event` and returns the events for subscribers, in order: none if nothing changes.
     #[must_use]
     pub(crate) fn on(&mut self, event: ContainerEvent) -> Vec<EventKind> {
         use ContainerState as S;
@@ -213,18 +214,18 @@ impl Container {
         self.state != ContainerState::Creating
     }
 
-    /// Why it is not known whether it runs, if so.
+    /// Why it is unknown whether it runs, if it is.
     pub(crate) fn doubt(&self) -> Option<&UnknownReason> {
         self.unknown_reason.as_ref().filter(|_| !self.ended())
     }
 
-    /// Whether it has ended, known or unknown how.
+    /// Whether it has ended, with or without an observed exit.
     #[must_use]
     pub(crate) fn ended(&self) -> bool {
         matches!(self.state, ContainerState::Exited | ContainerState::Lost)
     }
 
-    /// Name and attempt: no two containers of a sandbox share both.
+    /// Name and attempt, which are unique within a sandbox.
     #[must_use]
     pub(crate) fn key(&self) -> (&str, u32) {
         self.config
@@ -233,7 +234,8 @@ impl Container {
             .map_or(("", 0), |m| (&m.name, m.attempt))
     }
 
-    /// Why it ended, in one word (`Completed`, `Error`, `StartError`, `OOMKilled`, `Unknown`) and as a sentence.
+    /// The reason of its exit in one word (`Completed`, `Error`, `StartError`, `OOMKilled`, `Unknown`), and a
+    /// message.
     #[must_use]
     pub(crate) fn reason(&self) -> (&'static str, String) {
         if let Some(doubt) = self.doubt() {

@@ -1,4 +1,4 @@
-//! Fuzz targets of this package. Each module's are in its own `fuzz`.
+//! Collects the fuzz targets of this package, which are in each module's own `fuzz`.
 #![allow(
     unreachable_pub,
     reason = "public for the program in tests/fuzz, private in a test"

@@ -6,22 +6,22 @@ use cri::v1::{ContainerConfig, SecurityProfile, security_profile::ProfileType};
 
 use crate::launch::Invalid;
 
-/// What containers of a handler have whatever their clients say.
+/// The restrictions on containers of a handler, whatever the client requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handler {
-    /// No program gains privileges.
+    /// Sets no_new_privs.
     pub no_new_privs: bool,
-    /// The root file system cannot be written.
+    /// The root file system is read-only.
     pub read_only_root: bool,
     /// A container without a seccomp profile gets `RuntimeDefault`, not `Unconfined`.
     pub seccomp_default: bool,
 }
 
-/// The handlers by their names. The default one, with the empty name, is always there, and adds nothing.
+/// The handlers by name. The default handler, with the empty name, always exists and adds nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Handlers(BTreeMap<String, Handler>);
 
-/// Why a handler cannot have a name.
+/// The name is not valid for a handler.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0:?} is not a handler's name: it is a DNS label, of lower-case letters, digits and -, as a RuntimeClass has it"
@@ -29,10 +29,9 @@ pub struct Handlers(BTreeMap<String, Handler>);
 pub struct NotAName(String);
 
 impl Handlers {
-    /// Adds a handler. Its name is what `RuntimeClass.handler` may be (Kubernetes: a DNS label).
+    /// Adds a handler. Its name must be valid for `RuntimeClass.handler` (Kubernetes: a DNS label).
     ///
-    /// # Errors
-    /// When it is something else.
+    /// # Errors When the name is invalid.
     pub fn add(&mut self, name: &str, handler: Handler) -> Result<(), NotAName> {
         let edge = |c: Option<char>| c.is_some_and(|c| c != '-');
         let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -52,7 +51,7 @@ impl Handlers {
         std::iter::once("").chain(self.0.keys().map(String::as_str))
     }
 
-    /// The handler with a name.
+    /// The handler of this name.
     pub(crate) fn get(&self, name: &str) -> Result<Handler, Invalid> {
         if name.is_empty() {
             return Ok(Handler::default());
@@ -68,7 +67,7 @@ impl Handlers {
 }
 
 impl Handler {
-    /// Changes what a client asked for to what its container gets.
+    /// Applies the restrictions to a client's configuration.
     pub(crate) fn harden(self, config: &mut ContainerConfig) {
         if self == Self::default() {
             return;

@@ -1,4 +1,4 @@
-//! Names of sandboxes and containers: 64 lower-case hexadecimal digits, as every CRI client expects.
+//! IDs of sandboxes and containers: 64 lower-case hexadecimal digits, as every CRI client expects.
 
 use std::{fmt, sync::Arc};
 
@@ -13,7 +13,7 @@ macro_rules! id {
         pub(crate) struct $name(Arc<str>);
 
         impl $name {
-            /// A fresh random id.
+            /// A new random ID.
             #[must_use]
             pub(crate) fn random() -> Self {
                 Self(random_hex().into())
@@ -25,7 +25,7 @@ macro_rules! id {
                 &self.0
             }
 
-            /// The first 13 digits, for people.
+            /// The first 13 digits, for display.
             #[must_use]
             pub(crate) fn short(&self) -> &str {
                 self.0.get(..13).unwrap_or(&self.0)
@@ -62,7 +62,7 @@ id! {
 }
 
 impl SandboxId {
-    /// The id that a directory's name is.
+    /// The ID from a directory's name.
     #[must_use]
     pub(crate) fn from_record(text: &str) -> Self {
         Self(text.into())
@@ -70,7 +70,7 @@ impl SandboxId {
 }
 
 impl ContainerId {
-    /// The id that a message from a keeper, or a directory's name, is.
+    /// The ID from a keeper's message or a directory's name.
     #[must_use]
     pub(crate) fn from_record(text: &str) -> Self {
         Self(text.into())
@@ -82,7 +82,7 @@ pub(crate) fn random_hex() -> String {
     let mut bytes = [0u8; 32];
     let mut filled = 0;
     while filled < bytes.len() {
-        // The kernel only fails here for bad addresses or before its generator is seeded, where it waits instead.
+        // The kernel only fails for a bad address; an unseeded generator makes it wait.
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(n) => filled += n,
             Err(rustix::io::Errno::INTR) => {}

@@ -1,10 +1,11 @@
-//! ◆ The name of a daemon, made of its state directory: of its bridge, its packet rules and its cgroups.
+//! ◆ The name of a daemon, derived from its state directory, for its bridge, its packet rules and its cgroups.
 
 use std::{os::unix::ffi::OsStrExt as _, path::Path};
 
 use sha2::{Digest as _, Sha256};
 
-/// `crib` and 8 hexadecimal digits, the same for the same state directory: a restarted daemon finds what it made.
+/// `crib` and 8 hexadecimal digits, constant for a state directory, so that a restarted daemon finds what it
+/// created.
 #[must_use]
 pub fn instance_name(state_dir: &Path) -> String {
     let mut hasher = Sha256::new();

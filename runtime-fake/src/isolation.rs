@@ -1,4 +1,4 @@
-//! The isolation ladder: what the box allows, found out by trying, and never silently less than what was asked for.
+//! Selects the isolation by probing what the machine allows. It is never silently weaker than requested.
 
 mod mapping;
 mod userns;
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::keepers;
 
-/// What the user asks for.
+/// The requested isolation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IsolationRequest {
-    /// The best that the box allows.
+    /// The strongest that the machine allows.
     #[default]
     Auto,
-    /// Namespaces made by root.
+    /// Namespaces created by root.
     Root,
     /// Namespaces inside a user namespace.
     Rootless,
@@ -50,20 +50,20 @@ impl fmt::Display for IsolationRequest {
     }
 }
 
-/// A word that names no isolation.
+/// An unknown isolation.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown isolation {0:?}: one of auto, root, rootless, process")]
 pub struct UnknownIsolation(String);
 
-/// What the runtime runs with.
+/// The isolation that the runtime uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// All namespaces, made by root.
+    /// All namespaces, created by root.
     Root,
     /// All namespaces, inside a user namespace.
     Rootless {
-        /// How many ids are mapped into it: 1 without subordinate ids.
+        /// The number of ids mapped into it: 1 without subordinate ids.
         ids: u32,
     },
     /// No namespaces.
@@ -94,7 +94,7 @@ impl fmt::Display for Isolation {
 /// Why the requested isolation is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
-    /// `root` was requested by another user.
+    /// A user other than root requested `root`.
     #[error(
         "isolation root needs root (user {uid} asks): run as root, or use --isolation rootless"
     )]
@@ -102,47 +102,47 @@ pub enum EnterError {
         /// That user's id.
         uid: u32,
     },
-    /// Root without the power to make namespaces.
+    /// Root may not create namespaces.
     #[error(
         "isolation root is unavailable: {reason}; use --isolation auto, or give this container CAP_SYS_ADMIN"
     )]
     NoNamespaces {
-        /// What failed.
+        /// The probe that failed.
         reason: String,
     },
-    /// Pods of an earlier daemon may run.
+    /// It is unknown whether pods of an earlier daemon run.
     #[error(
         "failed to find out which pods of an earlier runtime run: mend that first; no pod was touched"
     )]
     Pods {
-        /// Where, and what failed.
+        /// The place and the cause.
         source: std::io::Error,
     },
-    /// The directory is not to be kept from other users.
+    /// The state directory cannot be made private.
     #[error("failed to keep what containers write from other users")]
     Private(#[from] PrivateError),
-    /// No user namespace.
+    /// A user namespace is unavailable.
     #[error(
         "isolation rootless is unavailable: {reason}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) or use --isolation process"
     )]
     NoUserNamespace {
-        /// What failed.
+        /// The operation that failed.
         reason: String,
     },
 }
 
-/// Finds the isolation for `request`, and moves this process into a user namespace if it is for an ordinary user: the one of
-/// an earlier daemon's pods in `state_dir` if any still run, else a new one. Without a state directory no pods run yet.
+/// Selects the isolation for `request`. An ordinary user's process is moved into a user namespace: the one of an
+/// earlier daemon's pods in `state_dir` if any still run, or else a new one. Without a state directory there are
+/// no pods.
 ///
-/// # Errors
-/// When the box does not allow what was asked for. With [`IsolationRequest::Auto`] there is always a last mode. When `state_dir`
-/// is another user's, or cannot be made for this one alone.
+/// # Errors When the machine does not allow what was requested; [`IsolationRequest::Auto`] always has a last
+/// mode. When `state_dir` belongs to another user, or cannot be made private.
 ///
-/// It must be called before anything has started a thread: the kernel moves only single threads.
+/// Call it before any thread is started: the kernel only moves a single-threaded process.
 pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
-    // What is made for containers has just the modes it is given: their users are not this one.
+    // Files created for containers must have exactly the modes given: the containers' users are not this process's.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    // Before anything in it is believed.
+    // Before reading anything in it.
     if let Some(state_dir) = state_dir {
         private::make(state_dir)?;
     }
@@ -161,13 +161,13 @@ pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isol
     }
 }
 
-/// The keepers that live. In another user namespace than theirs this process would have no power over them.
+/// The running keepers. From another user namespace than theirs this process would have no power over them.
 fn living(state_dir: Option<&Path>) -> Result<Vec<i32>, EnterError> {
     let living = state_dir.map_or(Ok(Vec::new()), keepers::living);
     living.map_err(|source| EnterError::Pods { source })
 }
 
-/// Root: of the box, or of a user namespace made by another process.
+/// The isolation for root: of the machine, or of a user namespace that another process created.
 fn as_root() -> Result<Isolation, EnterError> {
     userns::probe_namespaces().map_err(|reason| EnterError::NoNamespaces { reason })?;
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

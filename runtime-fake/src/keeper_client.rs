@@ -1,4 +1,4 @@
-//! The daemon's end of a keeper's connection: numbered calls, and notifications for the store.
+//! The client of a keeper: sends numbered calls, and passes its notifications to the store.
 
 mod connection;
 mod deadlines;
@@ -28,7 +28,7 @@ use keeper::{
     protocol::{Call, Event, Outcome, SOCKET},
 };
 
-/// An exec: its process, and what becomes of it.
+/// A running exec.
 pub(crate) struct RunningExec {
     pub(crate) pid: i32,
     pub(crate) exit: Arc<ExecExit>,
@@ -39,21 +39,21 @@ pub(crate) struct RunningExec {
 /// The exit of an exec, shared by all its waiters.
 #[derive(Debug, Default)]
 pub(crate) struct ExecExit {
-    /// The exit code, when it is known.
+    /// The exit code, once known.
     code: OnceLock<i32>,
-    /// Cancelled when it has ended, known or unknown how.
+    /// Cancelled when the exec has ended, with or without an observed exit.
     pub(crate) over: CancellationToken,
 }
 
 impl ExecExit {
-    /// Waits for it; 255 stands for an exit that was not observed.
+    /// Waits for the exit code; 255 if the exit was not observed.
     pub(crate) async fn code(&self) -> i32 {
         self.over.cancelled().await;
         self.code.get().copied().unwrap_or(LOST_EXIT_CODE)
     }
 }
 
-/// Completes an [`ExecExit`]. Dropping it without a code completes it, too.
+/// Completes an [`ExecExit`], also when it is dropped without a code.
 struct ExitNotifier(Arc<ExecExit>);
 
 impl Drop for ExitNotifier {
@@ -62,30 +62,30 @@ impl Drop for ExitNotifier {
     }
 }
 
-/// A keeper, as the daemon speaks to it. Clones speak to the same one; the connection ends with the last clone.
+/// A handle to a keeper. Clones share the connection, which ends with the last one.
 #[derive(Clone)]
 pub(crate) struct KeeperClient {
     queue: Queue,
     deadlines: Deadlines,
 }
 
-/// What a keeper sends without a call.
+/// A notification of a keeper.
 #[derive(Debug)]
 pub(crate) enum Notification {
     Event(Event),
-    /// The program of a container runs, whose start was given up before the keeper answered.
+    /// A container's program has started although the caller had given the start up.
     Started {
         container: ContainerId,
         at: jiff::Timestamp,
-        /// Its first process, where that is another one than was created.
+        /// Its first process, if that is not the created one.
         pid: Option<i32>,
     },
-    /// The connection has ended: why.
+    /// The connection has ended, for this reason.
     Disconnected(String),
 }
 
-/// Connects to the socket of the keeper in `directory`, whatever the length of its path. It never waits: where a keeper that
-/// does not accept has a full queue, that is an error.
+/// Connects to the socket of the keeper in `directory`, whatever the length of its path. Does not block: if a
+/// keeper that does not accept has a full queue, that is an error.
 pub(crate) fn connect(directory: &Path) -> io::Result<std_net::UnixStream> {
     use rustix::net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
@@ -112,13 +112,13 @@ fn open_path(directory: &Path) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A socket address has room for 107 bytes: the way through an open directory is always short enough.
+/// A socket address has room for 107 bytes; the path through an open directory always fits.
 fn short_path(directory: &OwnedFd) -> String {
     format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd())
 }
 
 impl KeeperClient {
-    /// Speaks over `stream`. Notifications go to `notify`, in the order in which the keeper sent them.
+    /// Starts the connection over `stream`. Notifications go to `notify`, in the order in which the keeper sent them.
     pub(crate) fn start(
         stream: std_net::UnixStream,
         notify: mpsc::UnboundedSender<Notification>,
@@ -134,7 +134,7 @@ impl KeeperClient {
         Ok(outcome)
     }
 
-    /// [`Self::call`] with descriptors either way.
+    /// Like [`Self::call`], with descriptors in both directions.
     pub(crate) async fn exchange(
         &self,
         call: Call,
@@ -159,7 +159,7 @@ impl KeeperClient {
         }
     }
 
-    /// Makes the pod's namespaces; `held` are kept open as long as it lives.
+    /// Sets up the pod's namespaces; the keeper keeps `held` open as long as the pod lives.
     pub(crate) async fn set_up(&self, plan: PodPlan, held: Vec<OwnedFd>) -> Result<(), Failure> {
         match self.exchange(Call::Setup(Box::new(plan)), held).await? {
             (Outcome::Setup { .. }, _) => Ok(()),
@@ -167,7 +167,7 @@ impl KeeperClient {
         }
     }
 
-    /// Tells that the pod has its network; `sockets` are those that `forward` is about.
+    /// Tells the keeper that the pod's network is set up; `sockets` belong to `forward`.
     pub(crate) async fn connected(
         &self,
         forward: Option<ForwardPlan>,
@@ -218,7 +218,7 @@ fn disconnected(why: &str) -> Failure {
     )
 }
 
-/// The failure for an answer to another question.
+/// The failure for an answer of the wrong kind.
 pub(crate) fn unexpected(outcome: &Outcome) -> Failure {
     Failure::new(
         FailureKind::System,

@@ -1,4 +1,4 @@
-//! The keepers of a state directory, by what is on disk and in /proc.
+//! Finds and kills the keepers of a state directory, from its files and `/proc`.
 
 use std::{
     fs::{self, File},
@@ -11,10 +11,11 @@ use std::{
 use keeper::liveness::{self, Liveness};
 use network::PodNetns;
 
-/// How long a killed keeper may take to end: one that does not is stuck in the kernel.
+/// Timeout for a killed keeper to end: one that does not is stuck in the kernel.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// The processes of the keepers of an earlier daemon that live. An error says of which it is not known.
+/// The process ids of the keepers of an earlier daemon that still run. An error names the keeper whose state is
+/// unknown.
 pub(crate) fn living(state_dir: &Path) -> io::Result<Vec<i32>> {
     let place = state_dir.join("sandboxes");
     let said = |path: &Path| {
@@ -37,7 +38,7 @@ pub(crate) fn living(state_dir: &Path) -> io::Result<Vec<i32>> {
     Ok(living)
 }
 
-/// The network namespace of the pod in `sandbox_dir`, if it lives and has one of its own.
+/// The network namespace of the pod in `sandbox_dir`, if the pod runs and has its own.
 pub(crate) fn pod_netns(sandbox_dir: &Path) -> io::Result<Option<PodNetns>> {
     match liveness::process(sandbox_dir)? {
         Some((pid, keeper)) => PodNetns::open(pid, keeper),
@@ -45,7 +46,7 @@ pub(crate) fn pod_netns(sandbox_dir: &Path) -> io::Result<Option<PodNetns>> {
     }
 }
 
-/// Kills the keeper in `sandbox_dir`, if one runs, and all of its pod with it; returns when it has ended.
+/// Kills the keeper in `sandbox_dir` and its pod, if it runs; returns when it has ended.
 pub(crate) fn kill(sandbox_dir: &Path) -> io::Result<()> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use rustix::process::{Signal, pidfd_send_signal};
@@ -56,7 +57,7 @@ pub(crate) fn kill(sandbox_dir: &Path) -> io::Result<()> {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(error) => return Err(error.into()),
     }
-    // Readable when the process has ended.
+    // A pidfd is readable when its process has ended.
     let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     let limit = PollTimeout::try_from(KILLED).unwrap_or(PollTimeout::MAX);
     match poll(&mut ended, limit)? {
@@ -86,7 +87,7 @@ pub(crate) fn private_bridge_namespace(state_dir: &Path) -> Option<OwnedFd> {
             })
         })?;
         let opened = File::open(bridge).ok()?;
-        // All of it was the keeper's if it still lives.
+        // If the keeper still runs, the process id was its own throughout.
         let lives = !network::has_ended(&keeper).ok()?;
         lives.then(|| opened.into())
     })

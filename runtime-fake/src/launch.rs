@@ -1,4 +1,4 @@
-//! From a client's configuration to the plan that a keeper carries out: decisions only.
+//! Decides how the keeper launches a container, from the client's configuration. It decides only.
 
 pub(crate) mod apparmor;
 mod capability;

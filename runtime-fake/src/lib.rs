@@ -1,8 +1,9 @@
 //! **runtime-fake**: a container runtime that speaks CRI v1 over real namespaces and processes.
 //!
-//! Read in this order: `server` opens everything and serves; `service` takes the calls; `runtime` walks between the
-//! records and the processes; `launch` decides how a container is set up; `keeper_client` speaks with the pod's keeper, which is
-//! the package `keeper`. Images, pod networks and the protocols of streams are the packages `image`, `network` and `stream`.
+//! Reading order: `server` opens everything and serves; `service` takes the calls; `runtime` executes them with
+//! the records and the keepers; `launch` decides how a container is set up; `keeper_client` calls the pod's
+//! keeper, which is the package `keeper`. Images, pod networks and stream protocols are the packages `image`,
+//! `network` and `stream`.
 //!
 //! # Tasks
 //! | task | owns | in | out |
@@ -12,7 +13,7 @@
 //! | follower (a pod) | nothing | a keeper's notifications | changes to the store |
 //! | stream server (one) | tokens | clients with a URL | their streams to processes and pods |
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
-//! | operation (a call) | nothing | a request | an answer; it goes on when its client is gone |
+//! | operation (a call) | nothing | a request | an answer; it continues when its client disconnects |
 
 mod cdi;
 mod checkpoint;

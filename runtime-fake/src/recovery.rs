@@ -1,4 +1,4 @@
-//! After a restart: what the records say, compared with the keepers that still run.
+//! Recovers after a restart: reconciles the records with the keepers that still run.
 
 mod addresses;
 
@@ -19,7 +19,7 @@ use crate::{
 /// How long a restart waits for the keepers' answers.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// What the network has to know of the sandboxes that are connected.
+/// The connected sandboxes, for the network.
 pub(crate) fn connected(state_dir: &Path, state: &State) -> Vec<Connected> {
     let connected = state.sandboxes.values().filter(|s| may_run(s));
     connected
@@ -32,7 +32,7 @@ pub(crate) fn connected(state_dir: &Path, state: &State) -> Vec<Connected> {
         .collect()
 }
 
-/// Whether it may run, by what is on record. A record that cannot be read says nothing.
+/// Whether the sandbox may run, by its record. An unreadable record means that it may.
 fn may_run(sandbox: &Sandbox) -> bool {
     sandbox.state == SandboxState::Ready || is_damaged(sandbox)
 }
@@ -41,7 +41,7 @@ fn is_damaged(sandbox: &Sandbox) -> bool {
     matches!(sandbox.unknown_reason, Some(UnknownReason::Record(_)))
 }
 
-/// A sandbox's addresses: where its record does not tell, those that its namespace has.
+/// A sandbox's addresses; if its record is unreadable, those of its network namespace.
 fn addresses_of(state_dir: &Path, sandbox: &Sandbox) -> Vec<IpAddr> {
     if !sandbox.addresses.is_empty() || !is_damaged(sandbox) {
         return sandbox.addresses.clone();
@@ -53,8 +53,8 @@ fn addresses_of(state_dir: &Path, sandbox: &Sandbox) -> Vec<IpAddr> {
     }
 }
 
-/// Brings every record up to date: adopts the keepers that run, and takes note of what ended meanwhile. A keeper that cannot
-/// be asked now is asked again and again.
+/// Reconciles every record: adopts running keepers, and records what has ended. A keeper that cannot be reached
+/// now is retried for as long as its pod lives.
 pub(crate) async fn reconcile(runtime: &Runtime) {
     let sandboxes: Vec<_> = runtime.store.state().sandboxes.values().cloned().collect();
     let looked_for: Vec<_> = sandboxes
@@ -90,14 +90,14 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
     }
 }
 
-/// Goes on with what an earlier daemon has begun, as far as its records say so.
+/// Finishes what an earlier daemon had started, by its records.
 async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
     if is_damaged(sandbox) {
         return;
     }
     match (sandbox.state, found) {
         (SandboxState::Ready, _) | (SandboxState::NotReady, Some(Found::Ended)) => {}
-        // No client has its id: the client calls again. What exists of it is removed.
+        // No client knows its ID: the client retries. Remove what exists of it.
         (SandboxState::Creating, _) => {
             let _ = runtime
                 .store
@@ -105,7 +105,7 @@ async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
                 .await;
             remove(runtime, &sandbox.id).await;
         }
-        // A stop that was cut short.
+        // An interrupted stop.
         (SandboxState::NotReady, Some(Found::Adopted) | None) => {
             if let Err(error) = runtime.stop_sandbox(sandbox.id.as_str()).await {
                 tracing::error!(
@@ -118,11 +118,10 @@ async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
     }
 }
 
-/// Lets the network clean up before anything new is connected. No call waits for plugins to forget pods that they
-/// connected earlier.
+/// Lets the network clean up before any pod is attached. No call waits for CNI plugins to release earlier pods.
 async fn look_over_network(runtime: &Runtime) {
     let state = runtime.store.state();
-    // What is not known to have ended may need its network.
+    // A pod that may still run may need its network.
     let (mut kept, mut connected) = (Vec::new(), Vec::new());
     for sandbox in state.sandboxes.values().filter(|s| may_run(s)) {
         match liveness::of(&runtime.sandbox_dir(&sandbox.id)) {

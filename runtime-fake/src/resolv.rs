@@ -1,6 +1,6 @@
-//! The text of a `resolv.conf`: pure.
+//! Formats a `resolv.conf`: pure.
 
-/// Servers, search domains and options, one directive a line, as resolv.conf(5) has them.
+/// Servers, search domains and options, one directive per line (resolv.conf(5)).
 pub(crate) fn conf(servers: &[String], searches: &[String], options: &[String]) -> String {
     let mut text = String::new();
     if !searches.is_empty() {

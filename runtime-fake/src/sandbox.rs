@@ -1,12 +1,12 @@
-//! The sandbox machine: pure.
+//! The sandbox state machine: pure.
 //!
 //! ```text
 //! Creating ──Ready──▶ Ready ──Stopped/Lost──▶ NotReady
 //!     └───────────Lost─────────────────────────▶
 //! ```
 //!
-//! A sandbox that is being created is in the store, so that a daemon that dies meanwhile finds what it has begun, but no
-//! client sees it.
+//! The store has a sandbox while it is being created, so that a restarted daemon finds an unfinished one, but
+//! clients do not see it.
 
 use std::net::IpAddr;
 
@@ -22,20 +22,20 @@ use crate::{id::SandboxId, launch::selinux::Labels, unknown_reason::UnknownReaso
 pub(crate) struct Sandbox {
     /// Its id.
     pub id: SandboxId,
-    /// What the client asked for, word by word.
+    /// The client's configuration, unchanged.
     pub config: PodSandboxConfig,
-    /// The runtime handler that the client asked for.
+    /// The requested runtime handler.
     pub runtime_handler: String,
-    /// Where it is in its life.
+    /// Its state.
     pub state: SandboxState,
-    /// When it was asked for.
+    /// When it was created.
     pub created_at: Timestamp,
     /// Its addresses, the primary one first; none in the host's network.
     pub addresses: Vec<IpAddr>,
-    /// Its cgroup, where there can be one.
+    /// Its cgroup, if cgroups are available.
     #[serde(default)]
     pub cgroup: Option<CgroupPath>,
-    /// The SELinux labels that its containers begin with, where the box has labels.
+    /// The default SELinux labels of its containers, if the machine has SELinux.
     #[serde(default)]
     pub labels: Option<Labels>,
     /// Why its state is unknown, if it is: then it does not count as ready.
@@ -43,57 +43,58 @@ pub(crate) struct Sandbox {
     pub unknown_reason: Option<UnknownReason>,
 }
 
-/// What of a sandbox's record changes in its life.
+/// The fields of a sandbox's record that change during its life.
 #[derive(Serialize)]
 pub(crate) struct SandboxLife<'a> {
     state: SandboxState,
     addresses: &'a [IpAddr],
 }
 
-/// The SELinux label that a sandbox's client asks for.
+/// The SELinux label that a sandbox's client requests.
 #[must_use]
 pub(crate) fn selinux_options(config: &PodSandboxConfig) -> Option<&SeLinuxOption> {
     let linux = config.linux.as_ref()?;
     linux.security_context.as_ref()?.selinux_options.as_ref()
 }
 
-/// Where a sandbox is in its life.
+/// The state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SandboxState {
-    /// Being set up.
+    /// It is being set up.
     Creating,
     /// It runs.
     Ready,
-    /// It ran.
+    /// It has stopped.
     NotReady,
 }
 
-/// What can happen to a sandbox.
+/// A transition of a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum SandboxEvent {
     /// It is set up, with these addresses.
     Ready(Vec<IpAddr>),
-    /// What its containers may use, and what the sandbox itself uses.
+    /// Its containers' resources, and the pod's overhead.
     Resources(
         Box<(
             Option<LinuxContainerResources>,
             Option<LinuxContainerResources>,
         )>,
     ),
-    /// It was stopped, or its keeper is gone.
+    /// It was stopped, or its keeper has ended.
     Stopped,
 }
 
 impl Sandbox {
-    /// Whether a request for `other` may return this one: it is, or is becoming, the same.
+    /// Whether a repeated request, for `other`, may return this sandbox: it has the same configuration and handler and
+    /// is not stopped.
     pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
         self.state != SandboxState::NotReady
             && self.config == other.config
             && self.runtime_handler == other.runtime_handler
     }
 
-    /// The sandbox after `event`; `false` when that changes nothing.
+    /// Applies `event`; returns `false` if nothing changes.
     #[must_use]
     pub(crate) fn on(&mut self, event: SandboxEvent) -> bool {
         match (self.state, event) {
@@ -111,14 +112,14 @@ impl Sandbox {
                 (linux.resources, linux.overhead) = *new;
                 true
             }
-            // A sandbox that was stopped while it was set up stays stopped.
+            // A sandbox stopped during set-up stays stopped.
             (SandboxState::Ready | SandboxState::NotReady, SandboxEvent::Ready(_))
             | (SandboxState::Creating | SandboxState::NotReady, SandboxEvent::Resources(_))
             | (SandboxState::NotReady, SandboxEvent::Stopped) => false,
         }
     }
 
-    /// What of its record changes in its life, as the record has it.
+    /// The fields of its record that change during its life.
     pub(crate) fn life(&self) -> SandboxLife<'_> {
         SandboxLife {
             state: self.state,
@@ -132,7 +133,7 @@ impl Sandbox {
         self.state != SandboxState::Creating
     }
 
-    /// What makes it the only one: two sandboxes never share all four.
+    /// Its unique key: two sandboxes never share all four.
     #[must_use]
     pub(crate) fn key(&self) -> (&str, &str, &str, u32) {
         self.config.metadata.as_ref().map_or(("", "", "", 0), |m| {

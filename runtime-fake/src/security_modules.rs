@@ -1,6 +1,7 @@
-//! The kernel's security modules, AppArmor and SELinux: what of them is there, and what they are told.
+//! Detects the kernel's security modules, AppArmor and SELinux, and decides the confinement of pods and
+//! containers.
 //!
-//! Their files are looked for below one directory, which is `/` but in tests.
+//! Their files are below one root directory, which is `/` except in tests.
 
 use std::{
     fs::{self, File},
@@ -19,31 +20,31 @@ use crate::launch::{
     selinux::{self, Labels, Policy},
 };
 
-/// What loads a profile into the kernel; it comes with AppArmor.
+/// The programs that load a profile into the kernel; they come with AppArmor.
 const PARSERS: [&str; 2] = ["sbin/apparmor_parser", "usr/sbin/apparmor_parser"];
-/// Where a policy's contexts for containers are: those of container-selinux first.
+/// The contexts of a policy for containers, as container-selinux installs them.
 const CONTEXTS: &str = "usr/share/containers/selinux/contexts";
 
-/// The modules of this box.
+/// The security modules of this machine.
 #[derive(Debug)]
 pub(crate) struct Modules {
     root: PathBuf,
     apparmor: bool,
     selinux: Option<Policy>,
-    /// Pods that ask for no label get one as well.
+    /// Pods that request no label get one too.
     label_all: bool,
-    /// The log says once that labels are ignored.
+    /// Logs once that labels are ignored.
     ignored: Once,
-    /// Whose it is chooses a pod's labels.
+    /// Held while a pod's labels are chosen.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
 impl Modules {
-    /// Looks at what is there, and loads the runtime's own AppArmor profile if it is not.
+    /// Detects the modules, and loads the runtime's own AppArmor profile if it is not loaded.
     pub(crate) fn open(root: &Path, isolation: IsolationMode, label_all: bool) -> Self {
         let enabled = fs::read(root.join("sys/module/apparmor/parameters/enabled"));
         let apparmor = enabled.is_ok_and(|text| text.first() == Some(&b'Y'));
-        // Where its file system is not to be written, a container in a container, another runtime manages labels.
+        // If its file system is not writable, as in a nested container, another runtime manages labels.
         let context = root.join("sys/fs/selinux/context");
         let selinux = (isolation != IsolationMode::Process
             && File::options().write(true).open(context).is_ok())
@@ -71,7 +72,7 @@ impl Modules {
         modules
     }
 
-    /// What Status says of them.
+    /// The modules' entries in Status.
     pub(crate) fn describe(&self) -> [(&'static str, String); 2] {
         let apparmor = match self.profiles() {
             Profiles::None => "none".to_owned(),
@@ -88,7 +89,8 @@ impl Modules {
         [("apparmor", apparmor), ("selinux", selinux.to_owned())]
     }
 
-    /// The labels that a pod's containers begin with, if this box has labels. Refuses what is no label, on every box.
+    /// The default labels of a pod's containers, if this machine has SELinux. Rejects an invalid label on every
+    /// machine.
     pub(crate) fn pod<'a>(
         &self,
         options: Option<&SeLinuxOption>,
@@ -100,7 +102,7 @@ impl Modules {
             return Ok(None);
         };
         let mut seed = [0; 8];
-        // Without randomness pods are counted.
+        // Without a random seed the search starts at 0.
         let _ = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty());
         let free = || selinux::free_level(others, u64::from_ne_bytes(seed));
         let labels = selinux::pod(options, policy, free);
@@ -110,17 +112,17 @@ impl Modules {
         Ok(Some(labels))
     }
 
-    /// Whether a pod of these options is labelled as a whole, what its containers share included.
+    /// Whether a pod with these options is labelled as a whole, including the files that its containers share.
     pub(crate) fn labels(&self, options: Option<&SeLinuxOption>) -> bool {
         self.label_all || selinux::asked(options)
     }
 
-    /// Whether the kernel has a module whose files [`Self::container`] may have to read.
+    /// Whether [`Self::container`] may have to read files of a security module.
     pub(crate) fn has_any(&self) -> bool {
         self.apparmor || self.selinux.is_some()
     }
 
-    /// What a container's processes and files get.
+    /// The confinement of a container's processes and files.
     pub(crate) fn container(
         &self,
         context: Option<&LinuxContainerSecurityContext>,
@@ -158,7 +160,8 @@ impl Modules {
         })
     }
 
-    /// Without SELinux a label protects nothing and hides nothing: manifests that name one run everywhere (containerd, CRI-O).
+    /// Ignores a label without SELinux: it would have no effect, and manifests that name one must run everywhere
+    /// (containerd, CRI-O).
     fn ignore(&self, options: Option<&SeLinuxOption>) {
         if selinux::asked(options) {
             self.ignored.call_once(|| {
@@ -169,7 +172,7 @@ impl Modules {
         }
     }
 
-    /// Asks the policy whether there are such labels.
+    /// Asks the policy whether these labels are valid.
     fn known(&self, labels: &Labels) -> Result<(), Invalid> {
         let context = self.root.join("sys/fs/selinux/context");
         for label in [&labels.process, &labels.files] {
@@ -211,7 +214,7 @@ impl Modules {
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
                 .spawn()?;
-            // One that ends without having read says why.
+            // If it ends without reading, its output says why.
             if let Some(mut stdin) = child.stdin.take() {
                 let _ = stdin.write_all(apparmor::DEFAULT_RULES.as_bytes());
             }
@@ -228,7 +231,7 @@ impl Modules {
     }
 }
 
-/// The names that the policy of the box has for containers.
+/// The policy's contexts for containers.
 fn contexts(root: &Path) -> String {
     fs::read_to_string(root.join(CONTEXTS)).unwrap_or_else(|_| {
         let config = fs::read_to_string(root.join("etc/selinux/config")).unwrap_or_default();
@@ -244,7 +247,7 @@ fn contexts(root: &Path) -> String {
     })
 }
 
-/// Writes to a file that is there, in one call, as the kernel wants it.
+/// Writes to an existing file in one call, as the kernel requires.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::options().write(true).open(path)?;
     file.write_all(text.as_bytes())

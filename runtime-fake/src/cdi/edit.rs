@@ -1,5 +1,4 @@
-//! What the devices of a container change about its plan, as the specification of the Container Device Interface has it:
-//! pure.
+//! Applies the edits of a container's CDI devices to its launch plan: pure.
 
 use cri::v1::Mount;
 use keeper::plan::{DevicePlan, LaunchPlan, ProcessPlan};
@@ -7,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::launch::{Invalid, devices, mounts};
 
-/// The changes, with the nodes as they are on the host.
+/// The edits, with the device nodes as they are on the host.
 #[derive(Debug, Default)]
 pub(crate) struct PlanEdits {
-    /// What its processes get.
+    /// The edits to its processes.
     pub(crate) process: ProcessEdits,
-    /// The nodes that it gets.
+    /// The device nodes to add.
     pub(crate) devices: Vec<DevicePlan>,
-    /// The files and directories of the host that it gets.
+    /// The mounts to add.
     pub(crate) mounts: Vec<Mount>,
 }
 
-/// The changes to each process of a container: kept with it, for those that are run in it later.
+/// The edits to each process of a container: stored with it, for later execs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessEdits {
     /// `NAME=value`.
     pub(crate) env: Vec<String>,
-    /// Further groups.
+    /// Additional groups.
     pub(crate) additional_gids: Vec<u32>,
 }
 
 impl PlanEdits {
-    /// Changes `plan`: a node or a mount takes the place of the one that the plan has at its path, and mounts are sorted
+    /// Applies the edits to `plan`: a node or a mount replaces the plan's one at the same path. Mounts are sorted
     /// again, so that none hides one below it (CDI 1.0, SPEC.md, "containerEdits", and its Go library).
     pub(crate) fn apply(&self, plan: &mut LaunchPlan) -> Result<(), Invalid> {
         self.process.apply(&mut plan.process);
@@ -49,7 +48,7 @@ impl PlanEdits {
 }
 
 impl ProcessEdits {
-    /// Changes `process`: a variable takes the place of the one of its name.
+    /// Applies the edits to `process`: a variable replaces the one of the same name.
     pub(crate) fn apply(&self, process: &mut ProcessPlan) {
         for variable in &self.env {
             let name = |pair: &str| pair.split('=').next().map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Fuzz target: files of the Container Device Interface.
+//! Fuzz target: CDI specification files.
 
 use fuzz_target::{Target, bytes, text};
 
@@ -9,7 +9,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("cdi_name", name, names),
 ];
 
-/// Every device of a file that was read can be asked for by its name.
+/// Every device of a parsed file can be requested by its name.
 fn spec(data: &[u8]) {
     for format in [Format::Json, Format::Yaml] {
         let Ok(spec) = parse(text(data), format) else {
@@ -31,7 +31,7 @@ fn seeds() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A name is printed as it was read.
+/// A name is displayed as it was parsed.
 fn name(data: &[u8]) {
     if let Ok(name) = Name::parse(text(data)) {
         assert_eq!(name.to_string(), text(data));

@@ -1,4 +1,4 @@
-//! From names of devices to what a container gets: pure.
+//! Resolves device names to container edits: pure.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::launch::{Invalid, devices};
 
-/// Everything that the files say, with what was wrong about some.
+/// The specifications of all files, and the errors of broken ones.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     specs: Vec<Entry>,
@@ -29,7 +29,7 @@ struct Entry {
 }
 
 impl Registry {
-    /// Takes a file in. One that is broken is remembered: a device that is missed may be in it.
+    /// Adds a file. The error of a broken one is kept: a device that is not found may be in it.
     pub(super) fn add(&mut self, strength: usize, path: &Path, spec: Result<Spec, String>) {
         match spec {
             Ok(spec) => self.specs.push(Entry {
@@ -43,7 +43,7 @@ impl Registry {
         }
     }
 
-    /// The file that describes `name`: the one in the strongest directory.
+    /// The specification of `name`, from the directory with the highest precedence.
     fn find(&self, name: &Name) -> Result<(usize, &SpecEdits), Invalid> {
         let describing = self.specs.iter().enumerate().filter_map(|(index, entry)| {
             let device = entry.spec.devices.iter().find(|d| d.name == name.device)?;
@@ -79,7 +79,7 @@ pub(crate) struct Edits {
     pub(crate) mounts: Vec<Mount>,
 }
 
-/// A device's node, as far as a specification says.
+/// A device's node, as far as the specification defines it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NodeEdit {
     pub(crate) path: PathBuf,
@@ -92,7 +92,7 @@ pub(crate) struct NodeEdit {
     pub(crate) access: String,
 }
 
-/// What is to be done for `names`: for each file once what it says for all its devices, then what it says for each.
+/// The edits for `names`: for each file its common edits once, then the edits of each device.
 pub(super) fn edits_of(registry: &Registry, names: &[Name]) -> Result<Edits, Invalid> {
     let mut edits = Edits::default();
     let mut seen = Vec::new();
@@ -135,7 +135,7 @@ impl Edits {
         for mount in &edits.mounts {
             self.mounts.push(mount_of(mount).map_err(wrong)?);
         }
-        // Group 0 is no privilege to be given away (CDI leaves it out).
+        // Group 0 is skipped, as in CDI: a device must not grant it.
         self.process
             .additional_gids
             .extend(edits.additional_gids.iter().filter(|gid| **gid != 0));

@@ -1,8 +1,8 @@
-//! ◆ Scalars as other readers of specifications take them: YAML 1.1, and any scalar where a text is wanted.
+//! ◆ Parses scalars as other readers of CDI specifications do: YAML 1.1, and any scalar where a string is expected.
 //!
-//! Their reader is sigs.k8s.io/yaml: `0640` is octal, `yes` and `on` are booleans, `1:30` is a text; where a text is wanted,
-//! a number or a boolean becomes one in its usual form (`010` is the text `8`); where a number is wanted, a quoted one is
-//! none. What the parser is told besides is in [`options`].
+//! Their parser is sigs.k8s.io/yaml: `0640` is octal, `yes` and `on` are booleans, `1:30` is a string. Where a string
+//! is expected, a number or a boolean becomes one in its canonical form (`010` is the string `8`); where a number is
+//! expected, a quoted one is an error. [`options`] has the options for the parser.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// How YAML is parsed.
+/// The options for the YAML parser.
 pub(super) fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { legacy_octal_numbers: true }
 }
 
-/// What a scalar means.
+/// A parsed scalar.
 #[derive(Debug, PartialEq)]
 pub(super) enum Scalar {
     Null,
@@ -25,7 +25,7 @@ pub(super) enum Scalar {
     Text(String),
 }
 
-/// What is made of a scalar. The error completes "expected".
+/// Converts a scalar. The error completes "expected".
 pub(super) trait FromScalar: Sized {
     fn from_scalar(scalar: Scalar) -> Result<Self, &'static str>;
 }
@@ -52,7 +52,7 @@ impl FromScalar for u32 {
     fn from_scalar(scalar: Scalar) -> Result<Self, &'static str> {
         let number = match scalar {
             Scalar::Integer(number) => u32::try_from(number).ok(),
-            // Integral, so that nothing is lost.
+            // Only integral numbers, so that nothing is lost.
             Scalar::Float(number) if number.fract() == 0.0 => {
                 let fits = (0.0..=f64::from(u32::MAX)).contains(&number);
                 fits.then_some(number as u32)
@@ -63,12 +63,12 @@ impl FromScalar for u32 {
     }
 }
 
-/// A scalar that is there.
+/// Deserializes a required scalar.
 pub(super) fn one<'de, D: Deserializer<'de>, T: FromScalar>(from: D) -> Result<T, D::Error> {
     Loose::deserialize(from).map(|loose| loose.0)
 }
 
-/// One that may be null.
+/// Deserializes a scalar that may be null.
 pub(super) fn maybe<'de, D: Deserializer<'de>, T: FromScalar>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
@@ -76,13 +76,13 @@ pub(super) fn maybe<'de, D: Deserializer<'de>, T: FromScalar>(
     Ok(loose.map(|loose| loose.0))
 }
 
-/// A list of them, which may be null.
+/// Deserializes a list of scalars, which may be null.
 pub(super) fn list<'de, D: Deserializer<'de>, T: FromScalar>(from: D) -> Result<Vec<T>, D::Error> {
     let list: Option<Vec<Loose<T>>> = Option::deserialize(from)?;
     Ok(list.into_iter().flatten().map(|loose| loose.0).collect())
 }
 
-/// Anything else that may be null.
+/// Deserializes any other value that may be null.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -162,7 +162,7 @@ mod tests {
         serde_saphyr::from_str_with_options(&text, super::options()).map_err(|e| e.to_string())
     }
 
-    /// What `fileMode` came to with container-device-interface 1.1 and sigs.k8s.io/yaml 1.6.
+    /// The values of `fileMode` with container-device-interface 1.1 and sigs.k8s.io/yaml 1.6.
     #[rstest]
     #[case("0640", Ok(Some(0o640)))]
     #[case("0o640", Ok(Some(0o640)))]
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(got.clone().map_err(drop), want, "{got:?}");
     }
 
-    /// What a device's `name` came to there.
+    /// The values of a device's `name` with the same versions.
     #[rstest]
     #[case("0", "0")]
     #[case("010", "8")]

@@ -1,4 +1,4 @@
-//! ◆ A file of the Container Device Interface (versions 0.3 to 1.0), and the names of devices.
+//! ◆ Parses a CDI specification file (versions 0.3 to 1.0), and device names.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::scalar;
 use crate::launch::Invalid;
 
-/// The versions that are understood (cncf-tags/container-device-interface, SPEC.md).
+/// The supported versions (cncf-tags/container-device-interface, SPEC.md).
 const VERSIONS: [&str; 7] = [
     "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0",
 ];
@@ -54,7 +54,7 @@ fn is_kind(text: &str) -> bool {
     })
 }
 
-/// Letters and digits, with others in between.
+/// Starts and ends with a letter or digit; others may be in between.
 fn is_word(text: &str, others: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
     text.starts_with(plain)
@@ -62,7 +62,7 @@ fn is_word(text: &str, others: &str) -> bool {
         && text.chars().all(|c| plain(c) || others.contains(c))
 }
 
-/// How a file is written.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Json,
@@ -70,7 +70,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// By the end of its name; none for what is no specification.
+    /// The format by the file name's extension; `None` if it is not a specification.
     pub(super) fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "json" => Some(Self::Json),
@@ -80,7 +80,7 @@ impl Format {
     }
 }
 
-/// What a vendor says about the devices of a class.
+/// A vendor's specification of the devices of a class.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Spec {
@@ -92,7 +92,7 @@ pub(super) struct Spec {
     annotations: Option<IgnoredAny>,
     #[serde(deserialize_with = "scalar::or_default")]
     pub(super) devices: Vec<SpecDevice>,
-    /// For every container with one of the devices.
+    /// The edits for every container with one of the devices.
     #[serde(default, deserialize_with = "scalar::or_default")]
     pub(super) container_edits: SpecEdits,
 }
@@ -108,7 +108,7 @@ pub(super) struct SpecDevice {
     pub(super) container_edits: SpecEdits,
 }
 
-/// What is to be changed about a container.
+/// The edits to a container.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct SpecEdits {
@@ -170,7 +170,7 @@ pub(super) struct SpecHook {
     pub(super) path: String,
 }
 
-/// Reads a file's text. The error says what is wrong with it.
+/// Parses a file. The error says what is wrong with it.
 pub(super) fn parse(text: &str, format: Format) -> Result<Spec, String> {
     let spec: Spec = match format {
         Format::Json => serde_json::from_str(text).map_err(|e| e.to_string())?,

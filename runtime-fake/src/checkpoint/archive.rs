@@ -1,4 +1,4 @@
-//! The archive of a checkpoint: written beside its place and put there whole, and read as what a stranger gave.
+//! Writes the archive of a checkpoint atomically, and reads one as untrusted input.
 
 use std::{
     collections::BTreeMap,
@@ -20,30 +20,30 @@ use serde::{Serialize, de::DeserializeOwned};
 use tar::Builder;
 use tempfile::TempPath;
 
-/// The longest document in an archive.
+/// Limit on a document in an archive.
 const DOCUMENT: u64 = 16 << 20;
-/// More files than any checkpoint has.
+/// Limit on the files of an archive, more than any checkpoint has.
 const MEMBERS: usize = 100_000;
-/// No extension header of a file's name is longer.
+/// Limit on an extension header for a file's name.
 const EXTENSION: u64 = 64 << 10;
 
-/// An archive that is being written. Nothing of it is left when it is dropped, or its process killed.
+/// An archive that is being written. Dropping it, or killing the process, leaves nothing.
 pub(crate) struct Writer {
     tar: Builder<BufWriter<File>>,
-    /// Its name, where a file cannot be without one.
+    /// Its temporary name, if the file system requires one.
     name: Option<TempPath>,
     place: PathBuf,
 }
 
 impl Writer {
-    /// Begins an archive at `place`, for its owner alone: it holds all that the processes had in memory.
+    /// Creates an archive for `place`, readable by its owner only: it has all memory of the processes.
     pub(crate) fn new(place: &Path) -> io::Result<Self> {
         let directory = directory_of(place);
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let (file, name) = match rustix::fs::open(directory, flags, mode) {
             Ok(file) => (File::from(file), None),
-            // Not every file system has files without names.
+            // Not every file system supports O_TMPFILE.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
                 let file = beside().tempfile_in(directory)?;
                 let (file, name) = file.into_parts();
@@ -58,7 +58,7 @@ impl Writer {
         })
     }
 
-    /// Adds what is in `directory`, below `below` (which may be empty).
+    /// Adds the contents of `directory`, below `below` (which may be empty).
     pub(crate) fn add(&mut self, directory: &Path, below: &str) -> io::Result<()> {
         let mut entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -82,7 +82,7 @@ impl Writer {
         self.tar.append_data(&mut header, name, text.as_slice())
     }
 
-    /// Puts it in its place.
+    /// Moves the archive to its place.
     pub(crate) fn finish(self) -> io::Result<()> {
         let file = self.tar.into_inner()?;
         let file = file.into_inner().map_err(|error| error.into_error())?;
@@ -114,13 +114,13 @@ fn beside() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// Why an archive is none, or cannot be read.
+/// Why an archive is invalid, or cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// The client has to change it.
+    /// The archive is invalid; the client has to change it.
     #[error("{0}")]
     Wrong(String),
-    /// The box refused.
+    /// The operating system failed.
     #[error("failed to {what}")]
     Io {
         what: &'static str,
@@ -129,7 +129,8 @@ pub(crate) enum Unreadable {
 }
 
 impl Unreadable {
-    /// Whether it is the archive's fault or the box's: `what` was being done, `wrong` is what it means.
+    /// Whether the archive or the operating system is at fault: `what` is the operation, and `wrong` describes the
+    /// invalid archive.
     pub(crate) fn of(problem: Problem, what: &'static str, wrong: &str) -> Self {
         if let Problem::Io { source, .. } = problem {
             if source.kind() != io::ErrorKind::UnexpectedEof {
@@ -149,18 +150,18 @@ fn io(what: &'static str) -> impl Fn(io::Error) -> Unreadable {
     move |source| Unreadable::Io { what, source }
 }
 
-/// An archive, looked through once: where which file is in it.
+/// An indexed archive: the position of each file.
 #[derive(Debug)]
 pub(crate) struct Archive {
     file: File,
-    /// Where the bytes of a file begin, and how many there are.
+    /// Offset and length of each file.
     files: BTreeMap<String, (u64, u64)>,
 }
 
 impl Archive {
-    /// Looks through the archive at `path`.
+    /// Opens and indexes the archive at `path`.
     pub(crate) fn open(path: &Path) -> Result<Self, Unreadable> {
-        // A pipe has no end that could be waited for.
+        // A pipe may never end.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
@@ -191,7 +192,7 @@ impl Archive {
         self.files.contains_key(name)
     }
 
-    /// What a document says.
+    /// Reads and parses a document.
     pub(crate) fn document<T: DeserializeOwned>(&self, name: &str) -> Result<T, Unreadable> {
         let Some((offset, size)) = self.files.get(name).copied() else {
             return wrong(format!(
@@ -210,7 +211,7 @@ impl Archive {
         })
     }
 
-    /// Writes the files of the directory `name` into the new directory `to`; those in directories below are left out.
+    /// Writes the files of the directory `name` into the new directory `to`; files in subdirectories are skipped.
     pub(crate) fn extract(&self, name: &str, to: &Path) -> Result<(), Unreadable> {
         fs::create_dir(to).map_err(io("make a directory for the checkpoint"))?;
         let below = format!("{name}/");
@@ -223,7 +224,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Writes a file to the new file `to`.
+    /// Writes one file to the new file `to`.
     pub(crate) fn extract_file(&self, name: &str, to: &Path) -> Result<(), Unreadable> {
         match self.files.get(name) {
             Some((offset, size)) => self.copy(*offset, *size, to),
@@ -244,7 +245,7 @@ impl Archive {
     }
 }
 
-/// Nothing but files and directories, each at a place of its own inside the archive.
+/// Indexes the archive. It may have files and directories only, each with a unique name inside the archive.
 fn look_through(mut tar: TarReader<SeekFile>) -> Result<BTreeMap<String, (u64, u64)>, Unreadable> {
     let mut files = BTreeMap::new();
     let not_one = |problem| Unreadable::of(problem, "read the checkpoint", "this is no checkpoint");
@@ -277,7 +278,7 @@ fn look_through(mut tar: TarReader<SeekFile>) -> Result<BTreeMap<String, (u64, u
     Ok(files)
 }
 
-/// A member's name without `./`; none when it leads elsewhere.
+/// A member's name without `./`; `None` if it leads outside.
 fn inside(path: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(path).ok()?;
     if text.starts_with('/') || text.contains('\0') {

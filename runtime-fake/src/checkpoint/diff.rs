@@ -1,5 +1,5 @@
-//! What a container has changed in its image: the upper directory of its overlay as an OCI layer (image specification 1.1,
-//! layer.md), which is a tar archive with marks for what is gone.
+//! Writes a container's changes to its image, the upper directory of its overlay, as an OCI layer (image
+//! specification 1.1, layer.md): a tar archive with whiteouts.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +16,12 @@ use std::{
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
-/// What overlayfs notes in a file's attributes for itself.
+/// The prefix of overlayfs's own attributes.
 const OVERLAY: &str = "trusted.overlay.";
-/// A PAX record with this beginning is an extended attribute.
+/// The prefix of PAX records for extended attributes.
 const PAX_ATTRIBUTE: &str = "SCHILY.xattr.";
 
-/// Writes what is in `upper` to the new file `to`.
+/// Writes the layer of `upper` to the new file `to`.
 pub(crate) fn write(upper: &Path, to: &Path) -> io::Result<()> {
     let mut layer = Layer {
         tar: Builder::new(BufWriter::new(File::create_new(to)?)),
@@ -35,19 +35,19 @@ pub(crate) fn write(upper: &Path, to: &Path) -> io::Result<()> {
 struct Level {
     path: PathBuf,
     name: PathBuf,
-    /// What is left to be written of it, the last one first.
+    /// The entries that are not written yet, the next one last.
     left: Vec<OsString>,
 }
 
 struct Layer<W: Write> {
     tar: Builder<W>,
-    /// The first name of each file that has several.
+    /// The first name of each file with several names.
     links: BTreeMap<(u64, u64), PathBuf>,
 }
 
 impl<W: Write> Layer<W> {
-    /// A directory with all that is in it. One that is nested deeper than a path can be long is refused by the kernel, and so
-    /// is the checkpoint.
+    /// Adds a directory with its contents. If it is nested deeper than `PATH_MAX` allows, the kernel refuses it and
+    /// the checkpoint fails.
     fn directory(&mut self, path: &Path, name: &Path) -> io::Result<()> {
         let mut levels = vec![self.begin(path, name)?];
         while let Some(level) = levels.last_mut() {
@@ -92,7 +92,7 @@ impl<W: Write> Layer<W> {
             let gone = [b".wh.", name.file_name().unwrap_or_default().as_bytes()].concat();
             return self.mark(&name.with_file_name(OsStr::from_bytes(&gone)));
         }
-        // criu makes a socket's file again with the socket.
+        // criu creates a socket's file again with the socket.
         if kind.is_socket() {
             return Ok(());
         }
@@ -148,12 +148,12 @@ impl<W: Write> Layer<W> {
             header.set_device_major(rustix::fs::major(meta.rdev()))?;
             header.set_device_minor(rustix::fs::minor(meta.rdev()))?;
         }
-        // Nothing writes to it meanwhile, and even if a process does, the archive stays valid.
+        // No process writes to it meanwhile; if one does, the archive stays valid.
         let body = io::Read::take(body, header.size()?);
         self.tar.append_data(&mut header, name, body)
     }
 
-    /// An empty file with a name that means something.
+    /// Adds an empty file as a whiteout.
     fn mark(&mut self, name: &Path) -> io::Result<()> {
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);
@@ -174,7 +174,7 @@ fn header(meta: &Metadata, kind: EntryType) -> Header {
     header
 }
 
-/// A file's extended attributes. Of overlayfs's own only `opaque` is left, under that name.
+/// A file's extended attributes. Of overlayfs's own only `opaque` is kept, under that name.
 fn attributes(path: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     for name in names(path)? {
@@ -184,7 +184,7 @@ fn attributes(path: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
         match name.strip_prefix(OVERLAY) {
             None => found.push((name, value)),
             Some("opaque") => found.push(("opaque".to_owned(), value)),
-            // It was renamed, or changed without its content: both are notes about the layers below.
+            // The file was renamed, or changed without its content: both attributes refer to the lower layers.
             Some(own @ ("redirect" | "metacopy")) => {
                 let message = format!(
                     "{} has overlayfs's mark {own:?}, which no layer can hold: switch redirect_dir and metacopy of overlayfs off",
@@ -206,7 +206,7 @@ fn names(path: &Path) -> io::Result<Vec<String>> {
         Err(error) => return Err(error.into()),
     };
     let names = buffer[..length].split(|byte| *byte == 0);
-    // No name that is not UTF-8 fits in a PAX record, and such names are not used.
+    // Names that are not UTF-8 do not fit into a PAX record, and are not in use.
     Ok(names
         .filter_map(|name| String::from_utf8(name.to_vec()).ok())
         .filter(|name| !name.is_empty())

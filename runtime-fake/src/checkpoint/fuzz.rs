@@ -1,4 +1,4 @@
-//! Fuzz target: archives of checkpoints.
+//! Fuzz target: checkpoint archives.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::{fs, path::Path};
@@ -11,7 +11,7 @@ use super::{Archive, CRIB, IMAGES, Remade, Writer};
 pub(crate) const TARGETS: &[Target] =
     &[Target::new("checkpoint_archive", archive, seeds).slow(200)];
 
-/// What is extracted lies in the directory that was named, and no file is longer than the archive.
+/// Extracted files are in the given directory, and none is longer than the archive.
 fn archive(data: &[u8]) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("it.tar");

@@ -1,15 +1,15 @@
-//! Which ids a user namespace has: pure.
+//! Parses the id mappings of user namespaces: pure.
 
-/// What a `uid_map` maps.
+/// The extent of a `uid_map`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Mapped {
-    /// All ids, as in the first user namespace.
+    /// All ids, as in the initial user namespace.
     Everything,
-    /// This many.
+    /// This many ids.
     Some(u32),
 }
 
-/// Reads `/proc/PID/uid_map`.
+/// Parses `/proc/PID/uid_map`.
 pub(super) fn mapped_ids(map: &str) -> Mapped {
     let ranges = || {
         map.lines().filter_map(|line| {
@@ -34,7 +34,7 @@ pub(super) struct Range {
     pub(super) count: u32,
 }
 
-/// The ranges that `/etc/subuid` or `/etc/subgid` gives to a user, by name or number (subuid(5)).
+/// The ranges of a user in `/etc/subuid` or `/etc/subgid`, by name or number (subuid(5)).
 pub(super) fn subordinate(file: &str, name: &str, uid: u32) -> Vec<Range> {
     file.lines()
         .filter_map(|line| {

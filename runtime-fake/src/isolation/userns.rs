@@ -1,4 +1,4 @@
-//! User namespaces: made, mapped and joined. Every function here is for a process that has a single thread still.
+//! Creates, maps and joins user namespaces. Every function here requires a single-threaded process.
 #![allow(
     unsafe_code,
     reason = "fork and unshare, before there is a second thread"
@@ -24,7 +24,7 @@ use super::{
     mapping::{self, Range},
 };
 
-/// What went wrong, as a sentence.
+/// What went wrong, as a message.
 type Reason = String;
 
 fn because(what: &str) -> impl Fn(io::Error) -> Reason + '_ {
@@ -36,7 +36,7 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-/// Tries in a child whether this process may make the namespaces of a pod.
+/// Tries in a child whether this process may create the namespaces of a pod.
 pub(super) fn probe_namespaces() -> Result<(), Reason> {
     in_child(|| {
         unshare(
@@ -56,7 +56,8 @@ pub(super) fn probe_namespaces() -> Result<(), Reason> {
 
 /// Moves this process into the user namespace of the `keepers` of pods in `state_dir`, or into a new one.
 pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolation, Reason> {
-    // Without a keeper there may be a container yet, for this daemon to kill. It may be in a namespace below ours.
+    // Without a keeper there may still be an orphaned container, which this daemon has to kill. Orphans in nested
+    // namespaces are skipped.
     let survivors = state_dir
         .map(orphan::living)
         .into_iter()
@@ -67,7 +68,7 @@ pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolati
             return current();
         }
     }
-    // Tried in a child first: a process that is in a user namespace without rights there cannot go back.
+    // Try it in a child first: a process that has entered a user namespace without rights there cannot leave it.
     in_child(|| make().and_then(|_| probe_in_place()))?;
     make()
 }
@@ -117,7 +118,7 @@ fn probe_in_place() -> Result<(), Reason> {
         .map_err(|e| because("change a mount in a user namespace")(e.into()))
 }
 
-/// Makes a user namespace where this user is root, with the subordinate ids if they can be had.
+/// Creates a user namespace where this user is root, with the subordinate ids if available.
 fn make() -> Result<Isolation, Reason> {
     let (uid, gid) = (
         nix::unistd::geteuid().as_raw(),
@@ -125,7 +126,8 @@ fn make() -> Result<Isolation, Reason> {
     );
     let ranges = subordinate_ids(uid);
     if let Some((uids, gids)) = &ranges {
-        // The mapping tools work from outside, on a process that waits inside.
+        // newuidmap and newgidmap need a process outside the namespace, so a child runs them while this process waits
+        // inside.
         let target = std::process::id();
         let (mut ready, mut go) = io::pipe().map_err(because("make a pipe"))?;
         // SAFETY: this process has a single thread (the caller's promise), so its child may run any code.
@@ -145,7 +147,7 @@ fn make() -> Result<Isolation, Reason> {
                     become_root().map_err(because("become root in the user namespace"))?;
                     return current();
                 }
-                // Nothing is mapped yet: map the one id that needs no help.
+                // Nothing is mapped yet: map the one id that needs no helper.
                 return map_single(uid, gid);
             }
         }
@@ -163,7 +165,7 @@ fn map_single(uid: u32, gid: u32) -> Result<Isolation, Reason> {
 }
 
 fn run_tool(tool: &str, pid: u32, arguments: &[String]) -> bool {
-    // What it prints is for the administrator who has set up the box halfway; one id is mapped instead.
+    // Its error output tells the administrator what is missing; the caller then maps a single id.
     let status = Command::new(tool)
         .arg(pid.to_string())
         .args(arguments)
@@ -189,7 +191,7 @@ fn in_path(tool: &str) -> bool {
     })
 }
 
-/// Runs `work` in a child, and says what it said.
+/// Runs `work` in a child and returns its result.
 fn in_child(work: impl FnOnce() -> Result<(), Reason>) -> Result<(), Reason> {
     let (mut reader, mut writer) = io::pipe().map_err(because("make a pipe"))?;
     // SAFETY: this process has a single thread (the caller's promise), so its child may run any code.

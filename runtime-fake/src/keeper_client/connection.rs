@@ -1,4 +1,4 @@
-//! The connection to a keeper: one task that writes calls and reads answers. When it fails, every call on it fails.
+//! The connection to a keeper: one task writes calls and reads answers. When it fails, every call on it fails.
 
 use std::{
     collections::HashMap,
@@ -26,28 +26,28 @@ use crate::{
     keeper_client::{ExitNotifier, Notification, disconnected},
 };
 
-/// An answer, and the descriptors that came along.
+/// An answer, with its descriptors.
 pub(super) type Answer = (Outcome, Vec<OwnedFd>);
 
-/// A call that was not answered yet.
+/// A pending call.
 struct Pending {
     answer: oneshot::Sender<Result<Answer, Failure>>,
     /// The container that the call creates or starts.
     container: Option<String>,
-    /// Of an exec that the call begins.
+    /// Notifies of the end of the exec that the call starts.
     ended: Option<ExitNotifier>,
 }
 
 #[derive(Default)]
 struct Waiting {
     calls: HashMap<u64, Pending>,
-    /// Execs that run, by their process.
+    /// Running execs, by process id.
     execs: HashMap<i32, ExitNotifier>,
     /// Why the connection has ended, if it has.
     failed: Option<String>,
 }
 
-/// A numbered frame. One whose call was given up is not sent.
+/// A numbered frame. It is not sent if its caller has given up.
 struct Numbered {
     number: u64,
     /// No caller waits for an answer.
@@ -86,7 +86,7 @@ impl Queue {
         Ok(this)
     }
 
-    /// Queues a call. `ended` is told of the end of the exec that the call begins.
+    /// Queues a call. `ended` is notified when the exec that the call starts has ended.
     pub(super) fn ask(
         &self,
         call: Call,
@@ -112,7 +112,7 @@ impl Queue {
             return Err(disconnected(why));
         }
         waiting.calls.insert(number, pending);
-        // A task that has ended says so in `failed`, which was looked at under the same lock.
+        // A task that has ended sets `failed`, which was checked under the same lock.
         let _ = self.outgoing.send(Numbered {
             number,
             posted: false,
@@ -135,7 +135,7 @@ fn frame(number: u64, call: Call, descriptors: Vec<OwnedFd>) -> Result<Outgoing<
         call,
     };
     let document = serde_json::to_vec(&request).map_err(|error| system(&error))?;
-    // A keeper would take it for nonsense and hang up, which would cost every other call.
+    // The keeper would reject it and close the connection, which would fail every other call.
     if document.len() > MAX_FRAME {
         return Err(Failure::new(
             FailureKind::Invalid,
@@ -162,7 +162,7 @@ struct Reader {
 
 impl Reader {
     async fn run(self, stream: UnixStream, queue: mpsc::UnboundedReceiver<Numbered>) {
-        // Whichever ends first ends the connection: half of one would keep calls waiting.
+        // Either ending ends the connection: with only one half, calls would wait for ever.
         let why = tokio::select! {
             read = self.read(&stream) => match read {
                 Ok(()) => "the keeper closed it".to_owned(),
@@ -203,7 +203,7 @@ impl Reader {
                         self.answered(number, result.map(|outcome| (outcome, descriptors)));
                     }
                     Message::Event(Event::ExecExited { pid, code }) => {
-                        // One that never ran is not there: its process id may be the next one's.
+                        // An exec that never ran is not registered: its process id may be reused for the next one.
                         if let Some(notifier) = lock(&self.waiting).execs.remove(&pid) {
                             let _ = notifier.0.code.set(code);
                         }
@@ -220,7 +220,7 @@ impl Reader {
         let Some(pending) = waiting.calls.remove(&number) else {
             return;
         };
-        // Here and now, so that its end, which may come right behind, finds it.
+        // Register the exec before its exit event, which may follow immediately, is read.
         if let (Some(ended), Ok((Outcome::Exec { pid }, _))) = (pending.ended, &result) {
             waiting.execs.insert(*pid, ended);
         }
@@ -230,7 +230,7 @@ impl Reader {
         }
     }
 
-    /// Its caller has given the call up, and was told that it failed.
+    /// Undoes a call whose caller has given up, and which was reported as failed.
     fn undo(&self, outcome: Outcome, container: Option<String>) {
         let call = if let (Outcome::Created { .. }, Some(container)) = (&outcome, &container) {
             let container = container.clone();
@@ -238,7 +238,7 @@ impl Reader {
         } else if let Outcome::Exec { pid } = outcome {
             Call::KillExec { pid }
         } else {
-            // A program cannot be taken back: the store hears that it runs.
+            // A started program cannot be undone: the store is told that it runs.
             if let (Outcome::Started { at, pid }, Some(container)) = (outcome, container) {
                 let container = ContainerId::from_record(&container);
                 let _ = self
@@ -272,7 +272,7 @@ async fn write(
         mut frame,
     }) = queue.recv().await
     {
-        // What was not begun before it was given up never is.
+        // Do not send a call whose caller has given up.
         if !posted && forget_given_up(waiting, number) {
             continue;
         }
@@ -284,7 +284,7 @@ async fn write(
     Ok(())
 }
 
-/// Forgets a call whose caller has gone, and says whether it had.
+/// Removes a call whose caller has given up. Returns whether it had.
 fn forget_given_up(waiting: &Mutex<Waiting>, number: u64) -> bool {
     let mut waiting = lock(waiting);
     let pending = waiting.calls.get(&number);

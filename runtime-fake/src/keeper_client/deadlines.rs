@@ -1,8 +1,8 @@
-//! How long a keeper may take for a call: pure.
+//! Decides the deadlines of calls to a keeper: pure.
 //!
-//! A keeper that is stopped, or hangs in the kernel, never answers. Each call has a deadline by what its keeper has to wait
-//! for. A client's own deadline, where that is shorter, ends its call earlier (`server/deadline.rs`). An exec's streams are
-//! no call: they last as long as the process.
+//! A keeper that is stopped, or hangs in the kernel, never answers. Each call has a deadline by what its keeper
+//! has to wait for. A client's own deadline, if it is shorter, ends its call earlier (`server/deadline.rs`). An
+//! exec's streams are not a call: they last as long as the process.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use keeper::protocol::Call;
 /// The deadlines of calls, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Of what a keeper does by itself: signals, execs, attaching, its state.
+    /// For what a keeper does by itself: signals, execs, attaching, its state.
     pub answer: Duration,
-    /// Of a pod's namespaces, which the kernel makes under a lock that all network namespaces share.
+    /// For a pod's namespaces, which the kernel creates under a lock shared by all network namespaces.
     pub set_up: Duration,
-    /// Of a container's set-up and start, which touch the client's file systems: what a kubelet waits for a call
+    /// For a container's set-up and start, which access the client's file systems: a kubelet's timeout for a call
     /// (`runtimeRequestTimeout`).
     pub work: Duration,
-    /// Of a start that brings a checkpoint back: criu reads all of the container's memory from the disk.
+    /// For a start that restores a checkpoint: criu reads all of the container's memory from the disk.
     pub restore: Duration,
-    /// Of the end of killed processes: one that survives SIGKILL this long is stuck in the kernel.
+    /// For the end of killed processes: one that survives SIGKILL this long is stuck in the kernel.
     pub kill: Duration,
-    /// Of a keeper's own end, with everything in the pod. One that does not end is killed.
+    /// For the end of a keeper and its pod. A keeper that does not end is killed.
     pub shutdown: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// The same for every call.
+    /// The same deadline for every call.
     #[must_use]
     pub fn all(limit: Duration) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The client against a keeper that a test plays.
+//! The client with a keeper simulated by the test.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -16,10 +16,10 @@ use crate::keeper_client::*;
 
 /// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(60);
-/// As short as a deadline can be that is to be over.
+/// A deadline that is meant to pass.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// A client whose keeper answers its first requests with `messages`, numbers from 1 on.
+/// A client whose keeper answers its first requests with `messages`, numbered from 1.
 fn client(messages: &[Message]) -> (KeeperClient, std_net::UnixStream) {
     let (ours, keepers) = std_net::UnixStream::pair().unwrap();
     let (notify, _) = mpsc::unbounded_channel();
@@ -30,7 +30,7 @@ fn client(messages: &[Message]) -> (KeeperClient, std_net::UnixStream) {
     (client, keepers)
 }
 
-/// A client with deadlines of `limit`, its keeper's end, and what it is told.
+/// A client with deadlines of `limit`, its keeper's end, and its notifications.
 fn pair(
     limit: Duration,
 ) -> (
@@ -50,7 +50,7 @@ fn say(keepers: &std_net::UnixStream, message: &Message) {
     while !frame.send(keepers).unwrap() {}
 }
 
-/// The next request, with its descriptors.
+/// Receives the next request, with its descriptors.
 async fn hear(
     keepers: &std_net::UnixStream,
     receiver: Receiver,
@@ -108,7 +108,7 @@ fn ended(code: i32) -> Message {
     Message::Event(Event::ExecExited { pid: 7, code })
 }
 
-/// The first process had the id that the second one gets, and never ran.
+/// The first process, which never ran, had the process id that the second one gets.
 #[tokio::test]
 async fn exec_after_failed_exec_gets_its_own_exit_code() {
     let refused = Failure::new(FailureKind::Invalid, "no such file");
@@ -122,7 +122,7 @@ async fn exec_after_failed_exec_gets_its_own_exit_code() {
         descriptors: 0,
         result: Ok(Outcome::Exec { pid: 7 }),
     };
-    // One thread: the calls are made before the reader has its first turn.
+    // On one thread the calls are made before the reader first runs.
     let (client, _keeper) = client(&[failed, ended(128), begun, ended(3)]);
     let (first, second) = tokio::join!(exec(&client), exec(&client));
     assert_eq!(first.err().unwrap().kind, FailureKind::Invalid);
@@ -164,7 +164,7 @@ async fn every_call_fails_once_the_connection_has_failed() {
         async move { client.call(Call::State).await }
     });
     let (_, _, _) = hear(&keepers, Receiver::default()).await;
-    // A reader alone would not see that nothing can be written any more, nor a writer alone this.
+    // A reader alone would not notice a failed write, nor a writer alone this.
     keepers.shutdown(std::net::Shutdown::Write).unwrap();
     let failure = pending.await.unwrap().unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
@@ -179,7 +179,7 @@ async fn every_call_fails_once_the_connection_has_failed() {
 #[tokio::test]
 async fn every_call_fails_when_the_writer_fails() {
     let (client, keepers, mut notifications) = pair(LONG);
-    // The other end still could write, and so gives a reader nothing to see.
+    // The other end could still write, so a reader notices nothing.
     keepers.shutdown(std::net::Shutdown::Read).unwrap();
     let failure = client.call(Call::State).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
@@ -205,7 +205,7 @@ async fn call_fails_at_its_deadline_and_others_go_on() {
     drop(receiver);
 }
 
-/// The caller was told that nothing of it is there.
+/// The caller was told that it failed, so nothing of it may stay.
 #[tokio::test]
 async fn late_answers_are_undone() {
     let (client, keepers, mut notifications) = pair(SHORT);
@@ -229,7 +229,7 @@ async fn late_answers_are_undone() {
     );
 }
 
-/// A keeper that reads nothing fills its socket: what is behind that is forgotten when its caller has gone.
+/// A keeper that does not read fills its socket: a queued call is dropped when its caller has given up.
 #[tokio::test]
 async fn calls_given_up_in_the_queue_are_never_sent() {
     let (client, keepers, _news) = pair(SHORT);

@@ -1,4 +1,4 @@
-//! AppArmor: which profile a container's processes get: pure.
+//! Decides which AppArmor profile a container's processes get: pure.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::launch::{Invalid, invalid::invalid};
 /// The name of the runtime's own profile.
 pub(crate) const DEFAULT: &str = "crib-default";
 
-/// The runtime's own profile, as `apparmor_parser` reads it: all that programs in a container do, except what reaches the
-/// host by way of `/proc`, `/sys` and mounts, and processes of other profiles.
+/// The runtime's own profile, in the syntax of `apparmor_parser`: allows what programs in a container do, but
+/// denies access to the host through `/proc`, `/sys` and mounts, and to processes with other profiles.
 pub(crate) const DEFAULT_RULES: &str = "\
 profile crib-default flags=(attach_disconnected,mediate_deleted) {
   file,
@@ -47,18 +47,18 @@ profile crib-default flags=(attach_disconnected,mediate_deleted) {
 }
 ";
 
-/// What the box has.
+/// The AppArmor profiles of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Profiles {
     /// No AppArmor.
     None,
-    /// These are loaded.
+    /// These profiles are loaded.
     Loaded(BTreeSet<String>),
-    /// Which are loaded is not for this user to know: the kernel says when one is not.
+    /// This user may not read the list: the kernel rejects a profile that is not loaded.
     Hidden,
 }
 
-/// Which profile is asked for.
+/// The requested profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ProfileRequest {
     Unconfined,
@@ -66,7 +66,7 @@ enum ProfileRequest {
     Named(String),
 }
 
-/// The profile for a container, if it gets one. `profiles` is asked only where it matters.
+/// The profile for a container, if it gets one. `profiles` is called only if needed.
 pub(crate) fn profile(
     context: &LinuxContainerSecurityContext,
     profiles: impl FnOnce() -> Profiles,
@@ -84,7 +84,7 @@ pub(crate) fn profile(
             invalid(lsm::profile_not_found(&name))
         }
         (ProfileRequest::Named(name), Profiles::Loaded(_) | Profiles::Hidden) => Ok(Some(name)),
-        // What the runtime has of its own, which may be nothing: Status says so.
+        // The runtime's own profile may be unavailable: Status reports that.
         (ProfileRequest::Default, Profiles::Loaded(loaded)) if loaded.contains(DEFAULT) => {
             Ok(Some(DEFAULT.to_owned()))
         }
@@ -92,8 +92,8 @@ pub(crate) fn profile(
     }
 }
 
-/// Reads both forms of the request; the newer one wins. Without either, the runtime's default profile applies
-/// (Kubernetes, as in both containerd and CRI-O).
+/// Reads both forms of the request; the newer one takes precedence. Without either, the runtime's default profile
+/// applies (Kubernetes, as in both containerd and CRI-O).
 fn request(context: &LinuxContainerSecurityContext) -> Result<ProfileRequest, Invalid> {
     if let Some(profile) = &context.apparmor {
         return by_type(profile);
@@ -137,7 +137,7 @@ fn named(reference: &str) -> Result<ProfileRequest, Invalid> {
     Ok(ProfileRequest::Named(name.to_owned()))
 }
 
-/// The names in the kernel's list: one a line, with the mode behind it.
+/// The names in the kernel's list of profiles: one per line, followed by its mode.
 pub(crate) fn names(list: &str) -> BTreeSet<String> {
     let name = |line: &str| line.rsplit_once(" (").map(|(name, _)| name.to_owned());
     list.lines().filter_map(name).collect()

@@ -1,10 +1,10 @@
-//! Capabilities by name: pure.
+//! Parses capabilities and decides which a process gets: pure.
 
 use cri::v1::Capability;
 
 use crate::launch::Invalid;
 
-/// What a container gets that asks for nothing: the same as with containerd and Docker.
+/// The default capabilities, the same as with containerd and Docker.
 const DEFAULT: [&str; 14] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -33,8 +33,8 @@ fn all() -> Vec<u8> {
         .collect()
 }
 
-/// The numbers of the capabilities of a process, in order, and those of its ambient set. `ALL` stands for all in either
-/// list; what is dropped by name is not there whatever else is said (containerd).
+/// The numbers of a process's capabilities, in order, and of its ambient set. `ALL` stands for all in either
+/// list; a capability dropped by name is dropped whatever else is requested (containerd).
 pub(super) fn granted(
     requested: &Capability,
     privileged: bool,
@@ -60,7 +60,7 @@ pub(super) fn granted(
         let kept = numbers.iter().filter(|n| !dropped.contains(n));
         kept.copied().collect()
     };
-    // Ambient capabilities are a subset of the granted ones.
+    // The ambient capabilities must be a subset of the granted ones.
     let ambient = kept(&ambient);
     let mut granted = kept(&[base, added, ambient.clone()].concat());
     granted.sort_unstable();
@@ -68,7 +68,7 @@ pub(super) fn granted(
     Ok((granted, ambient))
 }
 
-/// The numbers of `names`, `ALL` aside.
+/// The numbers of `names`, except `ALL`.
 fn numbers(names: &[String]) -> Result<Vec<u8>, Invalid> {
     let names = names.iter().filter(|n| !n.eq_ignore_ascii_case("ALL"));
     names.map(|n| number(n)).collect()

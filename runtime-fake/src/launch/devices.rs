@@ -1,4 +1,4 @@
-//! Which of the host's devices a container has: pure.
+//! Decides which devices of the host a container gets: pure.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use keeper::plan::{DevicePlan, Found};
 
 use crate::launch::{Invalid, invalid::invalid, paths};
 
-/// The letters of a permission, all three where none is given.
+/// The letters of a permission; all three if empty.
 pub(crate) fn access(permissions: &str, name: &str) -> Result<String, Invalid> {
     if permissions.is_empty() {
         return Ok("rwm".to_owned());
@@ -21,7 +21,7 @@ pub(crate) fn access(permissions: &str, name: &str) -> Result<String, Invalid> {
     ))
 }
 
-/// What the client asks for, as a path of the host that is to be looked at.
+/// Validates a request for a device.
 pub(crate) fn check(device: &Device) -> Result<(), Invalid> {
     let absolute = |path: &str| Path::new(path).is_absolute() && !path.contains('\0');
     if !absolute(&device.host_path) {
@@ -41,7 +41,7 @@ pub(crate) fn check(device: &Device) -> Result<(), Invalid> {
     access(&device.permissions, &device.host_path).map(drop)
 }
 
-/// A request with what was found for it: one device, or all of a directory.
+/// The plans for a request and the devices found: one device, or all of a directory.
 pub(crate) fn requested(device: &Device, found: Vec<Found>) -> Result<Vec<DevicePlan>, Invalid> {
     let access = access(&device.permissions, &device.host_path)?;
     let at = if device.container_path.is_empty() {
@@ -50,7 +50,7 @@ pub(crate) fn requested(device: &Device, found: Vec<Found>) -> Result<Vec<Device
         &device.container_path
     };
     let plan = |found: Found| DevicePlan {
-        // Joining nothing would add a slash.
+        // Joining an empty path would append a slash.
         path: if found.below.as_os_str().is_empty() {
             at.into()
         } else {
@@ -63,7 +63,7 @@ pub(crate) fn requested(device: &Device, found: Vec<Found>) -> Result<Vec<Device
     Ok(found.into_iter().map(plan).collect())
 }
 
-/// The devices that are to be made. Without a mount namespace the host's are there, at their own places only.
+/// The devices to create. Without a mount namespace the host's exist already, at their own paths only.
 pub(crate) fn for_isolation(
     isolation: IsolationMode,
     devices: Vec<DevicePlan>,

@@ -7,7 +7,7 @@ use super::selinux::{Label, Policy};
 
 pub(crate) const TARGETS: &[Target] = &[Target::new("selinux_contexts", selinux, contexts)];
 
-/// A label is printed as it was read.
+/// A label is displayed as it was parsed.
 fn selinux(data: &[u8]) {
     let text = text(data);
     let _ = Policy::read(text);

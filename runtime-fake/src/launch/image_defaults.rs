@@ -1,8 +1,8 @@
-//! What an image says about its containers.
+//! The container defaults of an image.
 
 use serde::{Deserialize, Serialize};
 
-/// What an image says about the containers made from it.
+/// The container defaults of an image.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ImageDefaults {
     pub(crate) env: Vec<String>,
@@ -11,7 +11,7 @@ pub(crate) struct ImageDefaults {
     pub(crate) user: String,
     pub(crate) working_dir: String,
     pub(crate) stop_signal: Option<String>,
-    /// Directories that stay writable, with what the image has in them.
+    /// Volumes: directories that stay writable, with the image's contents.
     #[serde(default)]
     pub(crate) volumes: Vec<String>,
 }

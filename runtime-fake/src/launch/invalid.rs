@@ -1,6 +1,6 @@
-//! Why a client's configuration is refused.
+//! The error for an invalid client configuration.
 
-/// What a client asked for that cannot be.
+/// Why a client's configuration is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Invalid(pub(crate) String);

@@ -1,4 +1,4 @@
-//! The contract's limits as cgroups take them: pure.
+//! Converts the CRI's limits to cgroup limits: pure.
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig};
 use keeper::cgroup::{Limits, Wrong};
@@ -11,7 +11,7 @@ impl From<Wrong> for Invalid {
     }
 }
 
-/// A container's limits, checked.
+/// A container's limits, validated.
 pub(crate) fn limits(resources: Option<&LinuxContainerResources>) -> Result<Limits, Invalid> {
     let Some(resources) = resources else {
         return Ok(Limits::default());
@@ -32,11 +32,11 @@ pub(crate) fn limits(resources: Option<&LinuxContainerResources>) -> Result<Limi
     Ok(limits)
 }
 
-/// What is in force for a pod as a whole, in a cgroup of the runtime's own: the weight of its processes.
+/// The limits of a pod's own cgroup, if the runtime creates it: only the CPU weight of its processes.
 ///
-/// A kubelet sums the limits of those containers that have one (CRI v1, LinuxPodSandboxConfig.resources), so that the sum is
-/// no limit of a pod with a container that has none; it sets the pod's limits in the cgroup that it makes itself and
-/// names as `cgroup_parent`.
+/// A kubelet sums the limits of those containers that have one (CRI v1, LinuxPodSandboxConfig.resources), so the
+/// sum does not limit a pod with a container that has none. It sets the pod's limits in the cgroup that it
+/// creates itself and names as `cgroup_parent`.
 pub(crate) fn pod_limits(config: &PodSandboxConfig) -> Result<Limits, Invalid> {
     let linux = config.linux.as_ref();
     let resources = limits(linux.and_then(|l| l.resources.as_ref()))?;
@@ -47,7 +47,7 @@ pub(crate) fn pod_limits(config: &PodSandboxConfig) -> Result<Limits, Invalid> {
     })
 }
 
-/// The resources of a container or a pod after an update: what that leaves out stays.
+/// Applies an update to the resources of a container or a pod: fields that it leaves out keep their values.
 pub(crate) fn updated(
     old: Option<&LinuxContainerResources>,
     update: &LinuxContainerResources,

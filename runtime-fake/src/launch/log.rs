@@ -1,4 +1,4 @@
-//! Where a container's log goes: pure. ◆
+//! Decides the path of a container's log: pure. ◆
 
 use std::{
     num::NonZeroU64,
@@ -12,7 +12,7 @@ use crate::launch::{
     paths,
 };
 
-/// `path` in `directory`, where it may not lead out.
+/// Joins `path` to `directory`, which it must not leave.
 pub(super) fn log(
     directory: &str,
     path: &str,
@@ -22,7 +22,7 @@ pub(super) fn log(
     if directory.is_empty() || path.is_empty() {
         return Ok(None);
     }
-    // The keeper, which opens it, has another working directory than the daemon.
+    // The keeper opens the file and has another working directory than the daemon.
     if !Path::new(directory).is_absolute() {
         return invalid(format!(
             "log_directory {directory:?} of the sandbox is not an absolute path"

@@ -1,4 +1,4 @@
-//! What of the host and of images a container sees, and where: pure.
+//! Decides which mounts of host paths and images a container gets: pure.
 
 use std::{
     collections::BTreeMap,
@@ -11,13 +11,13 @@ use keeper::plan::{MountFlag, MountPlan, MountSource, Propagation};
 
 use crate::launch::{ContainerInputs, Invalid, invalid::invalid, paths, userns};
 
-/// What every container has, unless the client brings its own.
+/// The files that every container gets, unless the client mounts its own.
 const PROVIDED: [&str; 3] = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"];
 
-/// Flags of their mounts: they are text, which a container's root may replace by something else.
+/// The mount flags of these files: they are text, but root in a container could replace their contents.
 const OF_TEXT: [MountFlag; 3] = [MountFlag::NoExec, MountFlag::NoSuid, MountFlag::NoDev];
 
-/// What every container has, what its image asks for, then what the client asked for.
+/// The mounts of every container, then the image's volumes, then the client's mounts.
 pub(super) fn with_namespace(
     config: &ContainerConfig,
     inputs: &ContainerInputs<'_>,
@@ -45,7 +45,7 @@ pub(super) fn with_namespace(
     let provided = provided.map(|target| {
         let name = target.file_name().unwrap_or_default();
         MountPlan {
-            // As read-only as the root that they are in (containerd).
+            // Read-only if the root file system is (containerd).
             read_only: read_only_root,
             flags: OF_TEXT.to_vec(),
             relabel: true,
@@ -55,8 +55,8 @@ pub(super) fn with_namespace(
             )
         }
     });
-    // An image's volume is the directory that the image has there, with its contents and owners (containerd copies it).
-    // A relative path begins at the root (containerd): `C:/data` is the directory `C:` there.
+    // An image's volume is the image's directory at that path, with contents and owners (containerd copies it). A
+    // relative path starts at the root (containerd): `C:/data` is the directory `C:` there.
     for volume in &inputs.image.volumes {
         paths::path("the image's volume", volume)?;
     }
@@ -80,12 +80,12 @@ pub(super) fn with_namespace(
         .collect())
 }
 
-/// A mount must not hide one below it that comes before it in the list (containerd sorts in the same way).
+/// Sorts mounts so that none hides an earlier one below it (containerd sorts in the same way).
 pub(crate) fn sort(mounts: &mut [MountPlan]) {
     mounts.sort_by_key(|mount| normal(&mount.destination).components().count());
 }
 
-/// What a container's devices bring along.
+/// The mounts of a container's CDI devices.
 pub(crate) fn of_devices(
     mounts: &[Mount],
     isolation: IsolationMode,
@@ -253,7 +253,7 @@ fn flags(mount: &Mount) -> Result<Vec<MountFlag>, Invalid> {
     mount.mount_options.iter().map(one).collect()
 }
 
-/// `path` without `.`, `..` and doubled slashes, whatever links there are (runc cleans targets in the same way).
+/// Resolves `.`, `..` and double slashes lexically, whatever links exist (runc cleans targets in the same way).
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
@@ -268,13 +268,13 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Whether an absolute path is the root in other words: `/a/..` may be.
+/// Whether an absolute path is another spelling of the root, such as `/a/..`.
 fn is_root(path: &Path) -> bool {
     normal(path).as_os_str().is_empty()
 }
 
-/// Without a mount namespace a file cannot be at another place. What a kubelet always mounts is left out; its absence
-/// is documented. Anything else would be missed.
+/// Without a mount namespace a file cannot appear at another path. The mounts that a kubelet always adds are
+/// dropped, as documented; any other is rejected.
 pub(super) fn without_namespace(mounts: &[Mount]) -> Result<Vec<MountPlan>, Invalid> {
     const ALWAYS: [&str; 2] = ["/etc/hosts", "/dev/termination-log"];
     match mounts

@@ -1,20 +1,21 @@
-//! Paths that no file can have, refused before anything is made: pure.
+//! Rejects paths that no file can have: pure.
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext};
 
 use crate::launch::invalid::{Invalid, invalid};
 
-/// The longest path and name that the kernel takes (`PATH_MAX` with its NUL, `NAME_MAX`).
+/// The kernel's limits on paths and names (`PATH_MAX` with its NUL, `NAME_MAX`).
 const LONGEST_PATH: usize = 4095;
 const LONGEST_NAME: usize = 255;
 
-/// Every path of a container that is looked up as it is. Those of mounts, devices and logs have checks of their own.
+/// Validates every path of a container that is looked up unchanged. Mounts, devices and logs have checks of their
+/// own.
 pub(super) fn check(
     config: &ContainerConfig,
     context: &LinuxContainerSecurityContext,
 ) -> Result<(), Invalid> {
     path("working_dir", &config.working_dir)?;
-    // As with runc. An empty one is the image's.
+    // As in runc. An empty one means the image's.
     if !config.working_dir.is_empty() && !config.working_dir.starts_with('/') {
         return invalid(format!(
             "working_dir {:?} is not an absolute path",
@@ -30,7 +31,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether there can be such a path at all.
+/// Checks that a path can exist.
 pub(super) fn path(field: &str, path: &str) -> Result<(), Invalid> {
     if path.contains('\0') {
         return invalid(format!(

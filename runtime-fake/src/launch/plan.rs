@@ -1,4 +1,4 @@
-//! From what a client and an image say to what a keeper does: pure.
+//! Plans what a keeper does, from the configurations of the client and the image: pure.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +25,10 @@ use super::{
 /// The default stop signal, unless the image or the client names another one.
 const SIGTERM: i32 = 15;
 
-/// What programs on a terminal are told about it, unless the image or the client knows better (containerd says the same).
+/// The default `TERM` of a process with a terminal, unless the image or the client sets it (as in containerd).
 const DEFAULT_TERM: &str = "TERM=xterm";
 
-/// What the runtime adds to a client's request.
+/// The runtime's inputs to the plan of a container.
 #[derive(Debug)]
 pub(crate) struct ContainerInputs<'a> {
     pub(crate) isolation: IsolationMode,
@@ -36,17 +36,17 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) sandbox_directory: &'a Path,
     pub(crate) root: RootPlan,
     pub(crate) image: &'a ImageDefaults,
-    /// The images that mounts name, by what the client calls them.
+    /// The images that mounts name, by the name in the request.
     pub(crate) volumes: BTreeMap<String, RootPlan>,
-    /// The container whose process namespace is joined, if one was found under the id that the client gave.
+    /// The container whose process namespace is joined, if there is one with the requested ID.
     pub(crate) target: Option<String>,
-    /// The devices of the host that it names by their paths.
+    /// The host devices requested by path.
     pub(crate) devices: Vec<DevicePlan>,
-    /// How many bytes its log may have.
+    /// Limit on the bytes of its log.
     pub(crate) log_max: Option<NonZeroU64>,
 }
 
-/// The namespaces of a sandbox; those that are not named are the pod's own.
+/// The namespaces of a sandbox; those not named are the pod's own.
 fn namespaces(config: &PodSandboxConfig) -> NamespaceOption {
     let context = config
         .linux
@@ -57,7 +57,7 @@ fn namespaces(config: &PodSandboxConfig) -> NamespaceOption {
         .unwrap_or_default()
 }
 
-/// How a pod's surroundings are made.
+/// Plans the environment of a pod.
 pub(crate) fn pod(
     config: &PodSandboxConfig,
     isolation: IsolationMode,
@@ -106,7 +106,7 @@ pub(crate) fn pod(
     let hostname = if own(requested.network) {
         hostname(config)?
     } else if isolation != IsolationMode::Process && !config.hostname.is_empty() {
-        // The name belongs to the namespace, and that is the host's (as containerd has it; a kubelet asks for none).
+        // The hostname belongs to the UTS namespace, here the host's (as in containerd; a kubelet sets none).
         return invalid(format!(
             "the hostname {:?} cannot be set in the host's network namespace: leave it out",
             config.hostname
@@ -126,12 +126,12 @@ pub(crate) fn pod(
         shared_pids: requested.pid == NamespaceMode::Pod as i32
             && isolation != IsolationMode::Process,
         sysctl: sysctls.into_iter().collect(),
-        // In the host's network a pod's ports are the host's own already (as with containerd and CRI-O).
+        // In the host's network a pod's ports are the host's already (as in containerd and CRI-O).
         host_ports: if requested.network == NamespaceMode::Node as i32 {
             Vec::new()
         } else {
             let ports = ports::host_ports(&config.port_mappings)?.into_iter();
-            // Without a network namespace a program that listens on the same port has the host's already.
+            // Without network namespaces a program that listens on the same port uses the host's already.
             ports
                 .filter(|port| {
                     isolation != IsolationMode::Process || port.host_port != port.pod_port
@@ -157,7 +157,7 @@ fn hostname(config: &PodSandboxConfig) -> Result<String, Invalid> {
     Ok(name.chars().take(63).collect())
 }
 
-/// How a container is set up.
+/// Plans the set-up of a container.
 pub(crate) fn container(
     config: &ContainerConfig,
     sandbox: &PodSandboxConfig,
@@ -249,7 +249,7 @@ fn target(found: Option<String>) -> Result<Pids, Invalid> {
     }
 }
 
-/// Requests that need a mount namespace.
+/// Rejects requests that need a mount namespace.
 fn check_without_namespaces(
     context: &LinuxContainerSecurityContext,
     root: &RootPlan,
@@ -326,7 +326,7 @@ fn process(
     })
 }
 
-/// A further process, with the surroundings of its container's first one, whose directory is `directory`.
+/// Plans an exec, with the environment of its container, whose directory is `directory`.
 pub(crate) fn exec(
     config: &ContainerConfig,
     image: &ImageDefaults,
@@ -360,7 +360,7 @@ pub(crate) fn exec(
     })
 }
 
-/// The number of the signal that asks a container to end: the client's, else the image's, else SIGTERM.
+/// The stop signal of a container: the client's, else the image's, else SIGTERM.
 pub(crate) fn stop_signal(config: &ContainerConfig, image: &ImageDefaults) -> Result<i32, Invalid> {
     match Signal::try_from(config.stop_signal) {
         Ok(Signal::RuntimeDefault) => image

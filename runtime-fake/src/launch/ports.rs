@@ -1,11 +1,12 @@
-//! The ports of the host that a pod wants: from the contract's words to plain data, and which of them are the same: pure.
+//! Converts a pod's port mappings to host ports and rejects conflicts: pure.
 
 use cri::v1::{PortMapping, Protocol};
 use keeper::plan::{HostPort, Transport};
 
 use crate::launch::invalid::{Invalid, invalid};
 
-/// What `mappings` ask for. Those without a host port ask for nothing (CRI v1, PortMapping; as with containerd and CRI-O).
+/// The host ports of `mappings`. A mapping without a host port is ignored (CRI v1, PortMapping; as in containerd
+/// and CRI-O).
 pub(crate) fn host_ports(mappings: &[PortMapping]) -> Result<Vec<HostPort>, Invalid> {
     let mut wanted: Vec<HostPort> = Vec::new();
     for mapping in mappings.iter().filter(|mapping| mapping.host_port != 0) {

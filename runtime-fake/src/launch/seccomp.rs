@@ -1,4 +1,4 @@
-//! Seccomp: which profile a container gets, and the kernel's filter made from it: pure.
+//! Decides which seccomp profile a container gets, and where its filter is stored: pure.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,18 @@ use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::
 
 use crate::launch::{Invalid, invalid::invalid};
 
-/// Which profile is asked for.
+/// The requested profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProfileRequest {
     /// No filter.
     Unconfined,
     /// The runtime's own.
     Default,
-    /// The one in this file.
+    /// The profile in this file.
     File(PathBuf),
 }
 
-/// Reads both forms of the request; the newer one wins. Privileged containers are not filtered
+/// Reads both forms of the request; the newer one takes precedence. Privileged containers have no filter
 /// (Kubernetes, Pod Security Context).
 pub(crate) fn request(context: &LinuxContainerSecurityContext) -> Result<ProfileRequest, Invalid> {
     if context.privileged {
@@ -41,7 +41,8 @@ pub(crate) fn request(context: &LinuxContainerSecurityContext) -> Result<Profile
     }
 }
 
-/// Where a container's filter is kept, if it has one: made when the container was, whatever becomes of the profile later.
+/// The path of a container's filter, if it has one. The filter is compiled when the container is created, so
+/// later changes of the profile have no effect.
 pub(super) fn kept(
     context: &LinuxContainerSecurityContext,
     container: &Path,

@@ -1,4 +1,4 @@
-//! The security context: users, protected paths, and what has to be refused: pure.
+//! Decides the security context: users, masked and read-only paths, and rejected requests: pure.
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 use keeper::plan::UserPlan;
@@ -6,7 +6,8 @@ use keeper::plan::UserPlan;
 use super::{image_defaults::ImageDefaults, invalid::Invalid};
 use crate::launch::invalid::invalid;
 
-/// Paths of `/proc` and `/sys` that tell or change too much, as containerd 2 hides them, and `interrupts`, as a kubelet does.
+/// Paths of `/proc` and `/sys` that reveal or change too much: those masked by containerd 2, and `interrupts`, as
+/// in a kubelet.
 pub(super) const MASKED: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
@@ -21,7 +22,7 @@ pub(super) const MASKED: [&str; 12] = [
     "/sys/devices/virtual/powercap",
     "/sys/firmware",
 ];
-/// ... and those that are only to be read.
+/// Paths of `/proc` that are read-only.
 pub(super) const READ_ONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -30,7 +31,8 @@ pub(super) const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// A request that the kernel cannot satisfy is refused, so that no container runs with less protection than requested.
+/// Rejects a request that the kernel cannot satisfy, so that no container runs with less protection than
+/// requested.
 pub(super) fn check(context: &LinuxContainerSecurityContext) -> Result<(), Invalid> {
     if context.run_as_group.is_some()
         && context.run_as_user.is_none()
@@ -41,8 +43,8 @@ pub(super) fn check(context: &LinuxContainerSecurityContext) -> Result<(), Inval
     Ok(())
 }
 
-/// The paths to be masked and those to be made read-only. A client that describes the security of a container says which:
-/// empty lists are `procMount: Unmasked` (Kubernetes, as containerd reads it). One that says nothing gets the usual ones.
+/// The masked and the read-only paths. A client that sets a security context lists them: empty lists mean
+/// `procMount: Unmasked` (Kubernetes, as in containerd). Without a security context the defaults apply.
 pub(super) fn protected_paths(config: &ContainerConfig) -> (Vec<String>, Vec<String>) {
     let context = config
         .linux

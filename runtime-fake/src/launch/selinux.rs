@@ -1,4 +1,4 @@
-//! SELinux: the labels of a pod, of its containers' processes and of their files: pure.
+//! Decides the SELinux labels of a pod, of its containers' processes and of their files: pure.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::launch::{Invalid, invalid::invalid};
 
-/// The type of a process that is not confined.
+/// The type of an unconfined process.
 const PRIVILEGED: &str = "spc_t";
-/// How many categories there are.
+/// The number of categories.
 const CATEGORIES: u16 = 1024;
 
-/// What SELinux calls a context.
+/// A label, which SELinux calls a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Label {
     user: String,
@@ -32,7 +32,7 @@ impl fmt::Display for Label {
 }
 
 impl Label {
-    /// Reads `user:role:type:level`; a level may have colons itself.
+    /// Parses `user:role:type:level`; a level may have colons itself.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ':').map(str::to_owned);
         let mut next = || parts.next().filter(|part| !part.is_empty());
@@ -45,7 +45,7 @@ impl Label {
     }
 }
 
-/// What a policy calls processes and files of containers.
+/// The policy's labels for processes and files of containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Policy {
     process: Label,
@@ -53,7 +53,7 @@ pub(crate) struct Policy {
 }
 
 impl Default for Policy {
-    /// As container-selinux has it.
+    /// As in container-selinux.
     fn default() -> Self {
         let label = |role: &str, kind: &str| Label {
             user: "system_u".to_owned(),
@@ -69,7 +69,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads the list of contexts that comes with a policy: lines of `name = "label"`. What it does not say is as usual.
+    /// Parses a policy's list of contexts: lines of `name = "label"`. Missing names have their default.
     pub(crate) fn read(list: &str) -> Self {
         let usual = Self::default();
         let find = |name: &str| {
@@ -93,7 +93,7 @@ pub(crate) struct Labels {
     pub(crate) files: String,
 }
 
-/// Whether a client wants a label.
+/// Whether a client requests a label.
 pub(crate) fn asked(options: Option<&SeLinuxOption>) -> bool {
     options.is_some_and(|o| parts(o).iter().any(|(_, part)| !part.is_empty()))
 }
@@ -107,7 +107,7 @@ fn parts(options: &SeLinuxOption) -> [(&'static str, &str); 4] {
     ]
 }
 
-/// Refuses what no label can be made of.
+/// Rejects options that make no valid label.
 pub(crate) fn check(options: Option<&SeLinuxOption>) -> Result<(), Invalid> {
     let Some(options) = options else {
         return Ok(());
@@ -132,7 +132,7 @@ pub(crate) fn check(options: Option<&SeLinuxOption>) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// `s0`, `s0-s1`, `s0:c1,c2.c5`: as both containerd and a kubelet's documentation have it.
+/// `s0`, `s0-s1`, `s0:c1,c2.c5`: as in containerd and the kubelet's documentation.
 fn is_level(text: &str) -> bool {
     let (sensitivities, categories) = match text.split_once(':') {
         Some((sensitivities, categories)) => (sensitivities, Some(categories)),
@@ -155,8 +155,8 @@ fn is_level(text: &str) -> bool {
         && categories.is_none_or(|all| all.split(',').all(|one| range(one, '.', 'c', CATEGORIES)))
 }
 
-/// The labels of a pod: what the policy says, changed by the client's options, with a level that no other pod has unless
-/// the client names one.
+/// The labels of a pod: the policy's, overridden by the client's options, with a level that no other pod has
+/// unless the client names one.
 pub(crate) fn pod(
     options: Option<&SeLinuxOption>,
     policy: &Policy,
@@ -172,8 +172,8 @@ pub(crate) fn pod(
     changed(options, policy.process, policy.files)
 }
 
-/// The labels of a container: its pod's, changed part by part by its own options (CRI-O; containerd would take none of the
-/// pod's then, so that the containers of a pod could not share files).
+/// The labels of a container: its pod's, overridden part by part by its own options (as in CRI-O; containerd
+/// would then drop all of the pod's, so that the containers of a pod could not share files).
 pub(crate) fn container(
     options: Option<&SeLinuxOption>,
     pod: &Labels,
@@ -184,7 +184,7 @@ pub(crate) fn container(
     let process = label(&pod.process, &policy.process);
     let mut labels = changed(options, process, label(&pod.files, &policy.files));
     if privileged {
-        // Privileged containers are unconfined; their files are the pod's.
+        // Privileged containers are unconfined; their files have the pod's label.
         let label = Label {
             kind: PRIVILEGED.to_owned(),
             ..policy.process.clone()
@@ -205,7 +205,7 @@ fn changed(options: Option<&SeLinuxOption>, mut process: Label, mut files: Label
         set(&mut process.role, &options.role);
         set(&mut process.kind, &options.r#type);
         set(&mut process.level, &options.level);
-        // Role and type of files are not what those of processes are.
+        // Files have another role and type than processes.
         set(&mut files.user, &options.user);
         set(&mut files.level, &options.level);
     }
@@ -215,8 +215,8 @@ fn changed(options: Option<&SeLinuxOption>, mut process: Label, mut files: Label
     }
 }
 
-/// A level of two categories that is not among those of `pods`; the walk over all pairs begins at `seed`. When all are
-/// taken pods have to share.
+/// A level of two categories that none of `pods` has; the search over all pairs starts at `seed`. If all are
+/// taken, pods share one.
 pub(crate) fn free_level<'a>(pods: impl Iterator<Item = &'a Labels>, seed: u64) -> String {
     let taken: BTreeSet<String> = pods
         .filter_map(|labels| Label::parse(&labels.process))
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(free_level([].iter(), 5 * 1024 + 2), "s0:c5,c6");
         let taken = [labels("s0:c0,c1"), labels("s0:c0,c2"), labels("nonsense")];
         assert_eq!(free_level(taken.iter(), 0), "s0:c0,c3");
-        // The last pair, then round to the first.
+        // The last pair, then the search wraps around to the first.
         assert_eq!(free_level(taken.iter(), u64::from(u32::MAX)), "s0:c0,c3");
     }
 }

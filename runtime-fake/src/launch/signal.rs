@@ -1,4 +1,4 @@
-//! Signals by name: pure.
+//! Converts signals between names and numbers: pure.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -6,14 +6,14 @@ use cri::v1::Signal;
 
 use super::Invalid;
 
-/// A signal by name (`SIGTERM`, `TERM`, `SIGRTMIN+3`, `RTMINPLUS3`) or number.
+/// Parses a signal by name (`SIGTERM`, `TERM`, `SIGRTMIN+3`, `RTMINPLUS3`) or number.
 pub(super) fn number(name: &str) -> Result<i32, Invalid> {
-    /// The first real-time signal that programs may use, and the last (signal(7), glibc).
+    /// The first and the last real-time signal for programs (signal(7), glibc).
     const RTMIN: i32 = 34;
     const RTMAX: i32 = 64;
     let unknown = || Invalid(format!("unknown signal {name:?}"));
     let upper = name.to_ascii_uppercase();
-    // The contract's names are SIGNAL_SIGTERM and so on.
+    // The CRI's names are SIGNAL_SIGTERM and so on.
     let plain = upper.strip_prefix("SIGNAL_").unwrap_or(&upper);
     let short = match plain.strip_prefix("SIG").unwrap_or(plain) {
         "CLD" => "CHLD",
@@ -49,11 +49,11 @@ pub(super) fn number(name: &str) -> Result<i32, Invalid> {
     }
 }
 
-/// What the contract calls the signal of a number; of two names, as of SIGCHLD and SIGCLD, the usual one.
+/// The CRI's signal for a number; of two names, as of SIGCHLD and SIGCLD, the usual one.
 pub(crate) fn signal_of(number: i32) -> Signal {
     static BY_NUMBER: LazyLock<BTreeMap<i32, Signal>> = LazyLock::new(|| {
         let all = (1..).map_while(|value| Signal::try_from(value).ok());
-        // SIGCLD and SIGPOLL are the aliases: what is usual is put in last.
+        // SIGCLD, SIGPOLL and SIGIOT are aliases: insert them first, so that the usual names replace them.
         let (aliases, usual): (Vec<_>, Vec<_>) = all.partition(|signal| {
             matches!(signal, Signal::Sigcld | Signal::Sigpoll | Signal::Sigiot)
         });

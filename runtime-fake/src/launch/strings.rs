@@ -1,14 +1,16 @@
-//! Strings of a client that are written where they would be read as more than one: pure.
+//! Validates the client's strings that are written where a separator would split them: pure.
 //!
-//! Each is checked here, before anything is made. Paths have checks of their own (`paths`, `mounts`, `log`, `devices`), and
-//! so have cgroups (`cgroup/place`, `cgroup/limits`), labels and profiles (`selinux`, `apparmor`) and kernel parameters
-//! (`sysctl`). What is only kept and told again, such as labels and annotations, may be anything.
+//! Each is checked before anything is created. Paths have their own checks (`paths`, `mounts`, `log`, `devices`),
+//! as do cgroups (`cgroup/place`, `cgroup/limits`), labels and profiles (`selinux`, `apparmor`) and kernel
+//! parameters (`sysctl`). Strings that are only stored and returned, such as labels and annotations, may be
+//! anything.
 
 use cri::v1::{ContainerConfig, DnsConfig, PodSandboxConfig};
 
 use crate::launch::invalid::{Invalid, invalid};
 
-/// A line of a log, and of a file that a plugin writes, ends at a line break; a variable, such as `CNI_ARGS`, at a NUL.
+/// A line break ends a line of a log or of a file written by a plugin; a NUL ends an environment variable such as
+/// `CNI_ARGS`.
 fn one_line(field: &str, text: &str) -> Result<(), Invalid> {
     if text.contains(char::is_control) {
         return invalid(format!(
@@ -18,7 +20,7 @@ fn one_line(field: &str, text: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A word of `/etc/hosts` or `/etc/resolv.conf`: with a space in it, it would be two (hosts(5), resolv.conf(5)).
+/// A word in `/etc/hosts` or `/etc/resolv.conf`, which a space would split (hosts(5), resolv.conf(5)).
 fn word(field: &str, text: &str) -> Result<(), Invalid> {
     one_line(field, text)?;
     if text.is_empty() || text.contains(|c: char| c.is_whitespace() || "#;".contains(c)) {
@@ -29,7 +31,7 @@ fn word(field: &str, text: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The strings of a sandbox.
+/// Validates the strings of a sandbox.
 pub(super) fn check_pod(config: &PodSandboxConfig) -> Result<(), Invalid> {
     if let Some(metadata) = &config.metadata {
         for (field, text) in [
@@ -60,7 +62,7 @@ fn check_dns(dns: &DnsConfig) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The strings of a container.
+/// Validates the strings of a container.
 pub(super) fn check_container(config: &ContainerConfig) -> Result<(), Invalid> {
     if let Some(metadata) = &config.metadata {
         one_line("metadata.name", &metadata.name)?;
@@ -73,7 +75,7 @@ pub(super) fn check_container(config: &ContainerConfig) -> Result<(), Invalid> {
         .try_for_each(|path| one_line("container_path", path))
 }
 
-/// A pod's name where it has to do for a host name.
+/// A pod's name as a hostname.
 pub(super) fn hostname_of(name: &str) -> String {
     let plain = |c: char| {
         if c.is_whitespace() || "#;".contains(c) {

@@ -1,8 +1,8 @@
-//! Which kernel parameters a pod may set: pure.
+//! Decides which kernel parameters a pod may set: pure.
 
 use crate::launch::invalid::{Invalid, invalid};
 
-/// Only parameters of the pod's own namespaces may be set (Kubernetes calls the others node-level).
+/// Allows only parameters of the pod's own namespaces (Kubernetes calls the others node-level).
 pub(super) fn check(name: &str, own_network: bool, own_ipc: bool) -> Result<(), Invalid> {
     let dotted = name.replace('/', ".");
     if dotted

@@ -1,4 +1,4 @@
-//! User namespaces: which ids a pod has of its own, and how the ids of mounted files are mapped: pure.
+//! Decides the user namespace of a pod and the id mappings of mounted files: pure.
 
 use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
 use keeper::plan::IsolationMode;
@@ -6,7 +6,7 @@ use keeper::plan::{IdMappings, LinuxIdMapping};
 
 use crate::launch::{Invalid, invalid::invalid};
 
-/// The ids of a pod; none for those of the runtime.
+/// The id mappings of a pod; `None` for the runtime's own user namespace.
 pub(super) fn pod(
     options: &NamespaceOption,
     isolation: IsolationMode,
@@ -36,7 +36,7 @@ pub(super) fn pod(
     }))
 }
 
-/// The request for a namespace of the pod's own, if it is one.
+/// The requested user namespace, if the pod requests its own.
 fn own(options: &NamespaceOption) -> Result<Option<&UserNamespace>, Invalid> {
     let Some(requested) = &options.userns_options else {
         return Ok(None);
@@ -51,7 +51,7 @@ fn own(options: &NamespaceOption) -> Result<Option<&UserNamespace>, Invalid> {
     }
 }
 
-/// A container lives in its pod's user namespace; it may say so, and not ask for another one.
+/// A container uses its pod's user namespace: it may repeat the pod's request, but not make another one.
 pub(super) fn check_container(
     container: &NamespaceOption,
     pod: &NamespaceOption,
@@ -80,7 +80,7 @@ fn map(field: &str, mapping: &IdMapping) -> Result<LinuxIdMapping, Invalid> {
     })
 }
 
-/// How the ids of a mount's files are mapped, if they are.
+/// The id mappings of a mount, if it has any.
 pub(super) fn mount(
     mount: &Mount,
     isolation: IsolationMode,

@@ -1,14 +1,14 @@
-//! The addresses of a pod whose record does not tell them, from what `/proc` shows of its network namespace.
+//! Reads the addresses of a pod with an unreadable record from `/proc`, through its network namespace.
 
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// The scope of addresses that others can reach (linux/ipv6.h, IFA_GLOBAL; second to last but two columns of if_inet6).
+/// The scope of addresses reachable from elsewhere (linux/ipv6.h, IFA_GLOBAL; the fourth column of if_inet6).
 const GLOBAL: &str = "00";
 
-/// The addresses of the network namespace of process `pid`, loopback and link-local ones aside, IPv4 first.
+/// The addresses of the network namespace of process `pid`, without loopback and link-local ones, IPv4 first.
 pub(super) fn of(pid: i32) -> Vec<IpAddr> {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}"));
     let v4 = v4(&read("fib_trie").unwrap_or_default());
@@ -17,7 +17,7 @@ pub(super) fn of(pid: i32) -> Vec<IpAddr> {
     v4.chain(v6.into_iter().map(IpAddr::V6)).collect()
 }
 
-/// From `fib_trie`: a line with an address, and below it one that says that it is the host's own.
+/// Parses `fib_trie`: a line with an address, followed by one that marks it as the host's own.
 fn v4(table: &str) -> Vec<Ipv4Addr> {
     let mut found = Vec::new();
     let mut last: Option<Ipv4Addr> = None;
@@ -35,7 +35,7 @@ fn v4(table: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// From `if_inet6`: address, index, length of the prefix, scope, flags, name.
+/// Parses `if_inet6`: address, index, prefix length, scope, flags, name.
 fn v6(table: &str) -> Vec<Ipv6Addr> {
     let read = |line: &str| {
         let mut columns = line.split_whitespace();

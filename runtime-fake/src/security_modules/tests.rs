@@ -1,4 +1,4 @@
-//! The security modules, by files of a directory that stands for the kernel's.
+//! The security modules, on a directory that simulates the kernel's files.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -34,7 +34,7 @@ fn box_with_selinux() -> TempDir {
     root
 }
 
-/// A parser that does with a profile what the kernel would: it is in the list.
+/// A parser that does what the kernel would with a profile: it adds it to the list.
 fn put_parser(root: &Path, script: &str) {
     let path = root.join("sbin/apparmor_parser");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -87,7 +87,7 @@ fn default_apparmor_profile_is_loaded_once() {
     assert_eq!(apparmor_of(&modules, None).as_deref(), Some("crib-default"));
     let [(_, said), _] = modules.describe();
     assert!(said.starts_with("crib-default"), "{said}");
-    // Another daemon finds it there.
+    // Another daemon finds the profile loaded.
     Modules::open(root.path(), IsolationMode::Root, false);
     assert_eq!(text(root.path(), "calls").lines().count(), 1);
 }
@@ -180,7 +180,7 @@ fn selinux_labels_apply_on_request_or_to_all() {
     }
 }
 
-/// On a box whose policy knows no containers pods that ask for nothing are none the worse for it.
+/// On a machine whose policy has no container types, pods that request no label still run.
 #[test]
 fn policy_without_container_types_fails_on_request_only() {
     let root = box_with_selinux();
@@ -198,7 +198,7 @@ fn policy_without_container_types_fails_on_request_only() {
     );
 }
 
-/// A pod of an earlier version has no labels that a container's could be made of.
+/// A pod of an earlier version has no labels to derive a container's from.
 #[test]
 fn container_labels_need_labelled_pod() {
     let root = box_with_selinux();
@@ -232,7 +232,7 @@ fn selinux_labels_are_validated_by_policy() {
     modules.container(None, None, pod.as_ref()).unwrap();
     let shown = text(root.path(), "sys/fs/selinux/context");
     assert_eq!(shown, "system_u:object_r:container_file_t:s0:c1,c2");
-    // A policy that does not know it refuses the write; a directory does, too.
+    // A policy that does not know the label refuses the write; so does a directory.
     fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
     fs::create_dir(root.path().join("sys/fs/selinux/context")).unwrap();
     let refused = modules.container(None, None, pod.as_ref()).unwrap_err().0;
@@ -265,7 +265,7 @@ fn labels_are_ignored_without_selinux() {
             let given = modules.container(context, None, None).unwrap();
             assert_eq!((given.selinux_label, given.mount_label), (None, None));
         }
-        // What is no label on any box stays refused (containerd).
+        // A label that is invalid on every machine stays refused (containerd).
         modules.pod(Some(&level("s0,c4")), [].iter()).unwrap_err();
     }
 }

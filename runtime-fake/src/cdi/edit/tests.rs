@@ -1,4 +1,4 @@
-//! What devices change about a plan, as tables.
+//! The edits of devices to a plan, as tables.
 
 use std::{collections::BTreeMap, path::Path};
 

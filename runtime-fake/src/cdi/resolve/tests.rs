@@ -1,4 +1,4 @@
-//! What devices turn into, as tables.
+//! The edits that device names resolve to, as tables.
 
 use rstest::rstest;
 

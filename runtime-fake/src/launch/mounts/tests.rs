@@ -1,4 +1,4 @@
-//! Which mounts a container gets, as tables.
+//! The mounts of a container, as tables.
 
 use std::collections::BTreeMap;
 

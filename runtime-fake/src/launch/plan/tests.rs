@@ -113,7 +113,7 @@ fn pod_namespaces_follow_options_and_isolation(
     change(options(&mut sandbox));
     let plan = pod_on(&sandbox, isolation).unwrap();
     assert_eq!((plan.own_network, plan.own_ipc, plan.shared_pids), expected);
-    // A host name goes with the network.
+    // A hostname requires the pod's own network.
     assert_eq!(plan.hostname, if expected.0 { "web" } else { "" });
 }
 
@@ -379,7 +379,7 @@ fn default_masked_paths_apply_unless_client_names_some() {
     );
 }
 
-/// An exec has the container's user, variables, directory and capabilities, and a command of its own.
+/// An exec has the container's user, variables, directory and capabilities, and its own command.
 #[test]
 fn exec_inherits_user_env_and_capabilities_of_container() {
     let mut config = config();
@@ -441,7 +441,8 @@ fn stop_signal_follows_client_then_image(
     refused(stop_signal(&config, &image), "stop_signal 1000");
 }
 
-/// A process on a terminal is told of one, unless the image or the client has: its own terminal, not its container's.
+/// A process with a terminal gets a `TERM`, unless the image or the client sets one: by its own terminal, not its
+/// container's.
 #[rstest]
 #[case::none(false, &[], None)]
 #[case::unsaid(true, &[], Some("TERM=xterm"))]

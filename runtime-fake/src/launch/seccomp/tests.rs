@@ -1,4 +1,4 @@
-//! Which profile is taken.
+//! The seccomp profile of a container, as tables.
 
 use rstest::rstest;
 
