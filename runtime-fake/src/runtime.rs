@@ -1,6 +1,6 @@
-//! The operations on sandboxes and containers, for every kind of caller.
+//! The operations on sandboxes and containers, for every caller.
 //!
-//! Records are the store's, processes the keepers'; this is the walk between the two.
+//! The store owns the records and the keepers own the processes; an operation changes both.
 
 mod checkpoint;
 mod chown;
@@ -50,7 +50,7 @@ use crate::{
 };
 use image::ImageStore;
 
-/// Everything that a call may need. Cheap to clone.
+/// The state shared by all operations. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Runtime {
     pub(crate) config: Arc<Config>,
@@ -60,19 +60,19 @@ pub(crate) struct Runtime {
     pub(crate) cgroups: Arc<Cgroups>,
     pub(crate) modules: Arc<Modules>,
     pub(crate) pods: Arc<Pods>,
-    /// The seccomp filters that were made.
+    /// Compiled seccomp filters.
     pub(crate) filters: Arc<seccomp::Filters>,
-    /// Where directories go that are to be deleted.
+    /// The trash for removed directories.
     pub(crate) trash: Arc<Trash>,
-    /// What was measured last.
+    /// The previous measurements.
     pub(crate) rates: Arc<crate::stats::Rates>,
-    /// Operations that go on when their client is gone.
+    /// Operations that continue when their client disconnects.
     pub(crate) tasks: TaskTracker,
-    /// Cancelled when the daemon stops: streams end.
+    /// Cancelled when the daemon stops; streams then end.
     pub(crate) stopping: CancellationToken,
     /// The containers that are being checkpointed.
     pub(crate) checkpoints: Arc<Mutex<BTreeSet<ContainerId>>>,
-    /// Set once overlayfs was found not to work here: images are copied.
+    /// Set once mounting an overlay has failed on this machine: images are copied then.
     pub(crate) copies: Arc<AtomicBool>,
 }
 
@@ -85,14 +85,15 @@ impl Runtime {
         container_dir(&self.config.state_dir, sandbox, id)
     }
 
-    /// Removes a directory of something that did not come to be. What is left of it goes with its sandbox or at the next start.
+    /// Removes the directory of a failed creation. What remains of it is removed with its sandbox or at the next
+    /// start.
     fn discard(&self, directory: &Path) {
         if let Err(error) = self.trash.put(directory) {
             tracing::warn!(directory = %directory.display(), %error, "failed to remove directory");
         }
     }
 
-    /// Runs an operation to its end, even if the client that asked for it goes away: half of it must never be left.
+    /// Runs an operation to completion even if its client disconnects, so that it is never left half done.
     pub(crate) async fn to_its_end<T: Send + 'static>(
         &self,
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -107,7 +108,7 @@ impl Runtime {
     }
 }
 
-/// How the network is opened that `config` asks for.
+/// The parameters for opening the network of `config`.
 pub(crate) fn opening(config: &Config) -> Opening {
     Opening {
         isolation: config.isolation,
@@ -117,13 +118,13 @@ pub(crate) fn opening(config: &Config) -> Opening {
     }
 }
 
-/// Runs `work`, which blocks, where it may.
+/// Runs blocking `work` on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Blocking work is never cancelled once it runs, and the pool ends after the last task.
+            // Blocking work is never cancelled once it runs, and the pool outlives every task.
             Err(error) => panic!("blocking work was cancelled: {error}"),
         },
     }

@@ -1,7 +1,7 @@
 //! Validates the client's strings that are written where a separator would split them: pure.
 //!
 //! Each is checked before anything is created. Paths have their own checks (`paths`, `mounts`, `log`, `devices`),
-//! as do cgroups (`cgroup/place`, `cgroup/limits`), labels and profiles (`selinux`, `apparmor`) and kernel
+//! as do cgroups (`cgroup/path`, `cgroup/limits`), labels and profiles (`selinux`, `apparmor`) and kernel
 //! parameters (`sysctl`). Strings that are only stored and returned, such as labels and annotations, may be
 //! anything.
 

@@ -1,4 +1,4 @@
-//! Checkpoints: containers that run, written to an archive while nothing of them runs, and running on.
+//! Checkpoints running containers to an archive. They are frozen while they are dumped, and continue afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -31,14 +31,14 @@ use crate::{
     store::Refused,
 };
 
-/// A container that has been dumped: its files are in the directory, which goes with this.
+/// A dumped container: its files are in the directory, which is removed on drop.
 struct Dumped {
     name: String,
     files: TempDir,
 }
 
 impl Runtime {
-    /// Writes a running container to an archive at `location`. A client that gives no limit waits as long as it takes.
+    /// Checkpoints a running container to an archive at `location`. A zero `limit` means no timeout.
     pub(crate) async fn checkpoint_container(
         &self,
         id: &str,
@@ -58,7 +58,8 @@ impl Runtime {
                 write(&location, given_up, archive).await
             }
         };
-        // criu is never interrupted: what it works on would not be what it was before. It ends for nothing instead.
+        // criu is never interrupted, because that would leave its processes changed. After the timeout it runs on and
+        // its result is dropped.
         let work = self.tasks.spawn(work);
         if limit.is_zero() {
             return joined(work.await);
@@ -75,7 +76,7 @@ impl Runtime {
         }
     }
 
-    /// Writes the containers of a pod to one archive: those that run, or those that are named.
+    /// Checkpoints containers of a pod to one archive: the named ones, or all running ones.
     pub(crate) async fn checkpoint_pod(
         &self,
         id: &str,
@@ -146,7 +147,7 @@ impl Runtime {
         write(&output, Arc::default(), archive).await
     }
 
-    /// Has criu write a container to files. It runs on, whatever comes of it.
+    /// Dumps a container with criu. The container continues whatever the result.
     async fn dump(
         &self,
         container: &Arc<Container>,
@@ -225,7 +226,7 @@ impl Runtime {
         .await
     }
 
-    /// Two criu cannot hold the same processes.
+    /// Locks the container: two criu processes cannot hold the same processes.
     fn turn_to_dump(&self, container: &Container) -> Result<Turn<'_>, Error> {
         let mut busy = self
             .checkpoints
@@ -240,7 +241,7 @@ impl Runtime {
         Ok(Turn(self, container.id.clone()))
     }
 
-    /// What would be refused by criu less clearly, or lost.
+    /// Rejects what criu would reject less clearly, or would lose.
     fn check_can_be_dumped(&self, container: &Container, sandbox: &Sandbox) -> Result<(), Error> {
         let no = |why: &str| {
             Err(Error::Unable(format!(
@@ -278,13 +279,13 @@ impl Runtime {
             Ok(Rootfs::Host) => no(
                 "its image is crib.local/host, of which what it writes is in memory: use an image of its own",
             ),
-            // It was removed under its names; its layers are held.
+            // The image was removed under its names; its layers are held.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// A container that is being dumped; dropped, it is not any more.
+/// The lock on a container that is being dumped, released on drop.
 struct Turn<'a>(&'a Runtime, ContainerId);
 
 impl Drop for Turn<'_> {
@@ -314,7 +315,7 @@ async fn start_criu(
     }
 }
 
-/// Whether a pod has the host's IPC namespace.
+/// Whether a pod shares the host's IPC namespace.
 fn shares_ipc(sandbox: &Sandbox) -> bool {
     let security = sandbox.config.linux.as_ref();
     let security = security.and_then(|l| l.security_context.as_ref());
@@ -322,7 +323,7 @@ fn shares_ipc(sandbox: &Sandbox) -> bool {
     namespaces.is_some_and(|n| n.ipc == cri::v1::NamespaceMode::Node as i32)
 }
 
-/// What is on record of a container, and what only its processes show.
+/// Collects a container's record, and what only its processes show.
 fn observe(container: &Container, pid: i32) -> Result<Remade, Error> {
     let what = "look at the container's processes";
     let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).map_err(io(what))?;
@@ -332,7 +333,7 @@ fn observe(container: &Container, pid: i32) -> Result<Remade, Error> {
     })?;
     let stream = |number| {
         let link = fs::read_link(format!("/proc/{pid}/fd/{number}"));
-        // It may have closed it.
+        // The process may have closed it.
         link.map_or_else(
             |_| String::new(),
             |link| link.to_string_lossy().into_owned(),
@@ -358,7 +359,7 @@ fn not_dumped(error: DumpError<Error>, container: &Container, work: &Path) -> Er
     }
 }
 
-/// Writes an archive, and moves it to its path unless its caller has gone.
+/// Writes an archive and moves it to its path, unless its caller has given up.
 async fn write(
     place: &Path,
     given_up: Arc<AtomicBool>,
@@ -389,7 +390,7 @@ fn joined(done: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(),
     }
 }
 
-/// Where an archive is, or is to be.
+/// Validates the path of an archive.
 pub(super) fn archive_path(field: &str, path: &str) -> Result<PathBuf, Error> {
     let invalid = |message: String| Err(Invalid(message).into());
     let found = Path::new(path);

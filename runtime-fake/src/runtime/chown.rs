@@ -1,4 +1,5 @@
-//! Copies of images for pods with a user namespace of their own, where the file system has no idmapped mounts.
+//! Changes the owners of image copies for pods with their own user namespace, where the file system does not
+//! support idmapped mounts.
 
 use std::{collections::BTreeSet, ffi::CStr, io, os::fd::AsFd, path::Path};
 
@@ -9,8 +10,8 @@ use rustix::{
     io::Errno,
 };
 
-/// Gives everything in `directory`, itself too, to the owners of the same numbers in a user namespace with `ids`. What
-/// belongs to an unmapped id stays with the overflow user. Capabilities of files, which are the box's own, are lost.
+/// Changes the owners of everything in `directory`, including itself, to the mapped ids of `ids`. Files of
+/// unmapped ids become the overflow user's. File capabilities, which are bound to the machine, are lost.
 pub(super) fn give(directory: &Path, ids: &IdMappings) -> io::Result<()> {
     let top = file_tree::open(directory)?;
     let mut shift = Shift {
@@ -30,7 +31,7 @@ struct Shift<'a> {
 impl Shift<'_> {
     fn give(&mut self, parent: impl AsFd, name: &CStr, stat: &Stat) -> Result<(), Errno> {
         let kind = FileType::from_raw_mode(stat.st_mode);
-        // A file with several names is given once.
+        // Change a file with several names only once.
         let first =
             kind == FileType::Directory || stat.st_nlink == 1 || self.seen.insert(stat.st_ino);
         let Some((uid, gid)) = self.ids.shift(stat.st_uid, stat.st_gid).filter(|_| first) else {
@@ -39,7 +40,7 @@ impl Shift<'_> {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::chownat(&parent, name, Some(uid), Some(gid), flags)?;
-        // A change of owner takes these bits away.
+        // chown(2) clears these bits.
         if stat.st_mode & 0o6000 != 0 && kind != FileType::Symlink {
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
             rustix::fs::chmodat(&parent, name, mode, AtFlags::empty())?;

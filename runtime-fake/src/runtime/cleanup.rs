@@ -1,4 +1,4 @@
-//! What is left to do when a keeper has ended: its pod's cgroups, its containers' processes and records.
+//! Cleans up when a keeper has ended: its pod's cgroups, and its containers' processes and records.
 
 use std::{io, path::Path, time::Duration};
 
@@ -16,14 +16,14 @@ use crate::{
     store::{Change, Store},
 };
 
-/// How long what was killed may take to be gone.
+/// Timeout for killed processes to end.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Takes away what is left of a pod's cgroups, and kills what is left in them: its keeper has ended, asked to or not.
+/// Removes the cgroups of a pod whose keeper has ended, and kills the processes left in them.
 pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
     let state = store.state();
     let of_pod = state.sandboxes.get(id).and_then(|s| s.cgroup.clone());
-    // Of a pod whose record cannot be read its containers may tell.
+    // If the pod's record is unreadable, its containers' records may have the path.
     let of_container = || {
         state
             .containers_of(id)
@@ -33,7 +33,7 @@ pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
         return;
     };
     let mut containers: Vec<String> = state.containers_of(id).map(|c| c.id.to_string()).collect();
-    // That of the pod's process.
+    // The cgroup of the pod's own process.
     containers.push(id.to_string());
     let gone = super::blocking(move || cleanup::destroy(&place, &containers, LAST)).await;
     if !gone {
@@ -44,8 +44,8 @@ pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
     }
 }
 
-/// Takes away what is left of a container's cgroup, and kills what is left in it. A record goes after the cgroup: what is not on
-/// record is not looked for when its pod ends.
+/// Removes a container's cgroup and kills the processes left in it. Call it before the record is removed: without
+/// a record the cgroup is not found when the pod ends.
 pub(super) async fn destroy_container_cgroup(container: &Container) {
     let Some(place) = container.cgroup.clone() else {
         return;
@@ -58,8 +58,8 @@ pub(super) async fn destroy_container_cgroup(container: &Container) {
     }
 }
 
-/// Takes note that the keeper of the sandbox in `directory` has ended: asked to or not, nothing of the pod runs any more.
-/// It may have recorded exits that it could not tell.
+/// Records that the keeper of the sandbox in `directory` has ended, so nothing of the pod runs any more. The
+/// keeper may have recorded exits that it did not report.
 pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
     let state = store.state();
     let containers = state.containers_of(id);
@@ -67,7 +67,7 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
         .filter(|c| !c.ended())
         .map(|c| c.id.clone())
         .partition(|c| state.containers[c].state == ContainerState::Creating);
-    // No client has its id.
+    // No client knows its ID.
     for container in unfinished {
         let _ = store.apply(Change::RemoveContainer(container)).await;
     }
@@ -86,7 +86,7 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
         .await;
 }
 
-/// The exit that a keeper recorded. Without one, or with one that cannot be read, it is not known how the container ended.
+/// The exit that the keeper recorded. If it is missing or unreadable, the exit is unknown.
 fn recorded_exit(path: &Path) -> Option<Exit> {
     let read = std::fs::read(path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
     match read {
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// A keeper may be killed between the record of an exit and the word of it.
+    /// A keeper may be killed between recording an exit and reporting it.
     #[tokio::test]
     async fn exit_recorded_by_keeper_is_used() {
         let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What clients of the stream server may be sent to.
+//! Checks the targets of stream server requests.
 
 use super::{Error, Runtime, containers::wrong_state};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Runtime {
-    /// The container that `id` names, if it runs.
+    /// The container that `id` names, if it is running.
     pub(crate) fn running(&self, id: &str, wanted: &'static str) -> Result<ContainerId, Error> {
         let state = self.store.state();
         let container = state.container(id)?;

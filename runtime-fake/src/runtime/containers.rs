@@ -1,4 +1,4 @@
-//! Containers: create, start, stop, remove, reopen the log.
+//! Operations on containers: start, stop, remove, reopen the log.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use crate::{
 };
 
 const SIGKILL: i32 = 9;
-/// How long the last event of an exited keeper may take to reach the store.
+/// Timeout for the last event of an ended keeper to reach the store.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A process that survives SIGKILL this long is stuck in the kernel: say so rather than wait for ever.
+/// A process that survives SIGKILL this long is stuck in the kernel: report it instead of waiting for ever.
 const AFTER_KILL: Duration = Duration::from_secs(60);
 
 impl Runtime {
-    /// Lets a created container go.
+    /// Starts a created container.
     pub(crate) async fn start_container(&self, id: &str) -> Result<(), Error> {
         let (container, pod) = self.container_and_pod(id, "start it once, after it was created")?;
         if container.state != ContainerState::Created {
@@ -48,7 +48,7 @@ impl Runtime {
             }
             Ok(outcome) => Err(unexpected(&outcome).into()),
             Err(failure) => {
-                // The client that gets the error finds the container exited, with the reason.
+                // Wait, so that a client that gets the error finds the container exited, with the reason.
                 if failure.is_final() {
                     self.store
                         .wait(|state| {
@@ -64,9 +64,11 @@ impl Runtime {
         }
     }
 
-    /// Asks a container to end, and after `grace` makes it. Stopping what has ended, or was never there, is no error.
+    /// Sends the stop signal to a container, and SIGKILL after `grace`. Stopping a container that has ended, or does
+    /// not exist, is not an error.
     ///
-    /// A client that goes away during the grace leaves the container running; of two at once the shorter grace wins.
+    /// If the client disconnects during the grace period, the container keeps running; of two concurrent calls the
+    /// shorter grace period wins.
     pub(crate) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
         let Some(container) = self.store.state().container_if_there(id)?.cloned() else {
             return Ok(());
@@ -86,7 +88,7 @@ impl Runtime {
             if let Some(doubt) = container.doubt() {
                 return Err(unreachable(&container, doubt));
             }
-            // Its keeper has ended, which the store is about to hear.
+            // Its keeper has ended; the store is about to record the exit.
             return match tokio::time::timeout(EXIT_TIMEOUT, ended()).await {
                 Ok(result) => Ok(result?),
                 Err(_) => Err(Error::Timeout {
@@ -95,7 +97,7 @@ impl Runtime {
                 }),
             };
         };
-        // A container at its barrier has no program that could honour a signal.
+        // A container at its barrier has no program that could handle a signal.
         if !grace.is_zero() && container.state == ContainerState::Running {
             signal(&pod, &container, container.stop_signal).await?;
             if let Ok(result) = tokio::time::timeout(grace, ended()).await {
@@ -112,7 +114,7 @@ impl Runtime {
         }
     }
 
-    /// Removes a container, killing it first if need be. Removing what is not there is no error.
+    /// Removes a container, killing it first if it runs. Removing a missing container is not an error.
     pub(crate) async fn remove_container(&self, id: &str) -> Result<(), Error> {
         let Some(container) = self.store.state().container_if_there(id)?.cloned() else {
             return Ok(());
@@ -125,7 +127,7 @@ impl Runtime {
             };
             match pod.keeper.call(call).await {
                 Ok(_) => {}
-                // It may have processes yet.
+                // Its processes may still run.
                 Err(failure) if failure.kind == FailureKind::Silent => return Err(failure.into()),
                 Err(failure) => {
                     tracing::debug!(%failure, "keeper exited before container removal");
@@ -140,7 +142,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Opens the log file of a running container again, after it was renamed.
+    /// Reopens the log file of a running container, after it was rotated.
     pub(crate) async fn reopen_log(&self, id: &str) -> Result<(), Error> {
         let (container, pod) = self.container_and_pod(id, "its log is closed")?;
         if container.state != ContainerState::Running {
@@ -157,7 +159,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// A container and the keeper that holds it.
+    /// A container and its pod's keeper.
     pub(crate) fn container_and_pod(
         &self,
         id: &str,
@@ -190,7 +192,7 @@ pub(super) fn wrong_state(container: &Container, wanted: &'static str) -> Error 
     .into()
 }
 
-/// Sends a signal. That it comes too late, since the container or the keeper has ended, is no error.
+/// Sends a signal. If the container or the keeper has ended already, that is not an error.
 async fn signal(pod: &Pod, container: &Container, signal: i32) -> Result<(), Error> {
     let call = Call::Signal {
         container: container.id.to_string(),

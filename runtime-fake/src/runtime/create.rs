@@ -1,4 +1,4 @@
-//! Containers come into being: image, record, plan, keeper.
+//! Creates containers: image, record, plan, keeper.
 
 use std::{
     collections::BTreeMap,
@@ -36,20 +36,21 @@ use crate::{
 };
 
 impl Runtime {
-    /// Sets a container up to its barrier; on failure nothing of it is left.
+    /// Creates a container, up to its barrier; on failure nothing of it is left.
     ///
-    /// A repeated call returns the existing container if it was not started yet: the first answer may have been lost.
+    /// A repeated call returns the existing container if it was not started yet, because the client may not have
+    /// received the first response.
     pub(crate) async fn create_container(
         &self,
         sandbox: &str,
         mut config: ContainerConfig,
     ) -> Result<ContainerId, Error> {
-        // The path of a checkpoint in the place of an image, as with containerd and CRI-O.
+        // The image may be the path of a checkpoint, as in containerd and CRI-O.
         let from = self.named_as_image(&mut config).await?;
         self.create_container_from(sandbox, config, from).await
     }
 
-    /// [`Self::create_container`]; started, it is what `from` says.
+    /// Like [`Self::create_container`]; with `from`, starting it restores that checkpoint.
     pub(super) async fn create_container_from(
         &self,
         sandbox: &str,
@@ -78,7 +79,7 @@ impl Runtime {
         }
     }
 
-    /// The container that stands in the way of one that was asked for in the same words, once it is created.
+    /// The existing container of a repeated request with the same configuration, once it is created.
     async fn same_container(&self, error: Error) -> Result<ContainerId, Error> {
         if let Error::Refused(Refused::NameTaken { id, same: true, .. }) = &error {
             let made = |state: &State| {
@@ -182,7 +183,7 @@ impl Runtime {
                 .apply(Change::Container(id.clone(), ContainerEvent::Created(user)))
                 .await?),
             Err(error) => {
-                // A keeper that lives has done it.
+                // If the keeper still runs, it has removed the cgroup already.
                 if let Some(container) = self.store.state().containers.get(id) {
                     cleanup::destroy_container_cgroup(container).await;
                 }
@@ -194,7 +195,7 @@ impl Runtime {
         }
     }
 
-    /// Has the keeper carry out `plan`. Where overlayfs does not work, from a copy of the image.
+    /// Has the keeper carry out `plan`. If overlayfs does not work, uses a copy of the image.
     async fn launch(
         &self,
         id: &ContainerId,
@@ -240,7 +241,7 @@ impl Runtime {
         Ok(user)
     }
 
-    /// What the kernel's security modules are to be told of it. Where there are some, their files are read: it may take a while.
+    /// The confinement of a container by AppArmor and SELinux. Reads their files, so it may take a while.
     async fn confinement(
         &self,
         sandbox: &Sandbox,
@@ -279,7 +280,7 @@ impl Runtime {
         .await
     }
 
-    /// The image that `config` names, kept for the container even if it is removed under its name.
+    /// Holds the image that `config` names for the container, even if it is removed under its name.
     async fn hold_image(&self, id: &ContainerId, config: &ContainerConfig) -> Result<Image, Error> {
         let name = config.image.as_ref().map_or("", |i| &i.image).to_owned();
         if name.is_empty() {
@@ -321,7 +322,7 @@ impl Runtime {
         .await
     }
 
-    /// Ends what [`Self::hold_image`] began.
+    /// Releases the image held by [`Self::hold_image`].
     pub(super) async fn release_image(&self, id: &ContainerId) {
         let (images, holder) = (self.images.clone(), id.to_string());
         if let Err(error) = blocking(move || images.release(&holder)).await {
@@ -334,7 +335,7 @@ impl Runtime {
     }
 }
 
-/// The devices that a container may use; none when it may use all.
+/// The device rules of a container; `None` if it may use all devices.
 fn rules(plan: &LaunchPlan) -> Option<Vec<DeviceRule>> {
     let more = plan.devices.iter().map(|given| {
         let kind = match given.node.kind {
@@ -352,7 +353,7 @@ struct Image {
     names: ImageNames,
     root: RootPlan,
     defaults: ImageDefaults,
-    /// The images that mounts name, by what the client calls them: their ids, and where their files are.
+    /// The images that mounts name, by the name in the request: their IDs, and their root file systems.
     volume_ids: BTreeMap<String, String>,
     volumes: BTreeMap<String, RootPlan>,
 }
@@ -363,14 +364,14 @@ fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
         private::make(path).map_err(|error| io(what)(std::io::Error::other(error)))?;
     }
     if plan.isolation == IsolationMode::Process {
-        // The container's users begin here: there is no other root.
+        // The container's users need to traverse this directory to reach their root.
         let mode = fs::Permissions::from_mode(0o711);
         fs::set_permissions(directory, mode).map_err(io(what))?;
     }
     let parts = ["rootfs", "layer/upper", "layer/work"];
     let own = parts.iter().map(|part| directory.join(part));
     for path in own.chain(volumes::directories(&plan.mounts)) {
-        // The mode that a container's root has in it.
+        // The mode of a container's root directory.
         let made = fs::DirBuilder::new()
             .recursive(true)
             .mode(0o755)

@@ -1,4 +1,4 @@
-//! Whether criu is installed and works on this kernel.
+//! Checks whether criu is installed and works on this kernel.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,13 +11,13 @@ use tokio::{process::Command, time::timeout};
 
 use super::{Error, Runtime};
 
-/// How long `criu check` may take.
+/// Timeout of `criu check`.
 const CHECK: Duration = Duration::from_secs(20);
-/// Where criu is looked for besides the daemon's `PATH`.
+/// Directories searched for criu besides the daemon's `PATH`.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 impl Runtime {
-    /// A criu that can be used here.
+    /// The path of a working criu.
     pub(super) async fn criu(&self) -> Result<PathBuf, Error> {
         let isolation = self.config.isolation;
         let reason = if isolation.mode() == IsolationMode::Root {
@@ -55,7 +55,7 @@ fn find() -> Option<PathBuf> {
         .find(|program| program.is_absolute() && program.is_file())
 }
 
-/// Asks criu whether this kernel will do. The error is its own.
+/// Runs `criu check`. The error is criu's own.
 async fn check(program: &Path) -> Result<(), String> {
     let running = Command::new(program)
         .arg("check")

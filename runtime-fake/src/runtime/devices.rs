@@ -1,4 +1,4 @@
-//! Devices of the host that containers ask for, by path or through the Container Device Interface.
+//! Looks up the host devices that containers request, by path or through CDI.
 
 use std::{
     fs, io,
@@ -17,17 +17,17 @@ use crate::{
     launch::{Invalid, devices},
 };
 
-/// The devices that a container asks for.
+/// The devices of a container.
 #[derive(Default)]
 pub(super) struct ResolvedDevices {
-    /// Those that it names by their paths.
+    /// The devices requested by path.
     pub(super) requested: Vec<DevicePlan>,
-    /// What those that it names by the Container Device Interface change about its plan.
+    /// The plan edits of the requested CDI devices.
     pub(super) edits: PlanEdits,
 }
 
 impl Runtime {
-    /// Finds what `config` asks for.
+    /// Resolves the devices that `config` requests.
     pub(super) async fn devices(&self, config: &ContainerConfig) -> Result<ResolvedDevices, Error> {
         let names = cdi::names(config)?;
         if names.is_empty() && config.devices.is_empty() {
@@ -51,16 +51,16 @@ fn requested(requests: &[Device]) -> Result<Vec<DevicePlan>, Invalid> {
         devices::check(device)?;
         let found = look(Path::new(&device.host_path))?;
         let new = devices::requested(device, found)?;
-        // The later of two for one path is meant.
+        // The later of two devices for one path wins.
         all.retain(|old| new.iter().all(|n| n.path != old.path));
         all.extend(new);
     }
     Ok(all)
 }
 
-/// `edits`, with what their nodes and mounts are on the host.
+/// Completes `edits` with the nodes and mounts on the host.
 fn found(edits: Edits) -> Result<PlanEdits, Invalid> {
-    // What a device needs is there, or the device is not: no directory is made in its place.
+    // A missing mount source means that the device is missing: do not create a directory in its place.
     if let Some(missing) = edits
         .mounts
         .iter()
@@ -78,7 +78,7 @@ fn found(edits: Edits) -> Result<PlanEdits, Invalid> {
     })
 }
 
-/// The device at `path`, or those below it.
+/// The device at `path`, or the devices below it.
 fn look(path: &Path) -> Result<Vec<Found>, Invalid> {
     let wrong = |error: &io::Error| {
         Invalid(format!(
@@ -105,7 +105,7 @@ fn look(path: &Path) -> Result<Vec<Found>, Invalid> {
     }])
 }
 
-/// A node as a specification has it; what that leaves out is as on the host.
+/// A node of a specification; missing fields are taken from the host.
 fn node(edit: &NodeEdit) -> Result<DevicePlan, Invalid> {
     let found = if let (Some(kind), Some((major, minor))) = (edit.kind, edit.numbers) {
         DeviceNode {
@@ -136,7 +136,7 @@ fn node(edit: &NodeEdit) -> Result<DevicePlan, Invalid> {
         path: edit.path.clone(),
         host: edit.host.clone(),
         node: DeviceNode {
-            // What runc makes of a node without these.
+            // The defaults of runc.
             file_mode: edit.mode.unwrap_or(0o666),
             uid: edit.uid.unwrap_or(0),
             gid: edit.gid.unwrap_or(0),

@@ -1,4 +1,4 @@
-//! What can go wrong in a call, whatever its cause.
+//! The error of an operation.
 
 use image::ImageError;
 use keeper::{
@@ -9,72 +9,72 @@ use network::NetError;
 
 use crate::{launch::Invalid, store::Refused};
 
-/// Why a call failed. `service/error.rs` chooses the gRPC code.
+/// Why an operation failed. `service/error.rs` maps it to a gRPC code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The request itself is wrong.
+    /// The request is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// It does not fit the state that things are in.
+    /// The request does not fit the current state.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// An image.
+    /// An image operation failed.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// A network.
+    /// A network operation failed.
     #[error("failed to {what} the pod's network")]
     Net {
         what: &'static str,
         source: NetError,
     },
-    /// A network of plugins.
+    /// A CNI operation failed.
     #[error("failed to {what} the pod's network")]
     Cni {
         what: &'static str,
         source: network::cni::CniError,
     },
-    /// There is no network for pods: why.
+    /// There is no pod network, for this reason.
     #[error("pods have no network; pods of the host's network can be run: {0}")]
     NoNetwork(String),
-    /// A port of the host.
+    /// A host port is unavailable.
     #[error(transparent)]
     Port(#[from] super::ports::PortError),
-    /// The pod's keeper said no.
+    /// The pod's keeper failed.
     #[error(transparent)]
     Keeper(#[from] Failure),
-    /// A limit that is wrong.
+    /// A limit is invalid.
     #[error(transparent)]
     Limit(#[from] Wrong),
-    /// A cgroup of the kernel's, which said no.
+    /// A cgroup operation failed.
     #[error(transparent)]
     Cgroup(#[from] Failed),
-    /// A file or process of the daemon's own.
+    /// A file or process operation of the daemon failed.
     #[error("failed to {what}")]
     Io {
         what: &'static str,
         source: std::io::Error,
     },
-    /// A container's keeper cannot be asked.
+    /// A container's keeper is unreachable.
     #[error("container {id} is unknown, {why}: stop the pod sandbox, which ends it")]
     Unreachable {
         id: crate::id::ContainerId,
         why: String,
     },
-    /// Nothing answers at a port of a pod: why.
+    /// The connection to a pod's port failed.
     #[error("{0}")]
     NoAnswer(String),
-    /// There is no URL for a client of streams.
+    /// A URL for a stream client is unavailable.
     #[error(transparent)]
     NoUrl(#[from] crate::streaming::url_error::UrlError),
-    /// The box, or this runtime on it, cannot do it.
+    /// This machine, or the runtime on it, does not support the request.
     #[error("{0}")]
     Unable(String),
-    /// It took too long.
+    /// The operation timed out.
     #[error("{what} did not end within {seconds} s")]
     Timeout { what: String, seconds: u64 },
 }
 
-/// Says what was being done when the system refused.
+/// Wraps an I/O error with the operation that failed.
 pub(crate) fn io(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Io { what, source }
 }

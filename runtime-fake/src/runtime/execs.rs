@@ -1,4 +1,4 @@
-//! `ExecSync`: a process in a container, with its output.
+//! `ExecSync`: runs a process in a container and returns its output.
 
 use std::{fs::File, os::fd::OwnedFd, time::Duration};
 
@@ -17,11 +17,12 @@ use crate::{
     store::Refused,
 };
 
-/// What is kept of an exec's two outputs together: as much as fits into the longest message that a kubelet's client
-/// takes (16 MiB, Kubernetes 1.36, cri-client). containerd and CRI-O cut each output at 16 MiB, and then the answer is lost.
+/// Limit on both outputs of an exec together, so that they fit into the longest message that a kubelet's client
+/// accepts (16 MiB, Kubernetes 1.36, cri-client). containerd and CRI-O truncate each output at 16 MiB, and then
+/// the client rejects the response.
 const MAX_OUTPUT: usize = (16 << 20) - (4 << 10);
 
-/// How an exec went.
+/// The result of an exec.
 pub(crate) struct ExecResult {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
@@ -29,7 +30,7 @@ pub(crate) struct ExecResult {
 }
 
 impl Runtime {
-    /// What the keeper is told about a further process in `container`.
+    /// The keeper's plan for an exec in `container`.
     pub(super) fn exec_plan(
         &self,
         container: &Container,
@@ -49,7 +50,8 @@ impl Runtime {
         Ok(plan)
     }
 
-    /// Runs `argv` in a running container. `timeout` zero is none; when it is over, all of the exec is killed.
+    /// Runs `argv` in a running container. A zero `timeout` means none; when it expires, all processes of the exec
+    /// are killed.
     pub(crate) async fn exec_sync(
         &self,
         id: &str,
@@ -74,8 +76,8 @@ impl Runtime {
                 vec![stdin, child_stdout, child_stderr],
             )
             .await?;
-        // Both end when the process has ended and what it wrote was read: an orphan that keeps them open has no claim on
-        // the caller's time.
+        // Both end when the process has ended and its output was read: an orphan that keeps them open does not delay
+        // the caller.
         let mut stdout = Outflow::new(stdout, exec.exit.over.clone());
         let mut stderr = Outflow::new(stderr, exec.exit.over.clone());
         let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -107,7 +109,7 @@ impl Runtime {
     }
 }
 
-/// Reads to the end. What is beyond the limit is read and dropped, so that the process goes on.
+/// Reads to the end. Output beyond the limit is read and dropped, so that the process does not block.
 async fn read(from: &mut Outflow, into: &mut Vec<u8>) {
     let mut chunk = vec![0u8; 16 << 10];
     while let Ok(n @ 1..) = from.read(&mut chunk).await {
@@ -120,7 +122,8 @@ fn keep(into: &mut Vec<u8>, bytes: &[u8]) {
     into.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
-/// Cuts both outputs so that they fit together. Neither has to go below its half of the room for the other.
+/// Truncates both outputs so that they fit together. Neither is cut below half of the limit to make room for the
+/// other.
 fn fit(out: &mut Vec<u8>, err: &mut Vec<u8>) {
     err.truncate(MAX_OUTPUT - out.len().min(MAX_OUTPUT / 2));
     out.truncate(MAX_OUTPUT - err.len());

@@ -1,4 +1,4 @@
-//! Measuring containers and pods: what the keepers know of processes, then what the kernel has counted.
+//! Measures containers and pods: asks the keepers for their processes, then reads the kernel's counters.
 
 use std::{
     collections::HashMap,
@@ -19,52 +19,52 @@ use crate::{
     stats::{self, Disk, Usage, usage::Network},
 };
 
-/// How long a keeper may take to say which processes it has: one that is stopped says nothing.
+/// Timeout of a keeper's answer with its processes: a stopped keeper does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A container's measurements.
 pub(crate) struct MeasuredContainer {
     pub(crate) container: Arc<Container>,
-    /// None of one that has ended.
+    /// `None` if it has ended.
     pub(crate) usage: Option<Usage>,
-    /// Billionths of a processor since the measurement before.
+    /// Nanocores since the previous measurement.
     pub(crate) nano_cores: Option<u64>,
-    /// Its writable layer, where that is on a disk.
+    /// The usage of its writable layer, if that is on a disk.
     pub(crate) layer: Option<(PathBuf, Disk)>,
 }
 
-/// The file system of containers' writable layers, where it is not that of the images.
+/// The file system of containers' writable layers, if it is not that of the images.
 #[derive(Debug)]
 pub(crate) struct ContainerFilesystem {
     /// A directory on it.
     pub(crate) mountpoint: PathBuf,
-    /// What all containers have written.
+    /// The usage of all containers' layers.
     pub(crate) written: Disk,
 }
 
 /// A pod's measurements.
 pub(crate) struct MeasuredPod {
     pub(crate) sandbox: Arc<Sandbox>,
-    /// None of one that has ended.
+    /// `None` if it has ended.
     pub(crate) usage: Option<Usage>,
     pub(crate) nano_cores: Option<u64>,
-    /// Its interfaces; none in the host's network.
+    /// Its interfaces; empty in the host's network.
     pub(crate) network: Network,
     pub(crate) containers: Vec<MeasuredContainer>,
     pub(crate) at: Timestamp,
 }
 
-/// The processes that a keeper knows: its own, and the first ones of containers.
+/// The processes of a pod: its keeper, and the first process of each container.
 #[derive(Default)]
 pub(crate) struct Processes {
-    /// Unknown when it does not answer.
+    /// `None` if it does not answer.
     pub(crate) keeper: Option<i32>,
     /// By container.
     pub(crate) first: HashMap<String, i32>,
 }
 
 impl Runtime {
-    /// Measures pods with those of their containers that `wanted` picks.
+    /// Measures pods, with the containers that `wanted` selects.
     pub(crate) async fn measure(
         &self,
         sandboxes: Vec<Arc<Sandbox>>,
@@ -89,7 +89,7 @@ impl Runtime {
         measured
     }
 
-    /// The processes of a pod, as its keeper knows them now.
+    /// The processes of a pod, from its keeper.
     pub(crate) async fn processes(&self, sandbox: &Sandbox) -> Processes {
         let Some(pod) = self.pods.get(&sandbox.id) else {
             return Processes::default();
@@ -109,7 +109,7 @@ impl Runtime {
         }
     }
 
-    /// The file system of containers' layers, where it is not that of the images. It blocks.
+    /// The file system of containers' layers, if it is not that of the images. Blocks.
     pub(crate) fn container_filesystem(&self) -> Option<ContainerFilesystem> {
         let mountpoint = self.config.state_dir.join("sandboxes");
         let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
@@ -121,7 +121,7 @@ impl Runtime {
         })
     }
 
-    /// What all containers have written into their layers, where those are on a disk.
+    /// The usage of all containers' layers that are on a disk.
     fn written(&self) -> Disk {
         let mut sum = Disk::default();
         for container in self.store.state().containers.values() {
@@ -145,7 +145,7 @@ impl Runtime {
             .into_iter()
             .map(|container| self.look_at_container(container, processes))
             .collect();
-        // All of a pod's processes descend from its keeper.
+        // All processes of a pod descend from its keeper.
         let usage = processes
             .keeper
             .map(|keeper| stats::usage(sandbox.cgroup.as_ref(), Some(keeper)));

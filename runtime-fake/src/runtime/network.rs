@@ -1,4 +1,4 @@
-//! The network that pods are connected to.
+//! The network of pods: the built-in bridge, CNI plugins, or the host's network.
 
 mod bridged;
 mod loopback;
@@ -23,39 +23,39 @@ use crate::{id::SandboxId, isolation::Isolation, launch::Invalid, sandbox::Sandb
 use bridged::Pods;
 use loopback::Loopbacks;
 
-/// What pods are connected to, or why to nothing.
+/// The network of pods, or why there is none.
 pub(crate) enum Network {
-    /// Pods get addresses on a bridge.
+    /// Pods have addresses on the built-in bridge.
     Bridge(Box<Pods>),
-    /// Plugins connect pods.
+    /// CNI plugins attach pods.
     Cni {
-        /// They.
+        /// The plugins.
         cni: Cni,
-        /// Where pods are to have their addresses, for plugins that take it.
+        /// The subnets for pods, for plugins that accept them.
         cidrs: PodCidrs,
     },
-    /// Pods share the host's network, each with a loopback address of its own: there are no network namespaces.
+    /// Pods share the host's network, each with its own loopback address: there are no network namespaces.
     Host(Loopbacks),
-    /// There is no network that plugins could work in: why.
+    /// No network namespace is available for plugins to work in.
     Nowhere {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// How to open a network.
+/// The parameters for opening a network.
 #[derive(Debug, Clone)]
 pub(crate) struct Opening {
     pub(crate) isolation: Isolation,
     /// The bridge's name.
     pub(crate) name: String,
-    /// Plugins instead of the bridge.
+    /// CNI plugins, instead of the bridge.
     pub(crate) cni: Option<CniConfig>,
-    /// Where pods are to have their addresses.
+    /// The subnets for pods.
     pub(crate) cidrs: PodCidrs,
 }
 
-/// A sandbox that is connected already.
+/// A sandbox that is attached already.
 #[derive(Debug, Clone)]
 pub(crate) struct Connected {
     pub(crate) id: String,
@@ -63,7 +63,7 @@ pub(crate) struct Connected {
     pub(crate) ports: Vec<HostPort>,
 }
 
-/// A sandbox that is to be connected or disconnected.
+/// A sandbox to attach or detach.
 pub(crate) struct Target {
     pub(crate) sandbox: Sandbox,
     /// Its directory.
@@ -74,17 +74,17 @@ pub(crate) struct Target {
 /// The outcome of a new pod subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReconfigureResult {
-    /// Pods get addresses of it from now on.
+    /// New pods get addresses in it from now on.
     Yes,
-    /// There are pods with addresses of the one before.
+    /// Existing pods have addresses in the previous subnet.
     PodsAreThere,
     /// CNI plugins or the host assign addresses: the subnet is not configurable here.
     NotOurs,
 }
 
 impl Network {
-    /// Opens the network. `existing` are the sandboxes that are connected; `private` is the namespace of an earlier
-    /// daemon's bridge.
+    /// Opens the network. `existing` are the attached sandboxes; `private` is the namespace of an earlier daemon's
+    /// bridge.
     pub(crate) fn open(
         opening: &Opening,
         existing: Vec<Connected>,
@@ -114,8 +114,8 @@ impl Network {
         }
     }
 
-    /// What a sandbox's keeper is to hold for its network, as long as the pod lives. It is made before the keeper is told of
-    /// the pod.
+    /// The descriptors that a sandbox's keeper holds for its network as long as the pod lives. They are created
+    /// before the keeper sets up the pod.
     pub(crate) fn hold(&self, id: &SandboxId) -> Result<Vec<OwnedFd>, Error> {
         match self {
             Self::Host(loopbacks) => Ok(vec![loopbacks.reserve(id)?]),
@@ -125,12 +125,13 @@ impl Network {
         }
     }
 
-    /// Whether pods are connected while their keepers start: what that takes is this runtime's own to undo.
+    /// Whether pods are attached while their keepers start: only the bridge's attachments can be undone by the
+    /// runtime itself.
     pub(crate) fn connects_early(&self) -> bool {
         matches!(self, Self::Bridge(_))
     }
 
-    /// Connects the network namespace of a pod. Without namespaces there is none.
+    /// Attaches the network namespace of a pod. Without namespaces `netns` is `None`.
     pub(crate) fn attach(
         &self,
         target: &Target,
@@ -164,7 +165,7 @@ impl Network {
         }
     }
 
-    /// Disconnects a sandbox; it need not be connected. `netns` is the pod's, if that is still there.
+    /// Detaches a sandbox, which need not be attached. `netns` is the pod's, if it still exists.
     pub(crate) fn detach(&self, target: &Target, netns: Option<&PodNetns>) -> Result<(), Error> {
         let id = &target.sandbox.id;
         let undo = |cni: &Cni, cidrs: &PodCidrs| {
@@ -177,7 +178,7 @@ impl Network {
         };
         match self {
             Self::Cni { cni, cidrs } => return undo(cni, cidrs),
-            // By a daemon that was told of plugins, as this one was not.
+            // A daemon configured with CNI plugins attached it; this one is not.
             Self::Bridge(_) | Self::Host(_) | Self::Nowhere { .. }
                 if cni::connected(&target.directory) =>
             {
@@ -198,7 +199,7 @@ impl Network {
         }
     }
 
-    /// Whether pods can be connected, as far as that is known without waiting.
+    /// Whether pods can be attached, as far as is known without blocking.
     pub(crate) fn is_open(&self) -> bool {
         match self {
             Self::Bridge(pods) => pods.is_open(),
@@ -207,7 +208,7 @@ impl Network {
         }
     }
 
-    /// Why no pod could be connected now, if so.
+    /// Why pods cannot be attached now, if so.
     pub(crate) fn not_ready(&self) -> Option<String> {
         match self {
             Self::Cni { cni, .. } => cni.status().err().map(|error| crate::chain(&error)),
@@ -217,12 +218,12 @@ impl Network {
         }
     }
 
-    /// Whether the network namespace of the pod in `directory` is needed to disconnect it.
+    /// Whether detaching the pod in `directory` needs its network namespace.
     pub(crate) fn wants_namespace(&self, directory: &Path) -> bool {
         matches!(self, Self::Cni { .. }) || cni::connected(directory)
     }
 
-    /// Lets plugins forget every pod whose id is not among `valid`.
+    /// Makes plugins release every pod whose ID is not in `valid`.
     pub(crate) fn clean_up(&self, valid: &[String]) {
         let Self::Cni { cni, .. } = self else {
             return;
@@ -235,7 +236,7 @@ impl Network {
         }
     }
 
-    /// Lets plugins look at the pods that they connected. `open` opens the network namespace of the pod in a directory.
+    /// Makes plugins check the pods that they attached. `open` opens the network namespace of the pod in a directory.
     pub(crate) fn check(
         &self,
         pods: &[Target],
@@ -249,7 +250,7 @@ impl Network {
                 Ok(Some(netns)) => {
                     let checked = cni.check(&target.for_plugins(cidrs), &netns);
                     let checked = checked.map_err(|error| crate::chain(&error));
-                    // A pod that was stopped meanwhile is not connected, as it should be.
+                    // The pod was stopped meanwhile, so it is rightly not attached.
                     checked.or_else(|error| match netns.has_ended() {
                         Ok(true) => Ok(()),
                         Ok(false) | Err(_) => Err(error),
@@ -268,7 +269,7 @@ impl Network {
         }
     }
 
-    /// Gives pods addresses of other subnets from now on, where that is this runtime's to say and no pod is there.
+    /// Changes the subnets of new pods, if this runtime assigns addresses and there are no pods.
     pub(crate) fn reconfigure(&self, opening: &Opening) -> Result<ReconfigureResult, Error> {
         match self {
             Self::Bridge(pods) => pods.reconfigure(opening),
@@ -278,7 +279,7 @@ impl Network {
         }
     }
 
-    /// A descriptor of the namespace that the bridge lives in, if that is not the host's: it ends with the last one.
+    /// A descriptor of the bridge's namespace, if it is not the host's: the namespace ends with the last one.
     pub(crate) fn pin(&self) -> Option<OwnedFd> {
         match self {
             Self::Bridge(pods) => pods.pin(),
@@ -287,7 +288,7 @@ impl Network {
         }
     }
 
-    /// Takes the bridge away if no pod is connected.
+    /// Removes the bridge if no pod is attached.
     pub(crate) fn close(self) {
         if let Self::Bridge(pods) = self {
             pods.close();
@@ -333,7 +334,7 @@ impl Target {
     }
 }
 
-/// Whether the pod has a network of its own, where there are network namespaces.
+/// Whether the pod has its own network, if there are network namespaces.
 fn own_network(sandbox: &Sandbox) -> bool {
     let linux = sandbox.config.linux.as_ref();
     let options = linux

@@ -1,4 +1,4 @@
-//! The keepers that run: one handle a sandbox.
+//! The running keepers: one handle per sandbox.
 
 use std::{
     collections::HashMap,
@@ -18,17 +18,17 @@ pub(crate) struct Pods {
     deadlines: Deadlines,
 }
 
-/// A sandbox's keeper, and the turn to stop or remove it.
+/// A sandbox's keeper, with locks for operations on the sandbox.
 pub(crate) struct Pod {
     pub(crate) keeper: KeeperClient,
     /// Held while the sandbox is stopped or removed.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// Held while limits in it change.
+    /// Held while limits in the sandbox change.
     pub(crate) limits: tokio::sync::Mutex<()>,
 }
 
 impl Pods {
-    /// None yet; their keepers will run `program`.
+    /// An empty set; new keepers run `program`.
     pub(crate) fn new(program: Program, deadlines: Deadlines) -> Self {
         Self {
             handles: Mutex::default(),
@@ -46,7 +46,7 @@ impl Pods {
         self.lock().get(id).cloned()
     }
 
-    /// Lets go of a keeper that has ended.
+    /// Removes the handle of a keeper that has ended.
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.lock().remove(id);
     }
@@ -55,7 +55,7 @@ impl Pods {
         self.lock().insert(id.clone(), pod);
     }
 
-    /// What keepers are forked from.
+    /// The zygote that keepers are forked from.
     pub(crate) fn zygote(&self) -> &Zygote {
         &self.zygote
     }

@@ -1,6 +1,6 @@
-//! Ports of the host, taken for a pod: sockets that are made here, in the host's network namespace, and serve in the
-//! pod's forwarder. The bound socket reserves the port: nothing else keeps two pods, or a pod and a program of the host,
-//! from the same one.
+//! Binds host ports for a pod: the daemon creates the sockets in the host's network namespace, and the pod's
+//! forwarder serves them. The bound socket alone reserves the port: two pods, or a pod and a program of the host,
+//! cannot have the same one.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use rustix::{
 
 use crate::{id::SandboxId, launch::host_ports, sandbox::SandboxState, store::State};
 
-/// How many connections may wait to be accepted.
+/// The backlog of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// Why a host port is unavailable.
@@ -25,7 +25,7 @@ pub(crate) enum PortError {
     /// Another socket is bound to it.
     #[error("the host port {port} is taken by {holder}; choose another one, or end what has it")]
     Taken { port: HostPort, holder: String },
-    /// A low port, and not root.
+    /// The port is privileged, and this process may not bind it.
     #[error(
         "the host port {port} is below {first}, where only root may listen; choose another one, or allow it with the sysctl net.ipv4.ip_unprivileged_port_start"
     )]
@@ -41,14 +41,14 @@ pub(crate) enum PortError {
     Io { port: HostPort, source: io::Error },
 }
 
-/// Sockets that are taken, each with where it leads.
+/// Bound sockets, each with its destination.
 #[derive(Debug, Default)]
 pub(crate) struct Claimed {
     pub(crate) sockets: Vec<OwnedFd>,
     pub(crate) forwards: Vec<Forward>,
 }
 
-/// Takes all of `ports`, or none. `state` names the pod that has a taken one.
+/// Binds all of `ports`, or none. `state` is used to name the pod that has a port already.
 pub(crate) fn claim(
     ports: &[HostPort],
     own: &SandboxId,
@@ -56,7 +56,7 @@ pub(crate) fn claim(
 ) -> Result<Claimed, PortError> {
     let mut claimed = Claimed::default();
     for port in ports {
-        // A kernel without IPv6 has all that can be asked for by asking for all.
+        // A kernel without IPv6 can bind all addresses with IPv4 alone.
         let (addresses, optional): (&[IpAddr], usize) = match port.host {
             Some(address) => (&[address], 1),
             None => (
@@ -98,7 +98,8 @@ fn take(port: &HostPort, address: IpAddr) -> rustix::io::Result<OwnedFd> {
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    // For a port whose last connections are still winding down. With UDP it would let two have the same one.
+    // Allows binding a port whose last connections are in TIME_WAIT. With UDP it would allow two sockets on one
+    // port.
     if port.transport != Transport::Udp {
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
@@ -134,7 +135,7 @@ fn explain(port: &HostPort, error: Errno, own: &SandboxId, state: &State) -> Por
     }
 }
 
-/// The pod that has `port`, in words.
+/// Describes the pod that has `port`.
 fn holder(port: &HostPort, own: &SandboxId, state: &State) -> Option<String> {
     let sandbox = state.sandboxes.values().find(|sandbox| {
         sandbox.id != *own

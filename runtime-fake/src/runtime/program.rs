@@ -1,9 +1,9 @@
-//! The program that keepers run: this one, from a mount that is read-only.
+//! The keepers' executable: this program, through a read-only mount.
 //!
-//! A container whose program is a script with `#!/proc/self/exe`, or one that is a link to it, runs the keeper's program
-//! inside, and from there has a descriptor of the file that every keeper on the box is started from (CVE-2019-5736). So
-//! keepers are started from a read-only mount of just that file, which is mounted nowhere. It costs no memory: the file's
-//! pages are the same.
+//! A container whose program is a script with `#!/proc/self/exe`, or a link to it, runs the keeper's executable
+//! inside, and can get a descriptor of the file that every keeper on the machine is started from (CVE-2019-5736).
+//! So keepers are started from a read-only mount of just that file, which is attached nowhere. It costs no
+//! memory: the file's pages are the same.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
@@ -14,22 +14,24 @@ use rustix::{
     mount::{OpenTreeFlags, open_tree},
 };
 
-/// Where this process's own program is.
+/// This process's own executable.
 const OWN: &str = "/proc/self/exe";
 
-/// A way to this process's own program.
+/// The executable, ready for `execve`.
 pub(crate) struct Program {
     mount: Option<OwnedFd>,
 }
 
 impl Program {
-    /// Read-only, where the box allows it. Where it does not there are no namespaces either, and nothing to guard.
+    /// Opens a read-only mount if the machine allows it. If it does not, there are no namespaces either, and nothing
+    /// to protect.
     pub(crate) fn own() -> Self {
-        // A user namespace has no power over the mounts that it was born into, but over a copy: one for this thread alone.
+        // A user namespace has no power over inherited mounts, but has over copies of them: unshare a mount namespace
+        // for this thread.
         let thread = std::thread::spawn(|| -> std::io::Result<OwnedFd> {
             unshare(CloneFlags::CLONE_NEWNS)?;
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            // By its name: the link leads into the namespace that was left.
+            // Open it by name: the link leads into the previous mount namespace.
             let mount = open_tree(CWD, std::fs::read_link(OWN)?, flags)?;
             let (named, own) = (fstat(&mount)?, stat(OWN)?);
             if (named.st_dev, named.st_ino) != (own.st_dev, own.st_ino) {

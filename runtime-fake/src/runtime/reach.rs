@@ -1,4 +1,5 @@
-//! The way to a pod's keeper, as long as the pod lives: found after a restart, lost, found again.
+//! Keeps the connection to a pod's keeper for as long as the pod lives, and reconnects after a failure or a
+//! restart.
 //!
 //! ```text
 //! (spawned) ──▶ connected ──connection fails──▶ looking ──connected──▶ asking ──State──▶ connected
@@ -7,9 +8,9 @@
 //!                                                └──the keeper has ended──▶ lost
 //! ```
 //!
-//! Only a keeper that has ended for certain is lost: nothing listens on its socket, and its lock is free. Whatever else keeps
-//! the daemon from it (a full queue, no descriptors, no permission, silence) is tried again and again; meanwhile its pod is not
-//! ready, and nothing is done to it.
+//! A keeper is lost only if it has certainly ended: nothing listens on its socket, and its lock is free. Any
+//! other failure (a full queue, no descriptors, no permission, no answer) is retried; meanwhile its pod is not
+//! ready, and is left alone.
 
 use std::{
     io,
@@ -40,21 +41,21 @@ use crate::{
     store::{Change, Store},
 };
 
-/// The first pause between two attempts, and the longest.
+/// The first and the longest delay between two attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
-/// How many attempts fail before a pod that was ready is shown as not ready: a keeper that ends closes its connection first.
+/// Failed attempts before a ready pod is reported as not ready: a keeper that ends closes its connection first.
 const UNNOTICED: u32 = 6;
 
 /// The outcome of an attempt to reach a keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It lives, and the store knows all that it knows.
+    /// The keeper runs, and the store has its state.
     Adopted,
-    /// It has ended, and the store knows that.
+    /// The keeper has ended, and the store records that.
     Ended,
 }
 
-/// Everything about one pod's keeper.
+/// The connection to one pod's keeper.
 pub(super) struct Reach {
     pub(super) id: SandboxId,
     pub(super) directory: PathBuf,
@@ -65,7 +66,7 @@ pub(super) struct Reach {
 type Notifications = mpsc::UnboundedReceiver<Notification>;
 
 impl Pods {
-    /// Starts a keeper for a sandbox whose directory is there.
+    /// Starts a keeper for a sandbox whose directory exists.
     pub(crate) async fn spawn(
         self: &Arc<Self>,
         id: &SandboxId,
@@ -74,7 +75,7 @@ impl Pods {
     ) -> Result<Arc<Pod>, Error> {
         let fail = super::io("start the pod's keeper");
         let listener: OwnedFd = listen(directory).map_err(&fail)?.into();
-        // Connected before it listens: the answer to the first call says that it does.
+        // Connect before the keeper listens: the answer to the first call confirms that it does.
         let stream = connect(directory).map_err(&fail)?;
         let (lock, log) = liveness::files(directory).map_err(&fail)?;
         let streams = [listener, lock.into(), log.into()];
@@ -88,7 +89,7 @@ impl Pods {
         Ok(pod)
     }
 
-    /// Looks for the keeper of an earlier daemon, as long as it takes.
+    /// Looks for an earlier daemon's keeper, retrying as long as needed.
     pub(crate) fn recover(
         self: &Arc<Self>,
         id: &SandboxId,
@@ -123,9 +124,9 @@ impl Reach {
         }
     }
 
-    /// Looks for the keeper of an earlier daemon, and follows it. `found` hears what came of it.
+    /// Looks for an earlier daemon's keeper and follows it. `found` receives the outcome.
     pub(super) async fn recover(self, found: oneshot::Sender<Found>) {
-        // Until it has answered. Said here, so that nothing says so later than that it has.
+        // Not ready until the keeper has answered. Recorded here, so that it cannot overwrite the answer.
         let why = Err("it has not answered yet".to_owned());
         let change = Change::Keeper(self.id.clone(), why);
         let _ = self.store.apply(change).await;
@@ -141,14 +142,14 @@ impl Reach {
         }
     }
 
-    /// Takes a keeper's notifications into the store, until the connection ends.
+    /// Applies a keeper's notifications to the store until the connection ends.
     async fn take_in(&self, notifications: &mut Notifications) {
         while let Some(notification) = notifications.recv().await {
             match notification {
                 Notification::Event(Event::Exited { container, exit }) => {
                     let id = ContainerId::from_record(&container);
                     let change = Change::Container(id, ContainerEvent::Exited(exit));
-                    // A container that was removed meanwhile has no use for it.
+                    // The container may have been removed meanwhile.
                     let _ = self.store.apply(change).await;
                 }
                 Notification::Event(Event::ExecExited { .. }) => {}
@@ -169,8 +170,8 @@ impl Reach {
         }
     }
 
-    /// Connects to the keeper and brings the store up to date; none when it has ended. The first `unnoticed` attempts may
-    /// fail without a word.
+    /// Connects to the keeper and brings the store up to date; `None` if the keeper has ended. The first `unnoticed`
+    /// failed attempts are not reported.
     async fn look(&self, unnoticed: u32) -> Option<Notifications> {
         let (mut pause, longest) = PAUSES;
         for attempt in 0.. {
@@ -209,9 +210,9 @@ impl Reach {
             .await;
     }
 
-    /// Asks the keeper at the other end of `stream` for its state, and takes it into the store.
+    /// Asks the keeper at the other end of `stream` for its state, and applies it to the store.
     async fn adopt(&self, stream: std::os::unix::net::UnixStream) -> Result<Notifications, String> {
-        // What is created from now on is not the earlier connection's.
+        // Take the state first: containers created later belong to the new connection.
         let state = self.store.state();
         let (notify, notifications) = mpsc::unbounded_channel();
         let keeper = KeeperClient::start(stream, notify, self.pods.deadlines())
@@ -226,7 +227,7 @@ impl Reach {
                 }
                 Ok(Outcome::State { containers, .. }) => break containers,
                 Ok(other) => return Err(format!("it gave an unexpected answer: {other:?}")),
-                // It is stopped, say. The connection waits for it, and there is no other way that would be quicker.
+                // It may be stopped. Keep the connection waiting: another one would not be faster.
                 Err(failure) if failure.kind == FailureKind::Silent => {
                     self.note(Err("it does not answer".to_owned())).await;
                 }
@@ -241,7 +242,7 @@ impl Reach {
                 let _ = self.store.apply(change).await;
             }
         }
-        // No client has the id of a container that was being created.
+        // No client knows the ID of a container that was being created.
         let told_of = |id: &str| {
             let known = state.containers.get(id);
             known.is_some_and(|c| c.state != ContainerState::Creating)
@@ -255,10 +256,10 @@ impl Reach {
     }
 }
 
-/// What an attempt to connect comes to.
+/// The outcome of an attempt to connect.
 enum Reached {
     Connected(std::os::unix::net::UnixStream),
-    /// For certain.
+    /// The keeper has certainly ended.
     Ended,
     Not(String),
 }
@@ -270,7 +271,7 @@ fn reach(directory: &Path) -> Reached {
     }
 }
 
-/// What follows from a connection that failed. Both have to say that the keeper has ended.
+/// The verdict on a failed connection: the keeper has ended only if both the error and its lock say so.
 fn verdict(error: &io::Error, liveness: Liveness) -> Reached {
     let nothing_listens = matches!(
         error.kind(),
@@ -284,11 +285,11 @@ fn verdict(error: &io::Error, liveness: Liveness) -> Reached {
     }
 }
 
-/// What has happened to a container since its record was written.
+/// The changes to a container since its record was written.
 fn changes(id: &ContainerId, recorded: ContainerState, seen: Option<&Seen>) -> Vec<Change> {
     let event = |event| Change::Container(id.clone(), event);
     match (recorded, seen) {
-        // No client has its id.
+        // No client knows its ID.
         (ContainerState::Creating, _) => vec![Change::RemoveContainer(id.clone())],
         (
             _,
@@ -320,12 +321,11 @@ mod tests {
     use super::*;
     use crate::{keeper_client::Deadlines, runtime::Program, store, store::State};
 
-    /// The answers of keepers to the first call, [`Call::State`], by the version of their protocol. Further ones are added
-    /// here, and none is taken away.
+    /// Keepers' answers to the first call, [`Call::State`], by protocol version. Add new versions; never remove one.
     const BEFORE_VERSIONS: &str = r#"{"reply":{"number":1,"descriptors":0,"result":{"Ok":{"state":{"pid":7,"containers":[]}}}}}"#;
     const FIRST: &str = r#"{"reply":{"number":1,"descriptors":0,"result":{"Ok":{"state":{"version":1,"pid":7,"containers":[]}}}}}"#;
     const NEWER: &str = r#"{"reply":{"number":1,"descriptors":0,"result":{"Ok":{"state":{"version":2,"pid":7,"containers":[],"more":1}}}}}"#;
-    /// What all of them are asked in.
+    /// The request that all of them answer.
     const ASKED: &str = r#"{"number":1,"descriptors":0,"call":"state"}"#;
 
     #[rstest]
@@ -359,7 +359,7 @@ mod tests {
             let length = u32::try_from(answer.len()).unwrap().to_le_bytes();
             keepers.write_all(&length).unwrap();
             keepers.write_all(answer.as_bytes()).unwrap();
-            // What comes next: nothing, unless the connection ends.
+            // The keeper then reads nothing, unless the connection ends.
             let rest = keepers.read(&mut [0]).unwrap();
             (asked, rest)
         });

@@ -1,4 +1,4 @@
-//! Limits of what runs, changed.
+//! Updates the resource limits of running containers and pods.
 
 use cri::v1::LinuxContainerResources;
 use keeper::cgroup::{directory, plan};
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Runtime {
-    /// Changes a container's limits, before its start or after: all that `update` names, or, if one is refused, none.
+    /// Updates a container's limits, before or after its start: all that `update` sets, or none if one is rejected.
     pub(crate) async fn update_container(
         &self,
         id: &str,
@@ -20,7 +20,7 @@ impl Runtime {
     ) -> Result<(), Error> {
         const WANTED: &str = "only a container that has not ended can be given other limits";
         let (container, pod) = self.container_and_pod(id, WANTED)?;
-        // One after the other: the second is to find what the first has left.
+        // Serialize updates: the second one must see the result of the first.
         let _turn = pod.limits.lock().await;
         let container = self.store.state().container(container.id.as_str())?.clone();
         match container.state {
@@ -53,7 +53,7 @@ impl Runtime {
         Ok(self.store.apply(change).await?)
     }
 
-    /// Changes what is known of a pod's resources, and the weight of its cgroup where that is the runtime's own.
+    /// Updates a pod's recorded resources, and the weight of its cgroup if the runtime owns it.
     pub(crate) async fn update_sandbox(
         &self,
         id: &str,

@@ -1,4 +1,4 @@
-//! Containers that come back from a checkpoint.
+//! Restores containers from a checkpoint.
 
 use std::{
     collections::BTreeMap,
@@ -21,16 +21,16 @@ use crate::{
     launch::Invalid,
 };
 
-/// The directory, in a container's own, with what criu needs until its processes are there.
+/// The subdirectory of a container with the files that criu needs to restore its processes.
 const DIRECTORY: &str = "restore";
 
 /// A container in an archive.
 pub(super) struct Checkpoint {
     archive: Arc<Archive>,
-    /// Its directory in there, with a slash at the end; empty for that of a single container.
+    /// Its directory in the archive, with a trailing slash; empty for the checkpoint of a single container.
     at: String,
     remade: Remade,
-    /// The criu that was found to work.
+    /// A working criu.
     program: Option<PathBuf>,
 }
 
@@ -65,7 +65,7 @@ impl Checkpoint {
 }
 
 impl Runtime {
-    /// Makes a sandbox, and containers in it that go on where those of the archive were; on failure nothing of it is left.
+    /// Creates a sandbox and restores the archive's containers in it; on failure nothing of it is left.
     pub(crate) async fn restore_pod(
         &self,
         path: &str,
@@ -112,7 +112,7 @@ impl Runtime {
         Ok(id)
     }
 
-    /// The checkpoint that `config` names in the place of an image, which then is the checkpoint's.
+    /// The checkpoint that `config` names as its image, if it does. The image becomes the checkpoint's.
     pub(super) async fn named_as_image(
         &self,
         config: &mut ContainerConfig,
@@ -136,7 +136,7 @@ impl Runtime {
         Ok(Some(from))
     }
 
-    /// Whether the container that `plan` describes can be what `from` was; with which criu.
+    /// Checks that the container of `plan` can be restored from `from`, and returns the criu for it.
     pub(super) async fn can_restore(
         &self,
         from: &Checkpoint,
@@ -182,7 +182,7 @@ impl Runtime {
         }
     }
 
-    /// Puts a container's files where its processes will find them.
+    /// Restores a container's files.
     pub(super) async fn put_back(
         &self,
         from: Checkpoint,
@@ -224,7 +224,7 @@ impl Runtime {
         .await
     }
 
-    /// Fills the pod's shared memory, which the process `pid` has in the root that it made, unless another container has.
+    /// Restores the pod's shared memory, through the root of process `pid`, unless another container has.
     pub(super) async fn put_back_shm(
         &self,
         restore: &RestorePlan,
@@ -242,7 +242,7 @@ impl Runtime {
             if fs::read_dir(&at).map_err(io(what))?.next().is_some() {
                 return Ok(());
             }
-            // It was made for this container's pod, and nothing lies below it.
+            // The directory was created for this container's pod, and nothing is mounted on it.
             images.put_back(tar, &[], &at).map_err(|problem| {
                 let wrong = format!("{} of the checkpoint is wrong", checkpoint::SHM);
                 Unreadable::of(problem, what, &wrong).into()
@@ -251,13 +251,13 @@ impl Runtime {
         .await
     }
 
-    /// Whether criu is to make a container's processes.
+    /// Whether starting the container restores it with criu.
     pub(super) fn is_restored(&self, container: &Container) -> bool {
         let directory = self.container_dir(&container.sandbox, &container.id);
         directory.join(DIRECTORY).exists()
     }
 
-    /// Takes note that a container's processes came back, of which `pid` is the first.
+    /// Records that a container's processes were restored; `pid` is the first one.
     pub(super) fn came_back(&self, container: &Container, pid: Option<i32>) {
         let Some(pid) = pid else { return };
         let directory = self.container_dir(&container.sandbox, &container.id);
@@ -270,13 +270,13 @@ impl Runtime {
     }
 }
 
-/// All that was in a container's memory is in there.
+/// Creates a private directory: it will have all of a container's memory.
 fn private_directory(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     fs::DirBuilder::new().mode(0o700).create(path)
 }
 
-/// The containers in an archive, of a pod or of a single container, by their names.
+/// The containers in an archive, of a pod or a single container, by name.
 fn all_of(path: &Path) -> Result<BTreeMap<String, Checkpoint>, Unreadable> {
     let archive = Arc::new(Archive::open(path)?);
     let directories = if archive.has(checkpoint::POD_OPTIONS) {
@@ -293,7 +293,8 @@ fn all_of(path: &Path) -> Result<BTreeMap<String, Checkpoint>, Unreadable> {
     Ok(found)
 }
 
-/// Which container is made how: as its client says, or as it was.
+/// Matches the client's configurations with the archive's containers; a container without one gets its original
+/// configuration.
 fn matched(
     mut found: BTreeMap<String, Checkpoint>,
     configs: Vec<ContainerConfig>,
@@ -316,7 +317,7 @@ fn matched(
     }
     wanted.extend(found.into_values().map(|from| {
         let mut config = from.remade.config.clone();
-        // Under its old name it may be another one by now.
+        // Its old name may refer to another image by now.
         config
             .image
             .get_or_insert_default()

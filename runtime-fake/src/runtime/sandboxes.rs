@@ -1,4 +1,4 @@
-//! Pod sandboxes: run, stop, remove.
+//! Operations on pod sandboxes: run, stop, remove.
 
 use std::{fs, net::IpAddr, os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
 
@@ -21,15 +21,16 @@ use crate::{
     store::{Change, Refused, State},
 };
 
-/// How long a keeper may take to end when the daemon ends too: then it is killed rather than left.
+/// Timeout for a keeper to end when the daemon is stopping: then it is killed rather than left.
 const HASTE: Duration = Duration::from_secs(2);
-/// How long the last event of an exited keeper may take to reach the store.
+/// Timeout for the last event of an ended keeper to reach the store.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Runtime {
-    /// Makes a sandbox and everything it needs; on failure nothing of it is left.
+    /// Creates a sandbox with everything it needs; on failure nothing of it is left.
     ///
-    /// A repeated call returns the existing sandbox if nothing has used it yet: the first answer may have been lost.
+    /// A repeated call returns the existing sandbox if it has not been used yet, because the client may not have
+    /// received the first response.
     pub(crate) async fn run_sandbox(
         &self,
         config: PodSandboxConfig,
@@ -50,7 +51,7 @@ impl Runtime {
             .cgroups
             .pod_plan(cgroup.as_ref(), &launch::pod_limits(&config)?)?;
         plan.open_files = open_files::of_containers();
-        // No other call may choose a level until the record exists: no two pods have the same one.
+        // Hold the lock until the record exists, so that no two pods get the same level.
         let turn = self.modules.turn.lock().await;
         let labels = {
             let state = self.store.state();
@@ -73,7 +74,7 @@ impl Runtime {
             addresses: Vec::new(),
             unknown_reason: None,
         };
-        // Made before the record, which is written into it.
+        // Create the directory first: the record is written into it.
         for directory in [&directory, &directory.join("containers")] {
             private::make(directory).map_err(|error| {
                 io("make the sandbox's directory")(std::io::Error::other(error))
@@ -96,7 +97,8 @@ impl Runtime {
             Err(error) => {
                 let change = match self.tear_down(&id).await {
                     Ok(()) => Change::RemoveSandbox(id),
-                    // Something of it may be left: a client sees it, not ready, and can remove it, as with containerd.
+                    // Cleanup failed: the sandbox stays visible as NotReady, so that a client can remove it, as in
+                    // containerd.
                     Err(other) => {
                         tracing::warn!(
                             sandbox = id.short(),
@@ -112,7 +114,7 @@ impl Runtime {
         }
     }
 
-    /// The sandbox that stands in the way of one that was asked for in the same words, once it is ready.
+    /// The existing sandbox of a repeated request with the same configuration, once it is ready.
     async fn same_sandbox(&self, refused: Refused) -> Result<SandboxId, Error> {
         if let Refused::NameTaken { id, same: true, .. } = &refused {
             let made = |state: &State| {
@@ -130,14 +132,14 @@ impl Runtime {
     }
 
     async fn set_up(&self, sandbox: &Sandbox, mut plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
-        // First, so that a taken port fails the call before any work.
+        // Bind ports first, so that a port in use fails the call before any work.
         let claimed = ports::claim(&plan.host_ports, &sandbox.id, &self.store.state())?;
         let mut held = self.network.hold(&sandbox.id)?;
         let network_sysctls = plan.sysctl.iter().any(|(name, _)| of_network(name));
         let directory = plan.directory.clone();
         write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
         let early = self.network.connects_early() && plan.own_network;
-        // A pod's user namespace owns its network namespace: its keeper makes both.
+        // A pod's user namespace owns its network namespace, so its keeper creates both.
         let early = early && plan.user_namespace.is_none();
         let network = async {
             match early {
@@ -156,7 +158,7 @@ impl Runtime {
         let wants_address = plan.own_network || plan.isolation == IsolationMode::Process;
         let set_up = pod.keeper.set_up(plan, held);
         let given = if network.is_some() {
-            // Both are waited for, so that nothing is taken down that is still being made.
+            // Wait for both, so that nothing is torn down while it is still being created.
             let (set_up, given) = tokio::join!(set_up, self.connect(sandbox, network));
             set_up?;
             given?
@@ -194,8 +196,8 @@ impl Runtime {
         blocking(move || network.attach(&target, namespace.as_ref())).await
     }
 
-    /// Stops every container and takes the pod's namespaces and network down. Stopping what is stopped, or was never
-    /// there, is no error (CRI v1, StopPodSandbox).
+    /// Stops every container and tears down the pod's namespaces and network. Stopping a stopped or missing sandbox
+    /// is not an error (CRI v1, StopPodSandbox).
     pub(crate) async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
         let found = self.store.state().sandbox_if_there(id)?.cloned();
         let Some(id) = found.map(|s| s.id.clone()) else {
@@ -204,7 +206,7 @@ impl Runtime {
         self.tear_down(&id).await
     }
 
-    /// A sandbox as the network knows it.
+    /// A sandbox in the form that the network needs.
     pub(crate) fn for_network(&self, sandbox: &Sandbox) -> Target {
         Target {
             sandbox: sandbox.clone(),
@@ -223,7 +225,7 @@ impl Runtime {
             // A concurrent call has removed it.
             return Ok(());
         };
-        // Disconnecting needs the record: everything in the sandbox ends first.
+        // Detaching needs the record, and everything in the sandbox must end first.
         let namespace = if self.network.wants_namespace(&self.sandbox_dir(id)) {
             keepers::pod_netns(&self.sandbox_dir(id))
                 .map_err(io("open the pod's network namespace"))?
@@ -235,7 +237,7 @@ impl Runtime {
             None => false,
         };
         if !ended {
-            // One that hangs, or that this daemon has lost sight of.
+            // The keeper hangs, or is not connected to this daemon.
             let directory = self.sandbox_dir(id);
             blocking({
                 let directory = directory.clone();
@@ -246,7 +248,7 @@ impl Runtime {
             cleanup::lose(id, &directory, &self.store).await;
         }
         cleanup::destroy_cgroups(id, &self.store).await;
-        // The keeper's events and its exit are in the store before a client hears that the sandbox has stopped.
+        // The keeper's events and its exit must be in the store before the client learns that the sandbox has stopped.
         let ended = |state: &State| state.containers_of(id).all(|c| c.ended() || !c.visible());
         match tokio::time::timeout(EXIT_TIMEOUT, self.store.wait(ended)).await {
             Ok(waited) => waited?,
@@ -267,7 +269,8 @@ impl Runtime {
         }
     }
 
-    /// Removes a sandbox with its containers, stopping it first if need be. Removing what is not there is no error.
+    /// Removes a sandbox with its containers, stopping it first if it runs. Removing a missing sandbox is not an
+    /// error.
     pub(crate) async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
         let found = self.store.state().sandbox_if_there(id)?.cloned();
         let Some(id) = found.map(|s| s.id.clone()) else {
@@ -288,7 +291,7 @@ impl Runtime {
             .is_some_and(|s| s.cgroup.is_none() && s.unknown_reason.is_some());
         self.store.apply(Change::RemoveSandbox(id)).await?;
         if unreadable {
-            // Its record did not say which cgroup was its own: the one that belongs to no pod any more.
+            // Its unreadable record did not name its cgroup: remove the cgroups that belong to no pod.
             let (cgroups, state) = (self.cgroups.clone(), self.store.state());
             blocking(move || {
                 cgroups.sweep(|id| state.sandboxes.keys().any(|known| known.as_str() == id));
@@ -301,13 +304,13 @@ impl Runtime {
         Ok(())
     }
 
-    /// Asks the keeper to end, and says whether it answered that it does.
+    /// Asks the keeper to end, and returns whether it confirmed.
     async fn end_keeper(&self, pod: &Arc<Pod>) -> bool {
         let haste = async {
             self.stopping.cancelled().await;
             tokio::time::sleep(HASTE).await;
         };
-        // Cancel-safe: what was asked needs no answer.
+        // Cancel-safe: the call needs no answer.
         let answer = tokio::select! {
             answer = pod.keeper.call(Call::Shutdown) => answer,
             () = haste => {
@@ -329,10 +332,10 @@ impl Runtime {
     }
 }
 
-/// What every container of the pod finds in `/etc`, unless its client brings its own.
+/// Writes the files that every container of the pod gets in `/etc`, unless its client mounts its own.
 fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()> {
     let directory = &plan.directory;
-    // In a user namespace of its own a pod's root is another user.
+    // In a pod with its own user namespace, root is another user.
     let owner = plan.user_namespace.as_ref().map(IdMappings::root);
     if plan.own_ipc {
         private::make(&directory.join("shm")).map_err(std::io::Error::other)?;
@@ -362,7 +365,7 @@ fn write(path: &Path, text: &str, owner: Option<(u32, u32)>) -> std::io::Result<
     fs::write(path, text)?;
     match owner {
         Some((uid, gid)) => match std::os::unix::fs::chown(path, Some(uid), Some(gid)) {
-            // Ids that this runtime does not have itself: the keeper says so, better.
+            // This runtime does not have the ids itself: the keeper reports a better error.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
             given => given,
         },

@@ -1,4 +1,4 @@
-//! Seccomp filters: read, made, and kept with the container.
+//! Compiles seccomp filters from profiles, and caches them.
 
 use std::{
     collections::HashMap,
@@ -22,11 +22,11 @@ use crate::launch::{
     seccomp::{self, ProfileRequest},
 };
 
-/// Longer profiles are something else. Docker's own has 20 KiB.
+/// Limit on a profile, against files that are none. Docker's own has 20 KiB.
 const LONGEST_PROFILE: u64 = 1 << 20;
 
 impl Runtime {
-    /// The bytes of the filter that `config` asks for, if it asks for one.
+    /// The compiled filter that `config` requests, if any.
     pub(super) async fn filter(
         &self,
         config: &ContainerConfig,
@@ -57,18 +57,19 @@ impl Runtime {
     }
 }
 
-/// Filters that were made already: most containers have one of very few.
+/// Cached filters: most containers use one of very few.
 #[derive(Default)]
 pub(crate) struct Filters(Mutex<HashMap<Origin, Arc<[u8]>>>);
 
-/// What a filter is made from: the text of the profile, if it is not the runtime's own, and the container's capabilities.
+/// The inputs of a filter: the text of the profile, unless it is the runtime's own, and the container's
+/// capabilities.
 type Origin = (Option<String>, Vec<u8>);
 
-/// How many filters are kept.
+/// Limit on cached filters.
 const KEPT: usize = 32;
 
 impl Filters {
-    /// The bytes of the filter of a profile and its container's capabilities; `name` is the profile's, for errors.
+    /// The filter for a profile and its container's capabilities; `name` is the profile's, for errors.
     fn get(
         &self,
         text: Option<String>,

@@ -1,4 +1,4 @@
-//! The streams of processes and the ports of pods, for clients of the stream server.
+//! Connects clients of the stream server to the streams of processes and the ports of pods.
 
 pub(super) mod stdio;
 
@@ -34,9 +34,10 @@ use crate::{
 
 use stdio::{Inflow, Outflow, Shared, pipe_from_process, pipe_to_process, watch};
 
-/// How long a port may take to answer: on a loopback interface only a program that accepts nothing takes any time.
+/// Timeout for a connection to a port: on a loopback interface only a program that does not accept takes any
+/// time.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// How far a client of Attach may lag: the largest pipe that every user may make (pipe(7)).
+/// How far a client of Attach may lag: the largest pipe that every user may create (pipe(7)).
 const BEHIND: usize = 1 << 20;
 
 #[async_trait::async_trait]
@@ -73,7 +74,7 @@ impl Target for Runtime {
                 stderr: None,
                 resize,
                 ended: Box::pin(async move {
-                    // No client reads its output; it is drained, so that the process goes on.
+                    // No client reads its output; drain it, so that the process does not block.
                     let mut chunk = vec![0u8; 4096];
                     while let Ok(1..) = output.read(&mut chunk).await {}
                     Ok(exit.code().await)
@@ -139,15 +140,15 @@ impl Target for Runtime {
             match &input {
                 Some(input) if container.config.stdin => {
                     let flow = Inflow::new(input.clone());
-                    // Who has no more to say has seen enough, unless the container is to see the end of it (containerd
-                    // and CRI-O do the same).
+                    // When the client closes stdin, the attach ends, unless the container has `stdin_once` and must see
+                    // the end of its input (as in containerd and CRI-O).
                     if tty || !container.config.stdin_once {
                         Box::new(flow.telling(gone.clone()))
                     } else {
                         Box::new(flow)
                     }
                 }
-                // It has no standard input, or an earlier client has ended it.
+                // The container has no standard input, or an earlier client has closed it.
                 Some(_) | None => Box::new(tokio::io::sink()),
             }
         });
@@ -192,7 +193,7 @@ impl Target for Runtime {
         if !matches!(outcome, Outcome::Sockets) {
             return Err(unexpected(&outcome).into());
         }
-        // Without a network namespace of its own a pod has its address on the host's loopback interface.
+        // Without its own network namespace a pod has its address on the host's loopback interface.
         let own = if self.config.isolation.mode() == IsolationMode::Process {
             sandbox.addresses.first().copied()
         } else {
@@ -210,7 +211,7 @@ impl Target for Runtime {
     }
 }
 
-/// Connects one of `sockets` to the first of `addresses` that answers; else says why the first one did not.
+/// Connects one of `sockets` to the first of `addresses` that accepts; otherwise returns the first error.
 async fn connect_one(
     sockets: Vec<OwnedFd>,
     addresses: impl Iterator<Item = IpAddr>,
@@ -225,7 +226,7 @@ async fn connect_one(
         };
         let of_family =
             |socket: &&OwnedFd| rustix::net::sockopt::socket_domain(socket) == Ok(family);
-        // Another one of the same namespace for the next address.
+        // Each address needs a socket of its family.
         let Some(socket) = sockets.iter().find(of_family) else {
             continue;
         };
@@ -246,7 +247,7 @@ fn resizer(terminal: Shared) -> mpsc::Sender<Size> {
     let (sender, mut sizes) = mpsc::channel::<Size>(4);
     tokio::spawn(async move {
         while let Some(size) = sizes.recv().await {
-            // A client that does not know its own size says so with zeroes, which confuse programs.
+            // A client that does not know its size sends zeros, which confuse programs.
             if size.width == 0 || size.height == 0 {
                 continue;
             }
@@ -256,7 +257,7 @@ fn resizer(terminal: Shared) -> mpsc::Sender<Size> {
                 ws_xpixel: 0,
                 ws_ypixel: 0,
             };
-            // A terminal that is gone has no size.
+            // Ignore the error of a closed terminal.
             let _ = rustix::termios::tcsetwinsize(terminal.get_ref(), size);
         }
     });
@@ -276,7 +277,7 @@ fn null() -> Result<OwnedFd, Error> {
         .into())
 }
 
-/// An output of an exec, if it is wanted, and the process's side of it.
+/// Creates a pipe for an output of an exec, if it is requested: our end, and the process's.
 fn output(wanted: bool) -> Result<(Option<Shared>, OwnedFd), Error> {
     if !wanted {
         return Ok((None, null()?));
@@ -285,7 +286,8 @@ fn output(wanted: bool) -> Result<(Option<Shared>, OwnedFd), Error> {
     Ok((Some(ours), theirs))
 }
 
-/// An output of a container, if it is wanted, and the keeper's side of it, which does not block.
+/// Creates a pipe for an output of a container, if it is requested: our end, and the keeper's, which does not
+/// block.
 fn watched(wanted: bool) -> Result<(Option<Shared>, Option<OwnedFd>), Error> {
     if !wanted {
         return Ok((None, None));

@@ -1,4 +1,5 @@
-//! What a container needs besides its own image: images that are mounted as volumes, and the container that it joins.
+//! Resolves what a container needs besides its own image: images mounted as volumes, and the container whose
+//! process namespace it joins.
 
 use std::{
     collections::BTreeMap,
@@ -12,13 +13,13 @@ use keeper::plan::{MountPlan, MountSource, RootPlan};
 use super::{Error, Runtime, containers::wrong_state};
 use crate::{container::ContainerState, launch::Invalid, sandbox::Sandbox};
 
-/// Images that mounts name, by what the client calls them.
+/// The images that mounts name, by the name in the request.
 pub(super) struct Held {
     pub(super) ids: BTreeMap<String, String>,
     pub(super) roots: BTreeMap<String, RootPlan>,
 }
 
-/// Keeps the images that `mounts` name, for the container `holder`. One that is not here is left out.
+/// Holds the images that `mounts` name, for the container `holder`. A missing image is skipped.
 pub(super) fn hold(images: &ImageStore, holder: &str, mounts: &[Mount]) -> Result<Held, Error> {
     let (mut ids, mut roots) = (BTreeMap::new(), BTreeMap::new());
     for image in mounts.iter().filter_map(|mount| mount.image.as_ref()) {
@@ -35,7 +36,7 @@ pub(super) fn hold(images: &ImageStore, holder: &str, mounts: &[Mount]) -> Resul
     Ok(Held { ids, roots })
 }
 
-/// Says in the mounts which images they turned out to be (CRI v1, ImageSpec.image_ref).
+/// Sets the IDs of the images in the mounts (CRI v1, ImageSpec.image_ref).
 pub(super) fn name_images(config: &mut ContainerConfig, ids: &BTreeMap<String, String>) {
     for image in config.mounts.iter_mut().filter_map(|m| m.image.as_mut()) {
         if let Some(id) = ids.get(&image.image) {
@@ -44,7 +45,7 @@ pub(super) fn name_images(config: &mut ContainerConfig, ids: &BTreeMap<String, S
     }
 }
 
-/// The directories where images of several layers are put together.
+/// The directories where images with several layers are mounted.
 pub(super) fn directories(mounts: &[MountPlan]) -> impl Iterator<Item = PathBuf> {
     mounts.iter().filter_map(|mount| match &mount.source {
         MountSource::Image { layers, at, .. } if layers.len() > 1 => Some(at.clone()),
@@ -52,7 +53,7 @@ pub(super) fn directories(mounts: &[MountPlan]) -> impl Iterator<Item = PathBuf>
     })
 }
 
-/// Copies the images of several layers to where overlayfs would have put them together.
+/// Copies images with several layers to the directories where overlayfs would have mounted them.
 pub(super) fn copy(images: &ImageStore, mounts: &mut [MountPlan]) -> Result<(), Error> {
     for mount in mounts {
         if let MountSource::Image { layers, at, .. } = &mut mount.source
@@ -66,7 +67,7 @@ pub(super) fn copy(images: &ImageStore, mounts: &mut [MountPlan]) -> Result<(), 
 }
 
 impl Runtime {
-    /// The container whose process namespace `config` wants to join, if it wants to join one: one of the same pod, that runs.
+    /// The container whose process namespace `config` joins, if it joins one: a running container of the same pod.
     pub(super) fn target(
         &self,
         sandbox: &Sandbox,

@@ -1,4 +1,5 @@
-//! The daemon's end of the zygote (see `keeper/src/zygote.rs`): started when it is first needed, and again if it was killed.
+//! The client of the zygote (see `keeper/src/zygote.rs`): starts it when first needed, and again after it was
+//! killed.
 
 use std::{
     io,
@@ -15,7 +16,7 @@ use tokio::{
 use super::{Error, Program};
 use crate::keeper_client::{Deadlines, KeeperClient, unexpected};
 
-/// What keepers are forked from.
+/// The zygote, from which keepers are forked.
 pub(crate) struct Zygote {
     program: Program,
     deadlines: Deadlines,
@@ -28,7 +29,7 @@ struct Running {
 }
 
 impl Zygote {
-    /// Not running yet.
+    /// Does not start it yet.
     pub(super) fn new(program: Program, deadlines: Deadlines) -> Self {
         Self {
             program,
@@ -37,7 +38,7 @@ impl Zygote {
         }
     }
 
-    /// Forks a keeper with these standard streams, and says its process id.
+    /// Forks a keeper with these standard streams and returns its process id.
     pub(super) async fn spawn(&self, streams: [OwnedFd; 3]) -> Result<i32, Error> {
         let client = self.client().await;
         let client = client.map_err(super::io("start the process that keepers are forked from"))?;
@@ -47,13 +48,13 @@ impl Zygote {
         }
     }
 
-    /// Starts it in advance.
+    /// Starts the zygote in advance.
     pub(crate) async fn warm_up(&self) {
         // The call that needs it reports the error.
         let _ = self.client().await;
     }
 
-    /// Ends it, and waits for that. Its keepers stay.
+    /// Ends the zygote and waits for it. Its keepers stay.
     pub(crate) async fn close(&self) {
         if let Some(Running {
             mut process,

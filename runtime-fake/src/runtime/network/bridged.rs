@@ -1,4 +1,4 @@
-//! The built-in bridge, with the host's packet rules for it; and what is tried again while there is none.
+//! The built-in bridge with its packet rules. Opening it is retried if it failed.
 
 use std::{
     collections::BTreeMap,
@@ -18,22 +18,22 @@ use network::{
 use super::{Connected, Opening, ReconfigureResult, ended, set_up};
 use crate::{isolation::Isolation, runtime::Error, store::Refused};
 
-/// Where daemons that share the host's network claim their subnets: only root can write there.
+/// The directory of subnet locks for daemons that share the host's network: only root can write there.
 const CLAIMS: &str = "/run/crib/subnets";
 
-/// The network of pods that have addresses on the bridge.
+/// The network of pods with addresses on the bridge.
 pub(crate) struct Pods(RwLock<State>);
 
 /// The bridge, or why there is none.
 enum State {
     Open(Box<Bridged>),
-    /// Each call that needs it tries again.
+    /// Each call that needs the bridge retries.
     Failed(Failed),
-    /// The daemon ends.
+    /// The daemon is stopping.
     Closed,
 }
 
-/// What could not be opened.
+/// The parameters of a bridge that failed to open.
 struct Failed {
     opening: Opening,
     existing: Vec<Connected>,
@@ -41,7 +41,7 @@ struct Failed {
     reason: String,
 }
 
-/// A bridge, with the host's packet rules for it where it is in the host's network.
+/// A bridge, with its packet rules if it is in the host's network.
 struct Bridged {
     bridge: Bridge,
     nat: Option<Nat>,
@@ -83,7 +83,7 @@ impl Pods {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens what could not be opened before.
+    /// Retries opening a bridge that failed to open.
     fn try_again(&self) {
         let failed = matches!(*self.read(), State::Failed(_));
         if !failed {
@@ -107,7 +107,7 @@ impl Pods {
         }
     }
 
-    /// Connects a pod, and says its addresses.
+    /// Attaches a pod and returns its addresses.
     pub(super) fn attach(
         &self,
         id: &str,
@@ -134,7 +134,7 @@ impl Pods {
         Ok(ips)
     }
 
-    /// Disconnects a pod.
+    /// Detaches a pod.
     pub(super) fn detach(&self, id: &str) -> Result<(), Error> {
         let failed = matches!(*self.read(), State::Failed(_));
         if failed && let State::Failed(failed) = &mut *self.write() {
@@ -154,13 +154,13 @@ impl Pods {
         })
     }
 
-    /// Whether pods can be connected, for certain.
+    /// Whether the bridge is certainly open.
     pub(super) fn is_open(&self) -> bool {
         let state = self.0.try_read();
         state.is_ok_and(|state| matches!(*state, State::Open(_)))
     }
 
-    /// Why no pod could be connected now, if so.
+    /// Why pods cannot be attached now, if so.
     pub(super) fn not_ready(&self) -> Option<String> {
         self.try_again();
         match &*self.read() {
@@ -169,7 +169,7 @@ impl Pods {
         }
     }
 
-    /// Gives pods addresses of other subnets from now on, if no pod is there.
+    /// Changes the subnets of new pods, if there are no pods.
     pub(super) fn reconfigure(&self, opening: &Opening) -> Result<ReconfigureResult, Error> {
         let fail = |source| Error::Net {
             what: "move",
@@ -208,14 +208,14 @@ impl Pods {
                 Ok(ReconfigureResult::Yes)
             }
             Err(error) => {
-                // As it was, rather than no network at all.
+                // Restore the previous bridge rather than leave no network.
                 *state = State::open(before, Vec::new(), private);
                 Err(fail(error))
             }
         }
     }
 
-    /// The namespace that the bridge lives in, if that is not the host's.
+    /// The bridge's namespace, if it is not the host's.
     pub(super) fn pin(&self) -> Option<OwnedFd> {
         match &*self.read() {
             State::Open(bridged) => bridged.bridge.namespace()?.try_clone_to_owned().ok(),
@@ -224,7 +224,7 @@ impl Pods {
         }
     }
 
-    /// Takes the bridge away if no pod is connected.
+    /// Removes the bridge if no pod is attached.
     pub(super) fn close(self) {
         if let State::Open(bridged) = self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
             && let Err(error) = bridged.close()
@@ -273,7 +273,7 @@ impl Bridged {
         Ok(Self { bridge, nat })
     }
 
-    /// How to open it as it is.
+    /// The parameters of the current bridge.
     fn opening(&self, like: &Opening) -> Opening {
         Opening {
             cidrs: self.bridge.cidrs(),
@@ -290,7 +290,7 @@ impl Bridged {
     }
 }
 
-/// Where subnets are claimed. A box without such a place has addresses and routes to tell what is taken.
+/// The directory of subnet locks. A machine without it relies on addresses and routes to find subnets in use.
 fn claims() -> Result<Option<SubnetLocks>, NetError> {
     match SubnetLocks::open(Path::new(CLAIMS)) {
         Err(SubnetLockError::Io { source, .. })
@@ -312,12 +312,12 @@ fn claims() -> Result<Option<SubnetLocks>, NetError> {
     }
 }
 
-/// The packet rules for a pod's host ports: one for each of its addresses that has a family in common with the port.
+/// The packet rules for a pod's host ports: one for each of its addresses whose family matches the port's.
 fn rules(ports: &[HostPort], addresses: &[IpAddr]) -> Vec<PortRule> {
     let mut rules = Vec::new();
     for port in ports {
         for address in addresses {
-            // What comes to a loopback address never comes from elsewhere.
+            // Packets for a loopback address never come from another machine.
             if port
                 .host
                 .is_some_and(|host| host.is_ipv4() != address.is_ipv4() || host.is_loopback())

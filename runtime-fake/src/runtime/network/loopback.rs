@@ -1,4 +1,5 @@
-//! Loopback addresses for pods that share the host's network: one each, which nothing else on the host has.
+//! Assigns loopback addresses to pods that share the host's network: each pod gets one that nothing else on the
+//! host uses.
 
 mod addresses;
 
@@ -18,7 +19,7 @@ use super::Connected;
 use crate::{id::SandboxId, runtime::Error};
 use addresses::{candidates, in_use};
 
-/// How many addresses are tried. Of 16 million nearly all are free.
+/// Limit on candidate addresses. Nearly all of 16 million are free.
 const TRIES: usize = 64;
 
 /// The addresses of this daemon's pods.
@@ -28,7 +29,7 @@ pub(crate) struct Loopbacks {
 }
 
 impl Loopbacks {
-    /// `existing` pods keep theirs.
+    /// `existing` pods keep their addresses.
     pub(super) fn of(existing: Vec<Connected>) -> Self {
         let addresses = existing.into_iter().filter_map(|pod| {
             let address = pod.addresses.into_iter().find_map(|address| match address {
@@ -48,8 +49,8 @@ impl Loopbacks {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the sandbox an address. The descriptor claims it against other daemons of this host, of whatever user: the
-    /// pod's keeper holds it, so that the claim lasts as long as the pod.
+    /// Reserves an address for the sandbox. The descriptor locks it against other daemons of this host, of any user;
+    /// the pod's keeper holds it, so that the lock lasts as long as the pod.
     pub(super) fn reserve(&self, id: &SandboxId) -> Result<OwnedFd, Error> {
         let fail = crate::runtime::io("find a loopback address for the pod");
         let bound = bound_addresses();
@@ -87,7 +88,7 @@ fn bound_addresses() -> Vec<Ipv4Addr> {
         .collect()
 }
 
-/// An abstract socket's name, which one process can have at a time; `None` when another one has it.
+/// Binds an abstract socket name, which only one process can have; `None` if another one has it.
 fn claim(address: Ipv4Addr) -> io::Result<Option<OwnedFd>> {
     let name = SocketAddr::from_abstract_name(format!("crib/loopback/{address}"))?;
     match UnixDatagram::bind_addr(&name) {
@@ -111,7 +112,7 @@ mod tests {
         }
     }
 
-    /// Ids whose first digits, which the first candidate is made of, are the same.
+    /// IDs with the same first digits, from which the first candidate is derived.
     fn like(id: &SandboxId, last: char) -> SandboxId {
         let mut text = id.to_string();
         text.pop();
@@ -125,7 +126,7 @@ mod tests {
         let (loopbacks, others) = (Loopbacks::default(), Loopbacks::default());
         let claim = loopbacks.reserve(&first).unwrap();
         let taken = address(&loopbacks, &first);
-        // Not by the same daemon, nor by another one, nor by the next one.
+        // Neither this daemon, nor another one, nor the next one assigns it.
         let second = like(&first, '0');
         let _second = loopbacks.reserve(&second).unwrap();
         assert_ne!(address(&loopbacks, &second), taken);

@@ -15,10 +15,10 @@ use rustix::{
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd};
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 
-/// What a terminal may hold besides what it says it holds.
+/// Limit on output that a terminal may hold beyond what FIONREAD reports.
 const UNTOLD: usize = 64 << 10;
 
-/// A pipe or terminal whose descriptor does not block. Clones are the same one, which closes with the last.
+/// A non-blocking pipe or terminal. Clones share the descriptor, which closes with the last one.
 pub(crate) type Shared = Arc<AsyncFd<OwnedFd>>;
 
 /// A pipe from a process: our end, and the process's.
@@ -33,7 +33,7 @@ pub(crate) fn pipe_to_process() -> io::Result<(Shared, OwnedFd)> {
     Ok((watch(writer, Interest::WRITABLE)?, reader))
 }
 
-/// Makes a descriptor one of ours.
+/// Registers a descriptor with the reactor and makes it non-blocking.
 #[expect(
     deprecated,
     reason = "what it may be misused for, a descriptor that is closed meanwhile, an OwnedFd is not"
@@ -43,12 +43,12 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<Shared> {
     Ok(Arc::new(AsyncFd::with_interest(fd, interest)?))
 }
 
-/// What a process writes, to its end: that of the pipe or terminal, or, once it is `over`, what was in there then. An
-/// orphan that holds the other side, and may write for ever, delays no caller.
+/// The output of a process, up to the end of the pipe or terminal; or, once the process is `over`, up to what was
+/// written by then. An orphan that keeps the other end open does not delay the caller.
 pub(crate) struct Outflow {
     from: Shared,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Once it is over: how much is read yet at most.
+    /// After the end: how many bytes are still to be read.
     left: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ impl AsyncRead for Outflow {
             this.left = Some(held.saturating_add(UNTOLD));
         }
         if let Some(left) = &mut this.left {
-            // From the pipe itself: the reactor may not have heard yet that there is something to read.
+            // Read from the descriptor itself: the reactor may not have been notified yet.
             let most = buffer.remaining().min(*left);
             let n = match read(this.from.get_ref(), buffer.initialize_unfilled_to(most)) {
                 Ok(n) => n,
@@ -97,7 +97,7 @@ impl AsyncRead for Outflow {
     }
 }
 
-/// Reads once; a terminal that no process has open is at EOF.
+/// Reads once; EIO of a terminal that no process has open means EOF.
 fn read(from: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(from, &mut *into) {
@@ -109,10 +109,10 @@ fn read(from: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// A way into a process. Shut down or dropped, it is closed.
+/// The input of a process. Shutting it down or dropping it closes it.
 pub(crate) struct Inflow {
     into: Option<Shared>,
-    /// Says that it is closed.
+    /// Notifies that it is closed.
     closed: Option<DropGuard>,
 }
 

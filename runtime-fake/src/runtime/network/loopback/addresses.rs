@@ -1,13 +1,14 @@
-//! Loopback addresses for sandboxes, and those that are taken ◆
+//! Candidate loopback addresses for sandboxes, and those in use ◆
 
 use std::net::Ipv4Addr;
 
-/// 127.1.0.1 to 127.255.255.254: never 127.0.x.x, where the host's own services are, nor addresses that end in 0 or 255.
+/// 127.1.0.1 to 127.255.255.254: never 127.0.x.x, which the host's own services use, nor addresses that end in 0
+/// or 255.
 const COUNT: u64 = 255 * 256 * 254;
-/// A prime that does not divide their number, so that all of them are met.
+/// A prime that does not divide their number, so that the sequence covers all of them.
 const STEP: u64 = 7_368_787;
 
-/// Addresses for a sandbox, best first: the first one is made of its random id.
+/// Addresses for a sandbox, best first: the first one is derived from its random ID.
 pub(super) fn candidates(id: &str) -> impl Iterator<Item = Ipv4Addr> {
     let digits = id.get(..6).unwrap_or_default();
     let first = u64::from_str_radix(digits, 16).unwrap_or_default();
@@ -23,12 +24,12 @@ pub(super) fn candidates(id: &str) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-/// The local addresses of `/proc/net/tcp` and its likes: numbers in the machine's order, as hexadecimal digits.
+/// Parses the local addresses of `/proc/net/tcp` and its likes: hexadecimal numbers in host byte order.
 pub(super) fn in_use(table: &str) -> impl Iterator<Item = Ipv4Addr> {
     table.lines().skip(1).filter_map(|line| {
         let local = line.split_whitespace().nth(1)?;
         let (address, _) = local.split_once(':')?;
-        // Of an IPv6 address that stands for an IPv4 one, the last four bytes.
+        // For an IPv4-mapped IPv6 address, the last four bytes.
         let digits = match address.len() {
             8 => address,
             32 => address.strip_prefix("0000000000000000FFFF0000")?,
