@@ -31,7 +31,8 @@ pub struct NotAName(String);
 impl Handlers {
     /// Adds a handler. Its name must be valid for `RuntimeClass.handler` (Kubernetes: a DNS label).
     ///
-    /// # Errors When the name is invalid.
+    /// # Errors
+    /// When the name is invalid.
     pub fn add(&mut self, name: &str, handler: Handler) -> Result<(), NotAName> {
         let edge = |c: Option<char>| c.is_some_and(|c| c != '-');
         let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

@@ -135,8 +135,9 @@ pub enum EnterError {
 /// earlier daemon's pods in `state_dir` if any still run, or else a new one. Without a state directory there are
 /// no pods.
 ///
-/// # Errors When the machine does not allow what was requested; [`IsolationRequest::Auto`] always has a last
-/// mode. When `state_dir` belongs to another user, or cannot be made private.
+/// # Errors
+/// When the machine does not allow what was requested; [`IsolationRequest::Auto`] always has a last mode. When
+/// `state_dir` belongs to another user, or cannot be made private.
 ///
 /// Call it before any thread is started: the kernel only moves a single-threaded process.
 pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isolation, EnterError> {

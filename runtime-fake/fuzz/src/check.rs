@@ -16,7 +16,8 @@ const THREADS: usize = 4;
 
 /// Runs every target on its seeds, its corpus, and deterministic mutations of both.
 ///
-/// # Panics When an input violates an invariant. The input is printed on standard error.
+/// # Panics
+/// When an input violates an invariant. The input is printed on standard error.
 pub fn check(targets: &[Target]) {
     thread::scope(|scope| {
         for first in 0..THREADS {

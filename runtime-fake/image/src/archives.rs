@@ -33,7 +33,8 @@ pub(crate) struct Scan {
 }
 
 impl ArchiveList {
-    /// # Errors When a path does not exist, which is most likely a mistyped option.
+    /// # Errors
+    /// When a path does not exist, which is most likely a mistyped option.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Result<Self, ImageError> {
         for path in &paths {
             let looked = fs::metadata(path);

@@ -92,7 +92,8 @@ impl ImageStore {
     /// Imports the missing layers of `image` from `source`, and commits the image. Of several concurrent callers one
     /// does the work.
     ///
-    /// # Errors See [`Failure`]. Nothing of the image is kept then.
+    /// # Errors
+    /// See [`Failure`]. Nothing of the image is kept then.
     pub(crate) fn take_in(
         &self,
         image: &Resolved,

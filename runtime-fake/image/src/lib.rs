@@ -143,7 +143,8 @@ pub struct ImageStore {
 impl ImageStore {
     /// Opens the store, creates it if missing, and removes what an interrupted daemon left behind.
     ///
-    /// # Errors [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist.
+    /// # Errors
+    /// [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist.
     pub fn open(options: ImageOptions) -> Result<Self, ImageError> {
         let places = Places { root: options.root };
         let trash = places.prepare()?;
@@ -181,7 +182,8 @@ impl ImageStore {
     /// Makes the image that `reference` names present, under that name, from the archives. An image or layer that is
     /// present is not read again; of several concurrent callers one does the work.
     ///
-    /// # Errors [`ImageError::Reference`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
+    /// # Errors
+    /// [`ImageError::Reference`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
     /// [`ImageError::Archive`] (then nothing of the image is kept), [`ImageError::Full`] or [`ImageError::Store`].
     pub fn pull(&self, reference: &str) -> Result<ImageId, ImageError> {
         self.find(reference)
@@ -276,7 +278,8 @@ impl ImageStore {
     /// Removes an image under all its names. Its layers stay as long as another image, a pull or a holder needs them.
     /// A missing image is not an error (CRI v1, RemoveImage).
     ///
-    /// # Errors [`ImageError::Store`].
+    /// # Errors
+    /// [`ImageError::Store`].
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
         let record = self.status(name);
         let mut metadata = lock(&self.metadata);
@@ -300,7 +303,8 @@ impl ImageStore {
     /// The root file system of an image. Its directories exist as long as the image; a container that may outlive its
     /// image [holds](ImageStore::hold) them.
     ///
-    /// # Errors [`ImageError::Absent`].
+    /// # Errors
+    /// [`ImageError::Absent`].
     pub fn rootfs(&self, name: &str) -> Result<Rootfs, ImageError> {
         let record = self.status(name).ok_or_else(|| ImageError::Absent {
             name: name.to_owned(),
@@ -327,7 +331,8 @@ impl ImageStore {
     /// Like [`ImageStore::rootfs`], and keeps the layers for `holder` (a container's ID: letters, digits, `-`, `_`)
     /// until it releases them, across restarts and the removal of the image.
     ///
-    /// # Errors [`ImageError::Absent`] or [`ImageError::Store`].
+    /// # Errors
+    /// [`ImageError::Absent`] or [`ImageError::Store`].
     pub fn hold(&self, holder: &str, name: &str) -> Result<Rootfs, ImageError> {
         let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
         if holder.is_empty() || holder.len() > 200 || !holder.bytes().all(fits) {
@@ -349,7 +354,8 @@ impl ImageStore {
     /// Copies the layers of [`Rootfs::Layers`] into the directory `into`, created if missing, as one tree: for
     /// machines that cannot mount an overlay. A failed copy leaves what it has created.
     ///
-    /// # Errors [`ImageError::Store`].
+    /// # Errors
+    /// [`ImageError::Store`].
     pub fn copy(&self, lower: &[PathBuf], into: &Path) -> Result<(), ImageError> {
         flatten::copy(lower, into, &self.style).map_err(|problem| {
             // Keep the kind, so that a full disk is recognised.
@@ -373,7 +379,8 @@ impl ImageStore {
 
     /// Releases the layers of `holder`. An unknown holder is not an error.
     ///
-    /// # Errors [`ImageError::Store`].
+    /// # Errors
+    /// [`ImageError::Store`].
     pub fn release(&self, holder: &str) -> Result<(), ImageError> {
         self.release_all_but(|other| other != holder)
     }
@@ -381,7 +388,8 @@ impl ImageStore {
     /// Releases the layers of every holder that `stays` rejects: a restarted daemon calls it once it knows which
     /// containers still exist.
     ///
-    /// # Errors [`ImageError::Store`].
+    /// # Errors
+    /// [`ImageError::Store`].
     pub fn release_all_but(&self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
         lock(&self.metadata).release(stays)
     }

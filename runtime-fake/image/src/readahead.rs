@@ -12,7 +12,8 @@ const AHEAD: usize = 4;
 /// Calls `work` with a reader of the same bytes and errors as `from`, which another thread reads at the same
 /// time. That thread has ended when this returns: `abandon` must interrupt a blocked read of `from`.
 ///
-/// # Errors When the thread cannot be started.
+/// # Errors
+/// When the thread cannot be started.
 pub(crate) fn reading<T>(
     from: impl Read + Send,
     abandon: impl FnOnce(),

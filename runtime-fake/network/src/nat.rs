@@ -182,7 +182,8 @@ impl Forwarding {
 
 /// The nf_tables tables (family inet) of the calling thread's network namespace.
 ///
-/// # Errors When the kernel has no nf_tables, or the request fails.
+/// # Errors
+/// When the kernel has no nf_tables, or the request fails.
 pub fn tables() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     exchange(&nft::list(), true, |kind, payload| {

@@ -55,7 +55,8 @@ pub(super) struct SubnetLock {
 impl SubnetLocks {
     /// Opens the directory of lock files. Creates `directory`, and its parent, if missing.
     ///
-    /// # Errors When it cannot be created, or another user could write to it.
+    /// # Errors
+    /// When it cannot be created, or another user could write to it.
     pub fn open(directory: &Path) -> Result<SubnetLocks, SubnetLockError> {
         let claims = SubnetLocks {
             directory: directory.to_owned(),

@@ -96,7 +96,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
     /// Drives the socket until the peer has closed it. When every [`Outlet`] is dropped, this side sends a Close
     /// frame and waits for the peer's; the caller bounds that wait.
     ///
-    /// # Errors When the connection fails or the peer sends an invalid message.
+    /// # Errors
+    /// When the connection fails or the peer sends an invalid message.
     pub async fn run(self) -> Result<(), Error> {
         let Self {
             socket,

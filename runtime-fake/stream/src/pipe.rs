@@ -158,7 +158,8 @@ pub struct Outlet {
 impl Outlet {
     /// Sends bytes, waiting until there is room for them.
     ///
-    /// # Errors When the peer will not read them.
+    /// # Errors
+    /// When the peer will not read them.
     pub async fn send(&self, mut bytes: Bytes) -> Result<(), Gone> {
         loop {
             let mut length = bytes.len().min(PIECE);
@@ -249,7 +250,8 @@ pub async fn pump_in(inlet: &mut Inlet, writer: &mut (impl AsyncWrite + Unpin)) 
 
 /// Copies from `reader` to the stream until either ends. The stream stays open.
 ///
-/// # Errors The reader's; `BrokenPipe` when the peer no longer reads the stream.
+/// # Errors
+/// The reader's; `BrokenPipe` when the peer no longer reads the stream.
 pub async fn pump_out(reader: &mut (impl AsyncRead + Unpin), outlet: &Outlet) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     loop {

@@ -139,8 +139,8 @@ impl<T: AsyncRead + AsyncWrite> Driver<T> {
     /// Drives the connection until the peer has closed it. When this side has dropped every sender, it sends GOAWAY,
     /// closes its half, and waits for the peer's; the caller bounds that wait.
     ///
-    /// # Errors When the transport fails or the peer violates the protocol. In the latter case this side tries to
-    /// send GOAWAY.
+    /// # Errors
+    /// When the transport fails or the peer violates the protocol. In the latter case this side tries to send GOAWAY.
     pub async fn run(self) -> Result<(), ConnectionError> {
         let reading = reading::run(self.read, &self.shared, self.more_pieces, self.opened);
         let writing = writing::run(self.write, &self.shared, self.pieces);

@@ -39,7 +39,8 @@ pub enum PrivateError {
 /// Creates the directory at `path` and its parents with mode 0700. An existing directory must belong to this
 /// user, and its mode is set to 0700.
 ///
-/// # Errors When another user owns it, or when it cannot be created or its mode cannot be set.
+/// # Errors
+/// When another user owns it, or when it cannot be created or its mode cannot be set.
 pub fn make(path: &Path) -> Result<(), PrivateError> {
     let io = |doing| {
         move |source| PrivateError::Io {
@@ -64,7 +65,8 @@ pub fn make(path: &Path) -> Result<(), PrivateError> {
 
 /// Sets mode 0700 on the directory at `path`, which must belong to this user.
 ///
-/// # Errors When another user owns it, or when its mode cannot be set.
+/// # Errors
+/// When another user owns it, or when its mode cannot be set.
 pub fn close(path: &Path) -> Result<(), PrivateError> {
     let io = |doing| {
         move |source| PrivateError::Io {

@@ -59,7 +59,8 @@ impl From<RemoveError> for io::Error {
 
 /// Removes the file or directory at `path` with everything below it. A missing path is not an error.
 ///
-/// # Errors The first entry that could not be removed; everything else is gone.
+/// # Errors
+/// The first entry that could not be removed; everything else is gone.
 pub fn remove(path: &Path) -> Result<(), RemoveError> {
     let fail = |errno| RemoveError::new(&lossy(path.as_os_str().as_bytes()), errno);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -80,7 +81,8 @@ pub fn remove(path: &Path) -> Result<(), RemoveError> {
 
 /// Like [`remove`], for the file or directory `name` in `parent`.
 ///
-/// # Errors The first entry that could not be removed; everything else is gone.
+/// # Errors
+/// The first entry that could not be removed; everything else is gone.
 pub fn remove_at(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), RemoveError> {
     remove_until(parent, name, &AtomicBool::new(false))
 }

@@ -78,7 +78,8 @@ impl Trash {
 
     /// Creates the directory and resumes deleting what an earlier process left in it.
     ///
-    /// # Errors When the directory cannot be opened, or another user owns it.
+    /// # Errors
+    /// When the directory cannot be opened, or another user owns it.
     pub fn resume(&self) -> Result<(), PrivateError> {
         self.shared.directory()?;
         self.start();
@@ -88,7 +89,8 @@ impl Trash {
     /// Moves the file or directory at `path` into the trash; the thread deletes it later. A missing path is not an
     /// error.
     ///
-    /// # Errors When it cannot be moved.
+    /// # Errors
+    /// When it cannot be moved.
     pub fn put(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let directory = self.shared.directory().map_err(io::Error::other)?;

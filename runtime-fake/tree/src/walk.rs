@@ -41,7 +41,8 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     /// The status of the entry; a symbolic link is not followed.
     ///
-    /// # Errors The kernel's: the entry may be gone.
+    /// # Errors
+    /// The kernel's: the entry may be gone.
     pub fn stat(&self) -> Result<Stat, Errno> {
         rustix::fs::statat(self.parent, self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
@@ -117,8 +118,9 @@ pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// Visits everything in `top`, but not `top` itself. Entries that disappear during the walk are skipped.
 ///
-/// # Errors The visitor's error; the kernel's when a directory cannot be read; ESTALE when a directory was moved
-/// away during the walk.
+/// # Errors
+/// The visitor's error; the kernel's when a directory cannot be read; ESTALE when a directory was moved away
+/// during the walk.
 pub fn walk(top: OwnedFd, mounts: Mounts, visitor: &mut impl Visitor) -> Result<(), Errno> {
     let mut levels = vec![Level::new(top, c"")?];
     while let Some(level) = levels.last_mut() {

@@ -37,7 +37,8 @@ pub struct Login {
 impl Login {
     /// The credentials; `None` if it has none.
     ///
-    /// # Errors The message that says what is wrong with them.
+    /// # Errors
+    /// The message that says what is wrong with them.
     pub fn credentials(&self) -> Result<Option<Credentials>, String> {
         if !self.username.is_empty() {
             return Ok(Some(Credentials::Basic {
