@@ -1,4 +1,4 @@
-//! The daemon: everything opened, reconciled, served, and in the end put away in order.
+//! The daemon: opens the state, reconciles it, serves, and shuts down in order.
 
 mod authority;
 mod connections;
@@ -34,50 +34,50 @@ use deadline::Deadline;
 use image::Puller;
 use image::{ImageError, ImageOptions, ImageStore};
 
-/// The longest message either way, as a kubelet's client allows it.
+/// Limit on a message in either direction, the same as in a kubelet's client.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// How long calls may go on after the word to stop.
+/// Timeout for running calls at shutdown.
 const DRAIN: Duration = Duration::from_secs(4);
-/// How long operations without a waiting client may go on. The next daemon finishes the rest.
+/// Timeout at shutdown for operations whose client has gone. The next daemon finishes the rest.
 const FINISH: Duration = Duration::from_secs(3);
-/// How long the removal of all pods may take.
+/// Timeout for the removal of all pods.
 const REMOVE: Duration = Duration::from_secs(20);
-/// How long the removal of cgroups and bridge may take.
+/// Timeout for the removal of cgroups and bridge.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// How long a daemon may take to end, whatever hangs. With ephemeral pods it removes them first.
+/// Upper bound on the duration of a shutdown, whatever hangs. With ephemeral pods it includes their removal.
 #[must_use]
 pub const fn longest_end(ephemeral: bool) -> Duration {
     Duration::from_secs(if ephemeral { 30 } else { 10 })
 }
 
-/// Why the daemon could not run.
+/// Why the daemon failed to run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its state directory.
+    /// The state directory is unusable.
     #[error(transparent)]
     State(#[from] OpenError),
-    /// Its images.
+    /// The image store is unusable.
     #[error(transparent)]
     Images(#[from] ImageError),
-    /// Plugins cannot be used.
+    /// CNI plugins cannot be used.
     #[error(
         "CNI plugins connect network namespaces, and there are none with isolation `process`: leave the CNI directory out, or use another isolation"
     )]
     NoCni,
-    /// Where clients of streams would be sent.
+    /// The stream server failed to start.
     #[error("failed to serve exec, attach and port-forward")]
     Streams(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Serves the Container Runtime Interface on `listener` until `shutdown`.
 ///
-/// Pods outlive it, and the next daemon with the same state directory finds them again, unless `config` says that they
-/// are ephemeral: then they are gone when this returns, and [`delete_trash`] deletes what they have written.
+/// Pods outlive it, and the next daemon with the same state directory finds them again, unless `config` says that
+/// they are ephemeral: then they are gone when this returns, and [`delete_trash`] deletes their files.
 ///
 /// # Errors
-/// When the state directory or the images cannot be used.
+/// When the state directory or the image store is unusable.
 pub async fn serve(
     listener: UnixListener,
     config: Config,
@@ -167,21 +167,21 @@ pub async fn serve(
     let target = Arc::new(runtime.clone());
     tokio::select! {
         () = connections::serve(listener, admission, Deadline(services), stop) => {}
-        // Dropped with the others, and with every stream.
+        // Dropped with the others, which ends every stream.
         () = streams.serve(settings, target, runtime.tasks.clone()) => {}
-        // Streams of events would keep a server from stopping: they end first. A client that waits for something slow (a
-        // long grace, say) is not waited for.
+        // Event streams would keep a server from stopping, so they end first. A client of a slow call (a long grace
+        // period, say) is not waited for.
         () = patience(&shutdown, &runtime) => {}
     }
     put_away(runtime).await;
     Ok(())
 }
 
-/// Deletes what removed pods and images have left below a state directory that no daemon uses. The next daemon would do so in
-/// the background.
+/// Deletes the files of removed pods and images below a state directory that no daemon uses. The next daemon
+/// would delete them in the background.
 ///
 /// # Errors
-/// What could not be deleted first; all else is gone.
+/// The first file that could not be deleted; everything else is gone.
 pub fn delete_trash(state_dir: &Path) -> Result<(), RemoveError> {
     let trash = ["trash", "images/trash"].map(|name| file_tree::remove(&state_dir.join(name)));
     trash.into_iter().collect()
@@ -193,7 +193,7 @@ async fn patience(shutdown: &CancellationToken, runtime: &Runtime) {
     tokio::time::sleep(DRAIN).await;
 }
 
-/// What the kernel shows instead of a user that has no number here (`/proc/sys/kernel/overflowuid`).
+/// The id that the kernel shows for a user who is not mapped (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW_UID: u32 = 65534;
 
 fn admission(config: &Config) -> Admission {
@@ -204,7 +204,7 @@ fn admission(config: &Config) -> Admission {
     }
 }
 
-/// Each step has a bound of its own: what hangs in one must not keep the others from being done.
+/// Shuts down in steps. Each has its own timeout, so that one that hangs does not block the others.
 async fn put_away(runtime: Runtime) {
     runtime.tasks.close();
     let tasks = runtime.tasks.clone();
@@ -222,7 +222,7 @@ async fn put_away(runtime: Runtime) {
     } = runtime;
     let delete = blocking(move || {
         images.close();
-        // The next daemon goes on with it, or a call of `delete_trash`.
+        // The next daemon resumes it, or a call of `delete_trash`.
         trash.stop();
     });
     within(CLOSE, "stop deleting", delete).await;

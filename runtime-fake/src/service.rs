@@ -1,4 +1,5 @@
-//! `runtime.v1.RuntimeService`: one short method a call. The work is [`crate::runtime`]'s, the messages' [`wire`]'s.
+//! `runtime.v1.RuntimeService`: one short method per call. [`crate::runtime`] does the work, [`wire`] converts
+//! the messages.
 
 mod checkpoint;
 pub(crate) mod chunks;
@@ -24,7 +25,7 @@ use tonic::{Request, Response, Status};
 
 use crate::{runtime::Runtime, streaming::Streams};
 
-/// The version of the kubelet's interface, which has been this one since 2016 (CRI v1, VersionResponse).
+/// The version of the kubelet's interface, unchanged since 2016 (CRI v1, VersionResponse).
 const KUBELET_API_VERSION: &str = "0.1.0";
 const RUNTIME_NAME: &str = "crib";
 
@@ -47,11 +48,11 @@ fn required<T>(value: Option<T>, what: &str) -> Result<T, Status> {
     value.ok_or_else(|| Status::invalid_argument(format!("{what} is missing")))
 }
 
-/// Whole seconds that a client gave; negative ones are a mistake.
+/// Whole seconds in a request; a negative number is an error.
 fn seconds(value: i64, what: &str) -> Result<Duration, Status> {
     let value = u64::try_from(value)
         .map_err(|_| Status::invalid_argument(format!("{what} is negative: {value}")))?;
-    // Longer than a timer can wait is as good as for ever.
+    // Limit the duration to one that timers support.
     Ok(Duration::from_secs(value.min(u64::from(u32::MAX))))
 }
 
@@ -76,7 +77,7 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::RuntimeConfigRequest>,
     ) -> Answer<v1::RuntimeConfigResponse> {
-        // Said explicitly: the message's default would mean systemd.
+        // Set explicitly: the message's default would mean systemd.
         let linux = v1::LinuxRuntimeConfiguration {
             cgroup_driver: v1::CgroupDriver::Cgroupfs.into(),
         };
@@ -186,7 +187,7 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::StopContainerResponse> {
         let request = request.into_inner();
         let grace = seconds(request.timeout, "timeout")?;
-        // Not to its end: a client that goes away does not get its container killed. Nor does one whose runtime goes away.
+        // Not run to completion: if the client disconnects, or the runtime stops, the container is not killed.
         tokio::select! {
             stopped = self.runtime.stop_container(&request.container_id, grace) => stopped?,
             () = self.runtime.stopping.cancelled() => {

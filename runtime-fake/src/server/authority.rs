@@ -1,11 +1,11 @@
-//! Makes `:authority` of a client's requests one that h2 accepts: bytes of a connection in, bytes out. ◆
+//! Rewrites `:authority` in a client's HTTP/2 requests to a value that h2 accepts: bytes in, bytes out. ◆
 //!
-//! Clients that dial a unix socket send its path as the authority, as it is, percent-encoded or empty (crictl 1.29, grpcio,
-//! grpc-go with a path); h2 takes only what a URI may have there and resets the stream, while grpc-go's server, containerd's,
-//! takes any value of a header. Here nothing depends on the value, so it is replaced.
+//! Clients that dial a unix socket send its path as the authority, unchanged, percent-encoded or empty (crictl 1.29,
+//! grpcio, grpc-go with a path). h2 accepts only the authority of a URI and resets the stream, while grpc-go's server,
+//! which containerd uses, accepts any header value. Nothing here depends on the value, so it is replaced.
 //!
-//! Compressed headers refer to earlier ones, so all blocks of a connection are decoded here and handed on without
-//! compression. What cannot be read is handed on in a form that h2 refuses with the same error.
+//! Compressed headers refer to earlier ones, so all header blocks of a connection are decoded here and forwarded
+//! without compression. An invalid block is forwarded in a form that h2 rejects with the same error.
 
 use bytes::Bytes;
 
@@ -14,16 +14,16 @@ use super::hpack::{self, Decoder, Field};
 const AUTHORITY: &[u8] = b":authority";
 const ACCEPTED: Bytes = Bytes::from_static(b"localhost");
 
-/// What a client sends before its first frame (RFC 9113, 3.4).
+/// The client's connection preface (RFC 9113, 3.4).
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
-/// The largest payload of a frame unless a server says otherwise, which ours does not (RFC 9113, 4.2).
+/// The default limit on a frame's payload, which our server does not change (RFC 9113, 4.2).
 const MAX_PAYLOAD: usize = 16 << 10;
-/// What is kept of a header block that has not ended; hyper refuses such a list, and h2 so many frames.
+/// Limit on the buffered frames of an incomplete header block; hyper rejects such a list, and h2 so many frames.
 const MAX_HELD: usize = 64 << 10;
-/// The block that h2 cannot decompress either: no table has an entry 0 (RFC 7541, 6.1).
+/// A block that h2 cannot decompress either: no table has an entry 0 (RFC 7541, 6.1).
 const INVALID_BLOCK: [u8; 1] = [0x80];
 
-/// The bytes of a frame before its payload.
+/// The length of a frame's header.
 const HEAD: usize = 9;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
@@ -31,25 +31,25 @@ const END_STREAM: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// The bytes of a stream's priority.
+/// The length of a stream's priority fields.
 const PRIORITY_FIELDS: usize = 5;
 
-/// One connection's requests.
+/// Rewrites the requests of one connection.
 #[derive(Debug)]
 pub(super) struct AuthorityRewriter {
     decoder: Decoder,
     state: State,
-    /// The head of a frame, or all frames of a header block so far.
+    /// The header of a frame, or all frames so far of a header block.
     held: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// As many bytes are handed on as they are: the preface, or the payload of a frame without headers.
+    /// Forwards this many bytes unchanged: the preface, or the payload of a frame without headers.
     Passing(usize),
-    /// Bytes are held back until a frame that begins at this place among them is complete.
+    /// Buffers bytes until the frame that starts at this offset is complete.
     Holding { frame: usize },
-    /// The connection is broken, and h2 will say so: everything is handed on.
+    /// The connection is invalid, and h2 will report it: forwards everything.
     Broken,
 }
 
@@ -64,7 +64,7 @@ impl Default for AuthorityRewriter {
 }
 
 impl AuthorityRewriter {
-    /// Takes what the client has sent, and appends to `output` what the server is to read.
+    /// Reads the client's bytes and appends the server's input to `output`.
     pub(super) fn push(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
         while !input.is_empty() {
             let wanted = match self.state {
@@ -90,7 +90,7 @@ impl AuthorityRewriter {
         }
     }
 
-    /// Decides what comes next once a frame's head or a frame is complete.
+    /// Decides the next state once a frame's header or a frame is complete.
     fn advance(&mut self, frame: usize, output: &mut Vec<u8>) -> State {
         let Some(head) = Head::read(&self.held[frame..]) else {
             return State::Holding { frame };
@@ -121,7 +121,7 @@ impl AuthorityRewriter {
         State::Holding { frame: 0 }
     }
 
-    /// Hands on a header block that is complete; whether the connection can go on.
+    /// Forwards a complete header block; returns whether the connection is still valid.
     fn rewrite(&mut self, output: &mut Vec<u8>) -> bool {
         let Some(block) = Block::of(&self.held) else {
             output.append(&mut self.held);
@@ -137,7 +137,7 @@ impl AuthorityRewriter {
     }
 }
 
-/// The state before as many bytes that are handed on.
+/// The state for forwarding `left` bytes.
 fn passing(left: usize) -> State {
     match left {
         0 => State::Holding { frame: 0 },
@@ -145,7 +145,7 @@ fn passing(left: usize) -> State {
     }
 }
 
-/// A field with the authority replaced, if it is one that a header may have (RFC 9110, 5.5).
+/// Replaces the authority, if its value is valid in a header (RFC 9110, 5.5).
 fn accepted(mut field: Field) -> Field {
     let valid = |b: &u8| *b == b'\t' || (*b >= b' ' && *b != 0x7f);
     if field.name == AUTHORITY && field.value.iter().all(valid) {
@@ -154,7 +154,7 @@ fn accepted(mut field: Field) -> Field {
     field
 }
 
-/// The head of a frame (RFC 9113, 4.1).
+/// A frame's header (RFC 9113, 4.1).
 #[derive(Debug, Clone, Copy)]
 struct Head {
     length: usize,
@@ -174,13 +174,13 @@ impl Head {
         })
     }
 
-    /// How many bytes the frame that begins with `bytes` has to have for the next decision.
+    /// The number of bytes needed of the frame that starts with `bytes` before the next decision.
     fn wanted(bytes: &[u8]) -> usize {
         Self::read(bytes).map_or(HEAD, |head| HEAD + head.length)
     }
 }
 
-/// A header block, out of its frames.
+/// A header block, assembled from its frames.
 #[derive(Debug)]
 struct Block<'a> {
     head: Head,
@@ -189,7 +189,7 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// The block of a HEADERS frame and its CONTINUATIONs, unless the first one's padding is longer than the frame.
+    /// The block of a HEADERS frame and its CONTINUATIONs; `None` if the first one's padding exceeds the frame.
     fn of(frames: &'a [u8]) -> Option<Self> {
         let head = Head::read(frames)?;
         let (mut payload, mut rest) = frames.get(HEAD..)?.split_at_checked(head.length)?;

@@ -1,4 +1,4 @@
-//! Clients on the socket: their admission, and HTTP/2.
+//! Accepts clients on the socket, checks their credentials, and serves HTTP/2.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -16,10 +16,10 @@ use tower::Service;
 
 use super::requests::ClientStream;
 
-/// The back-off after a failed accept: the process may be out of descriptors for a while.
+/// The delay after a failed accept: the process may be out of descriptors for a while.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves every client that may talk until `shutdown`; calls that are under way are answered before this returns.
+/// Serves every admitted client until `shutdown`; running calls are answered before this returns.
 pub(super) async fn serve<S>(
     listener: UnixListener,
     admission: Admission,
@@ -36,7 +36,7 @@ pub(super) async fn serve<S>(
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new());
     loop {
-        // Cancel-safe: a client that was not accepted yet is still in the queue.
+        // Cancel-safe: a client that was not accepted stays in the queue.
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => accepted,
@@ -67,15 +67,16 @@ pub(super) async fn serve<S>(
     connections.shutdown().await;
 }
 
-/// The peers that may use the socket. A mode that is too wide, by mistake or for a moment, admits no further user.
+/// The peers that may use the socket. A socket mode that is too permissive admits no other user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Admission {
     /// The user that the daemon runs as.
     pub(super) own: u32,
     /// The owner has opened the socket to a group: then the kernel alone decides, by the socket's mode.
     pub(super) group: bool,
-    /// The overflow user, as which users without an id in the daemon's user namespace appear, the host's root among them;
-    /// none outside of one. The kernel lets only the owner and that root through a socket of mode 0600.
+    /// The overflow user, which stands for all users not mapped into the daemon's user namespace, including the
+    /// host's root; `None` in the initial user namespace. The kernel lets only the owner and that root through a
+    /// socket of mode 0600.
     pub(super) unmapped: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The deadline that a client sends along with a call (`grpc-timeout`), kept by the server too.
+//! Enforces a client's deadline for a call (`grpc-timeout`) in the server.
 
 use std::{
     convert::Infallible,
@@ -12,11 +12,11 @@ use tonic::{Status, body::Body};
 use tower::Service;
 
 const HEADER: &str = "grpc-timeout";
-/// The longest number that the header can hold (gRPC over HTTP/2: `TimeoutValue` is at most 8 digits).
+/// Limit on the digits in the header (gRPC over HTTP/2: `TimeoutValue` is at most 8 digits).
 const DIGITS: usize = 8;
 
-/// Answers DEADLINE_EXCEEDED when a call takes longer than its client waits. Tonic's own server answers CANCELLED, which
-/// tells a client that the call was cancelled, not that its deadline passed.
+/// Answers DEADLINE_EXCEEDED when a call exceeds its client's deadline. Tonic's own server answers CANCELLED,
+/// which means that the client cancelled the call.
 #[derive(Debug, Clone)]
 pub(super) struct Deadline<S>(pub(super) S);
 
@@ -56,7 +56,7 @@ fn late(deadline: Duration) -> Status {
     ))
 }
 
-/// What the client's header says; one that makes no sense is none.
+/// Parses the client's header; an invalid one is ignored.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

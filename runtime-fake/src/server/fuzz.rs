@@ -1,4 +1,4 @@
-//! Fuzz target: what a client sends on its connection, up to where h2 reads it.
+//! Fuzz target: a client's connection, up to h2.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use fuzz_target::Target;
@@ -7,8 +7,8 @@ use super::authority::AuthorityRewriter;
 
 pub(crate) const TARGETS: &[Target] = &[Target::new("http2_requests", requests, connections)];
 
-/// What comes out does not depend on how the bytes arrive, is rewritten once and for all, and is not much more than went in:
-/// a byte of a block may stand for an entry of the table, but a list has its limit.
+/// The output does not depend on how the input is split, rewriting it again changes nothing, and it is not much
+/// longer than the input: one byte of a block may expand to an entry of the table, but a list has its limit.
 fn requests(data: &[u8]) {
     let whole = rewritten(data, data.len());
     for piece in [1, 7, 100] {
@@ -19,7 +19,7 @@ fn requests(data: &[u8]) {
     assert!(whole.len() <= data.len() + blocks * (70 << 10));
 }
 
-/// The bytes of a frame before its payload.
+/// The length of a frame's header.
 const HEAD: usize = 9;
 
 fn rewritten(data: &[u8], piece: usize) -> Vec<u8> {
@@ -38,7 +38,8 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, 0, length, kind, flags, 0, 0, 0, 1], payload].concat()
 }
 
-/// Connections of a request or two: indexed, Huffman-coded and literal fields, padding, a priority, several frames.
+/// Connections with one or two requests: indexed, Huffman-coded and literal fields, padding, a priority, several
+/// frames.
 fn connections() -> Vec<Vec<u8>> {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let settings = frame(4, 0, &[]);

@@ -1,4 +1,4 @@
-//! Header compression of HTTP/2 (HPACK, RFC 7541): reads blocks of header fields, writes them without compression. ◆
+//! HPACK, the header compression of HTTP/2 (RFC 7541): decodes header blocks, and encodes them without compression. ◆
 
 mod huffman;
 mod table;
@@ -7,26 +7,28 @@ use bytes::Bytes;
 
 use table::Table;
 
-/// The longest list that is decoded, counted as SETTINGS_MAX_HEADER_LIST_SIZE is (RFC 9113, 6.5.2). hyper refuses requests
-/// from 16 KiB on, and h2 ends connections at four times as much; an indexed field makes 4 KiB of one byte.
+/// Limit on a decoded list, counted like SETTINGS_MAX_HEADER_LIST_SIZE (RFC 9113, 6.5.2). hyper rejects requests
+/// from 16 KiB on, and h2 closes connections at four times as much; an indexed field can expand one byte to 4
+/// KiB.
 const MAX_LIST: usize = 64 << 10;
 
-/// Why a block cannot be decoded. Each of them is a connection error (RFC 9113, 4.3): the table may be out of step.
+/// Why a block cannot be decoded. Each is a connection error (RFC 9113, 4.3), because the tables may be out of
+/// step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HpackError {
     /// The block ends within a field.
     #[error("header block ends within a field")]
     Truncated,
-    /// An integer is longer than any length or index can be.
+    /// An integer is longer than any length or index.
     #[error("integer in header block is too long")]
     Integer,
-    /// No table has an entry of this index.
+    /// No table has an entry with this index.
     #[error("header block names a table entry that does not exist")]
     Index,
-    /// A string is not the Huffman code of anything.
+    /// A string is not a valid Huffman code.
     #[error("string in header block is not Huffman-coded")]
     Huffman,
-    /// The table's size changes after the first field, or beyond the limit.
+    /// The table size changes after the first field, or beyond the limit.
     #[error("invalid table size update in header block")]
     TableSize,
     /// The list is longer than any server accepts.
@@ -48,14 +50,14 @@ impl Field {
     }
 }
 
-/// One direction of a connection: the blocks must be decoded in order, and none left out.
+/// Decodes one direction of a connection: it must see every block, in order.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     table: Table,
 }
 
 impl Decoder {
-    /// The fields of a block. After an error the decoder must not be used again.
+    /// Decodes the fields of a block. The decoder must not be used again after an error.
     pub(super) fn decode(&mut self, mut block: &[u8]) -> Result<Vec<Field>, HpackError> {
         let input = &mut block;
         let mut fields = Vec::with_capacity(16);
@@ -73,7 +75,7 @@ impl Decoder {
                     continue;
                 }
                 0x20..=0x3f => return Err(HpackError::TableSize),
-                // Without indexing, or never indexed.
+                // A literal without indexing, or never indexed.
                 0x00..=0x1f => self.literal(input, 4)?,
             };
             size += field.size();
@@ -95,7 +97,7 @@ impl Decoder {
     }
 }
 
-/// A block that needs no table to be decoded: literals without indexing, without Huffman codes (RFC 7541, 6.2.2).
+/// Encodes a block that needs no table: literals without indexing and without Huffman codes (RFC 7541, 6.2.2).
 pub(super) fn encode(fields: &[Field]) -> Vec<u8> {
     let mut block = Vec::with_capacity(fields.iter().map(Field::size).sum());
     for Field { name, value } in fields {
@@ -108,14 +110,14 @@ pub(super) fn encode(fields: &[Field]) -> Vec<u8> {
     block
 }
 
-/// An integer whose first byte has `prefix` bits of it (RFC 7541, 5.1).
+/// Parses an integer with a prefix of `prefix` bits (RFC 7541, 5.1).
 fn integer(input: &mut &[u8], prefix: u8) -> Result<usize, HpackError> {
     let mask = (1_usize << prefix) - 1;
     let mut value = usize::from(byte(input)?) & mask;
     if value < mask {
         return Ok(value);
     }
-    // Four bytes reach beyond 2^28: no string or index is that large.
+    // Four bytes exceed 2^28: no string or index is that large.
     for shift in [0, 7, 14, 21] {
         let next = usize::from(byte(input)?);
         value += (next & 0x7f) << shift;
@@ -148,7 +150,7 @@ fn byte(input: &mut &[u8]) -> Result<u8, HpackError> {
     Ok(first)
 }
 
-/// A string, Huffman-coded or not (RFC 7541, 5.2).
+/// Parses a string, Huffman-coded or not (RFC 7541, 5.2).
 fn string(input: &mut &[u8]) -> Result<Bytes, HpackError> {
     let coded = input.first().is_some_and(|first| first & 0x80 != 0);
     let length = integer(input, 7)?;

@@ -1,4 +1,4 @@
-//! A client's connection as hyper reads it: what the client sends goes through [`AuthorityRewriter`] first.
+//! A client's connection as hyper reads it: the client's bytes pass through [`AuthorityRewriter`] first.
 
 use std::{
     io::{self, IoSlice},
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::authority::AuthorityRewriter;
 
-/// How much is read of a client at a time.
+/// The number of bytes read from a client at a time.
 const CHUNK: usize = 8 << 10;
 
 /// A connection of a client.
@@ -19,7 +19,7 @@ const CHUNK: usize = 8 << 10;
 pub(super) struct ClientStream<S> {
     inner: S,
     rewriter: AuthorityRewriter,
-    /// What the rewriter gave and hyper has not read yet, from `read` on.
+    /// The rewriter's output, not read by hyper yet from `read` on.
     rewritten: Vec<u8>,
     read: usize,
 }

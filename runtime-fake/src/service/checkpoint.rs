@@ -1,4 +1,4 @@
-//! Checkpoints: what clients ask for, and when they stop waiting.
+//! Checkpoint calls, and their timeouts.
 
 use cri::v1;
 use tonic::Status;
@@ -65,7 +65,7 @@ pub(super) async fn restore_pod(
     })
 }
 
-/// They are each runtime's own, and this one has none.
+/// Options are runtime-specific, and this runtime has none.
 fn no_options(options: &std::collections::HashMap<String, String>) -> Result<(), Error> {
     match options.keys().min() {
         None => Ok(()),

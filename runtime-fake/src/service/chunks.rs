@@ -1,15 +1,15 @@
-//! ◆ Long lists in several messages, each far below what clients take.
+//! ◆ Splits long lists into several messages, each far below the clients' limit.
 
-/// Bytes of one message, about. Clients take 16 MiB, some by default only 4.
+/// Approximate length of one message in bytes. Clients accept 16 MiB, some by default only 4.
 const BYTES: usize = 1 << 20;
 
-/// Splits `items` so that no part is longer than about a mebibyte, unless a single item is. `length` says how long an
-/// item is on the wire. Nothing at all is one empty part: a client then knows that the list is empty.
+/// Splits `items` so that no part exceeds about a mebibyte, unless a single item does. `length` is an item's
+/// length on the wire. An empty list is one empty part, so that a client learns that the list is empty.
 pub(crate) fn chunks<T>(items: Vec<T>, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut parts = vec![Vec::new()];
     let mut bytes = 0;
     for item in items {
-        // Besides itself, an item takes its tag and its length.
+        // An item also takes its tag and its length.
         let more = length(&item) + 8;
         if bytes > 0 && bytes + more > BYTES {
             parts.push(Vec::new());

@@ -1,4 +1,4 @@
-//! The one table from errors to gRPC codes. A message is an error with all its causes.
+//! The only mapping from errors to gRPC codes. A message is an error with all its causes.
 
 use std::io;
 
@@ -46,10 +46,11 @@ impl From<Error> for Status {
     }
 }
 
-/// The longest message: it travels in a header, and clients refuse long ones (16 KiB with Go's and hyper's defaults).
+/// Limit on a message: it is sent in a header, and clients reject long ones (16 KiB by default with Go and
+/// hyper).
 const LONGEST: usize = 2048;
 
-/// An error with its causes. Whatever a client sent that was too long to be repeated is cut.
+/// An error with its causes. Truncated if a client's request made it too long.
 fn message(error: &dyn std::error::Error) -> String {
     let mut text = crate::chain(error);
     if text.len() > LONGEST {
@@ -129,7 +130,7 @@ fn image(error: &ImageError) -> Code {
             source: Problem::Io { source, .. },
         } => system(source.kind()),
         ImageError::Registry(failure) => pull(&failure.source),
-        // The archive has to change before a second try can do better.
+        // A retry fails until the archive changes.
         ImageError::Archive { .. } | ImageError::Unpack { .. } => Code::FailedPrecondition,
     }
 }
@@ -144,7 +145,7 @@ fn pull(error: &PullError) -> Code {
         PullError::NotFound { .. } => Code::NotFound,
         PullError::Stalled { .. } => Code::DeadlineExceeded,
         PullError::Cancelled => Code::Cancelled,
-        // The registry or the settings have to change before a second try can do better.
+        // A retry fails until the registry or the settings change.
         PullError::Refused { .. }
         | PullError::Content { .. }
         | PullError::Credentials { .. }

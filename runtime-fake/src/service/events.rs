@@ -1,4 +1,4 @@
-//! `GetContainerEvents`: the events of the store, one subscriber each.
+//! `GetContainerEvents`: streams the store's events to each subscriber.
 
 use cri::v1::ContainerEventResponse;
 use tokio::sync::{
@@ -12,11 +12,12 @@ use tonic::Status;
 use super::wire;
 use crate::store::StoreEvent;
 
-/// How many events wait for a subscriber outside the store's own queue.
+/// The number of events queued for a subscriber outside the store's own queue.
 const AHEAD: usize = 16;
 
-/// All events from now on, until the subscriber goes or the daemon stops. One that reads too slowly is told how many it has
-/// missed, and its stream ends; no other subscriber waits for it.
+/// Forwards all events from now on, until the subscriber disconnects or the daemon stops. A subscriber that reads
+/// too slowly gets an error with the number of missed events, and its stream ends; other subscribers are not
+/// delayed.
 pub(super) fn forward(
     mut stored: Receiver<StoreEvent>,
     stopping: CancellationToken,
@@ -38,7 +39,7 @@ pub(super) fn forward(
                 }
             }
         };
-        // Dropping either in the middle loses only events that no client would read.
+        // Cancelling either loses only events that no client would read.
         tokio::select! {
             () = pass_on => {}
             () = stopping.cancelled() => {}
@@ -81,7 +82,7 @@ mod tests {
         let told = events.next().await.unwrap().unwrap_err();
         assert_eq!(told.code(), tonic::Code::DataLoss);
         assert!(told.message().starts_with("3 events were missed"), "{told}");
-        // The subscriber is gone.
+        // The subscriber has disconnected.
         sender.send(event("f")).unwrap_err();
         assert!(events.next().await.is_none());
     }

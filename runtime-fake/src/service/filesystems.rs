@@ -1,4 +1,4 @@
-//! What ImageFsInfo tells: how much of the disk images take, and containers where they have a file system of their own.
+//! ImageFsInfo: the disk usage of images, and of containers if they have their own file system.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -7,10 +7,11 @@ use image::FsInfo;
 
 use crate::runtime::measure::ContainerFilesystem;
 
-/// Measures the file system of containers, if they have one of their own. It takes as long as it takes to see all layers.
+/// Measures the file system of containers, if they have their own. It walks over all layers, so it may take long.
 pub(crate) type Measure = Arc<dyn Fn() -> Option<ContainerFilesystem> + Send + Sync>;
 
-/// A kubelet takes a container file system that is named for another one than the images', and evicts by it.
+/// Reports the containers' file system only if it differs from the images': a kubelet treats a reported one as
+/// separate, and evicts pods by it.
 pub(super) fn filesystems(
     images: &FsInfo,
     containers: Option<&ContainerFilesystem>,

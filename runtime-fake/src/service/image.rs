@@ -1,4 +1,4 @@
-//! `runtime.v1.ImageService`: the wire's side of the image store.
+//! `runtime.v1.ImageService`: converts the messages of the image store.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::runtime::Error;
 use crate::service::chunks::chunks;
 use crate::service::filesystems::{Measure, filesystems};
 
-/// The service over one store. Every call leaves the store's blocking work to a blocking thread.
+/// The service over one store. Every call runs the store's blocking work on a blocking thread.
 #[derive(Clone)]
 pub(crate) struct ImageServer {
     store: Arc<ImageStore>,
@@ -36,8 +36,8 @@ impl ImageServer {
         }
     }
 
-    /// Runs `work` where it may block. It ends even if the client goes away: a pull that was asked
-    /// for once is of use to the next call.
+    /// Runs `work` on a blocking thread. It completes even if the client disconnects: the result of a pull is useful
+    /// to the next call.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&ImageStore) -> T + Send + 'static,
@@ -70,13 +70,13 @@ impl ImageServer {
         image(record, pinned)
     }
 
-    /// From the archives offered, or else from registries. Dropped with the call when its client goes away.
+    /// Pulls from the archives, or else from registries. The pull is cancelled when its client disconnects.
     async fn pull(&self, name: String, login: Option<&Login>) -> Result<ImageId, Status> {
         let reference = name.clone();
         let offered = self.blocking(move |store| store.pull(&reference)).await?;
         let before = match offered {
             Ok(id) => return Ok(id),
-            // No registry has what is named after this program.
+            // No registry has images named after this program.
             Err(error) if name.starts_with("crib.local/") => return Err(Error::from(error).into()),
             Err(ImageError::NotFound { .. }) => Vec::new(),
             Err(error @ ImageError::NotFoundUnreadable { .. }) => vec![crate::chain(&error)],
@@ -89,8 +89,8 @@ impl ImageServer {
         Ok(pulled.await.map_err(Error::from)?)
     }
 
-    /// From the place on this machine that the call names, and under the image's own name: how `crib load` brings in an
-    /// archive.
+    /// Pulls from the registry on this machine that the call names, under the image's own name: `crib load` imports
+    /// an archive this way.
     async fn pull_from(&self, name: String, from: &str) -> Result<ImageId, Status> {
         let bad = |why: String| Status::invalid_argument(format!("{PULL_FROM} {from}: {why}"));
         let mirror: Mirror = from.parse().map_err(|error| bad(crate::chain(&error)))?;
@@ -106,13 +106,13 @@ impl ImageServer {
     }
 }
 
-/// The metadata of a PullImage with the URL of a registry on this machine. No annotation of the image, because a kubelet
-/// hands on those of pods, whose authors may not choose where images come from.
+/// The gRPC metadata key of PullImage for the URL of a registry on this machine. It is not an annotation of the
+/// image, because a kubelet passes on those of pods, whose authors must not choose where images come from.
 const PULL_FROM: &str = "crib-pull-from";
 
 #[tonic::async_trait]
 impl ImageService for ImageServer {
-    /// Without a filter, or with an empty one, every image; otherwise the one the filter names.
+    /// Lists every image without a filter or with an empty one; otherwise the image that the filter names.
     async fn list_images(
         &self,
         request: Request<v1::ListImagesRequest>,
@@ -124,7 +124,7 @@ impl ImageService for ImageServer {
     type StreamImagesStream =
         Pin<Box<dyn Stream<Item = Result<v1::StreamImagesResponse, Status>> + Send>>;
 
-    /// The same as ListImages, in messages of about a mebibyte.
+    /// Like ListImages, in messages of about a mebibyte.
     async fn stream_images(
         &self,
         request: Request<v1::StreamImagesRequest>,
@@ -137,7 +137,7 @@ impl ImageService for ImageServer {
         Ok(Response::new(Box::pin(tokio_stream::iter(answers))))
     }
 
-    /// An image that is not there is no image and no error (CRI v1, ImageStatusResponse).
+    /// A missing image is an empty response, not an error (CRI v1, ImageStatusResponse).
     async fn image_status(
         &self,
         request: Request<v1::ImageStatusRequest>,
@@ -163,7 +163,7 @@ impl ImageService for ImageServer {
         }))
     }
 
-    /// The answer is the image's id, which is also what ImageStatus and ListImages call it.
+    /// The response is the image's ID, the same as in ImageStatus and ListImages.
     async fn pull_image(
         &self,
         request: Request<v1::PullImageRequest>,
@@ -201,7 +201,7 @@ impl ImageService for ImageServer {
         Ok(Response::new(v1::RemoveImageResponse {}))
     }
 
-    /// The file system of images, and that of containers if it is another one.
+    /// The file system of images, and that of containers if it differs.
     async fn image_fs_info(
         &self,
         _request: Request<v1::ImageFsInfoRequest>,
@@ -214,7 +214,7 @@ impl ImageService for ImageServer {
     }
 }
 
-/// The name a request is about.
+/// The image name in a request.
 fn named(spec: Option<v1::ImageSpec>) -> Result<String, Status> {
     let name = spec.map(|spec| spec.image).unwrap_or_default();
     if name.is_empty() {
@@ -263,8 +263,8 @@ fn image(record: ImageRecord, pinned: bool) -> v1::Image {
     }
 }
 
-/// What `crictl inspecti` shows beside the status: as with containerd, the chain id of all layers and the image's
-/// configuration as it is.
+/// The verbose information for `crictl inspecti`: as in containerd, the chain ID of all layers and the image's
+/// configuration.
 fn verbose(
     store: &ImageStore,
     record: &ImageRecord,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     impl Bench {
-        /// Offers one docker archive whose image wants to run as `user`, and the host's image.
+        /// Provides one docker archive, whose image sets `user`, and the host's image.
         fn new(user: &str) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let layer = Tar::new().file("a", "content").bytes();

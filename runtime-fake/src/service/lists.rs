@@ -1,4 +1,4 @@
-//! Lists that come as streams: the same items as the call without "Stream" gives, some at a time.
+//! List calls as streams: the same items as the call without "Stream", several per message.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tonic::Response;
 use super::{Answer, CriService, Items, chunks::chunks, wire};
 use crate::sandbox::Sandbox;
 
-/// `items`, as many to a message as fit.
+/// Streams `items`, with as many per message as fit.
 pub(super) fn streamed<T, R>(items: Vec<T>, message: fn(Vec<T>) -> R) -> Answer<Items<R>>
 where
     T: Message,
@@ -22,7 +22,7 @@ where
 }
 
 impl CriService {
-    /// The sandboxes that fit `filter`.
+    /// The sandboxes that match `filter`.
     pub(super) fn sandboxes(&self, filter: Option<v1::PodSandboxFilter>) -> Vec<v1::PodSandbox> {
         let filter = filter.unwrap_or_default();
         let state = self.runtime.store.state();
@@ -32,7 +32,7 @@ impl CriService {
             .collect()
     }
 
-    /// The containers that fit `filter`.
+    /// The containers that match `filter`.
     pub(super) fn containers(&self, filter: Option<v1::ContainerFilter>) -> Vec<v1::Container> {
         let filter = filter.unwrap_or_default();
         let state = self.runtime.store.state();
@@ -42,7 +42,7 @@ impl CriService {
             .collect()
     }
 
-    /// The records of the sandboxes that fit `filter`.
+    /// The records of the sandboxes that match `filter`.
     pub(super) fn records(&self, filter: &v1::PodSandboxFilter) -> Vec<Arc<Sandbox>> {
         let state = self.runtime.store.state();
         let all = state.sandboxes.values();

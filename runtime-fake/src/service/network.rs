@@ -1,4 +1,4 @@
-//! What clients hear of the network, and say about it.
+//! The network condition in Status, and UpdateRuntimeConfig.
 
 use cri::v1;
 use network::PodCidrs;
@@ -9,7 +9,7 @@ use crate::{
     runtime::{Error, Network, ReconfigureResult, Runtime, blocking, opening},
 };
 
-/// Whether pods can be connected, and why not.
+/// Whether pods can be attached, and if not, why.
 pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
     let network = runtime.network.clone();
     let not_ready = if network.is_open() {
@@ -30,8 +30,8 @@ pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
     }
 }
 
-/// Gives pods addresses of the subnets that a client names, if there is no pod yet. A client cannot do anything about
-/// pods that are there, so that they are no error: the subnets stay, and the log says so.
+/// Sets the pod subnets that a client requests, if there are no pods yet. Existing pods are not an error, because
+/// the client cannot do anything about them: the subnets stay, and a warning is logged.
 pub(super) async fn update(
     runtime: &Runtime,
     request: v1::UpdateRuntimeConfigRequest,

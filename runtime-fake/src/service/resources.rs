@@ -1,4 +1,4 @@
-//! The calls that change limits.
+//! The calls that update resource limits.
 
 use cri::v1;
 use tonic::Status;

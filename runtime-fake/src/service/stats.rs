@@ -1,4 +1,4 @@
-//! Measurements as the messages of the contract.
+//! Converts measurements to the CRI's messages.
 
 use cri::v1;
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl CriService {
-    /// The measurements of one container.
+    /// The stats of one container.
     pub(super) async fn stats_of_container(
         &self,
         id: &str,
@@ -31,12 +31,12 @@ impl CriService {
             let at = pod.at;
             pod.containers.iter().map(move |c| container_stats(c, at))
         });
-        // It went away while it was measured.
+        // It was removed while it was measured.
         let gone = || crate::store::Refused::NoContainer(id.to_owned());
         Ok(containers.next().ok_or_else(gone)?)
     }
 
-    /// The measurements of the containers that fit `filter` and have not ended.
+    /// The stats of the containers that match `filter` and have not ended.
     pub(super) async fn stats_of_containers(
         &self,
         filter: Option<v1::ContainerStatsFilter>,
@@ -66,7 +66,7 @@ impl CriService {
             .collect()
     }
 
-    /// The measurements of the sandboxes that fit `filter`.
+    /// The stats of the sandboxes that match `filter`.
     pub(super) async fn stats_of_sandboxes(
         &self,
         filter: Option<v1::PodSandboxStatsFilter>,
@@ -81,7 +81,7 @@ impl CriService {
         measured.iter().map(pod_stats).collect()
     }
 
-    /// The measurements of one sandbox.
+    /// The stats of one sandbox.
     pub(super) async fn stats_of_sandbox(
         &self,
         id: &str,
@@ -266,7 +266,7 @@ fn pod_metrics(pod: &MeasuredPod) -> v1::PodSandboxMetrics {
         seen,
         ..Subject::default()
     };
-    // Nothing uses anything once it has ended.
+    // A pod that has ended has no usage.
     let told = |_: &&Descriptor| pod.usage.is_some();
     let labels = common(pod, None);
     v1::PodSandboxMetrics {

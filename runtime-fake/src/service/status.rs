@@ -1,4 +1,4 @@
-//! What the runtime says of itself.
+//! The Status call.
 
 use cri::v1;
 use keeper::host;
@@ -6,7 +6,7 @@ use keeper::host;
 use super::network;
 use crate::{isolation::Isolation, runtime::Runtime};
 
-/// Its conditions, its handlers and what they can do; when `verbose`, where and how it runs.
+/// The runtime's conditions, and its handlers with their features; if `verbose`, also its configuration.
 pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusResponse {
     let condition = |kind: &str, status, reason: &str, message: String| v1::RuntimeCondition {
         r#type: kind.to_owned(),
@@ -16,7 +16,7 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
     };
     let isolation = runtime.config.isolation;
     let namespaces = isolation != Isolation::Process;
-    // Inside a user namespace there are some too, for ids that it has; those that a kubelet gives out are not among them.
+    // Inside a user namespace the runtime supports them only for ids that it has, which the kubelet's are not.
     let user_namespaces = isolation == Isolation::Root && host::maps_images();
     let handler = |name: &str| v1::RuntimeHandler {
         name: name.to_owned(),

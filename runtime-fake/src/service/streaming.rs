@@ -1,4 +1,4 @@
-//! Exec, Attach and PortForward: a request that can be honoured now, for a URL.
+//! Exec, Attach and PortForward: validates the request and returns a URL for it.
 
 use cri::v1;
 use tonic::Status;
@@ -11,10 +11,10 @@ use crate::{
     },
 };
 
-/// The longest command line, with the usual limit of 8 MiB for stacks (execve(2)): none longer is kept for a client.
+/// Limit on a command line, that of execve(2) with the usual stack limit of 8 MiB: a longer one could not run.
 const MAX_COMMAND: usize = 2 << 20;
 
-/// The most ports that one PortForward may name.
+/// Limit on the ports of one PortForward.
 const MAX_PORTS: usize = 1024;
 
 pub(super) fn exec(
@@ -94,7 +94,8 @@ fn named(id: &str, what: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// What the CRI says of ExecRequest and AttachRequest: one of the three at least, and a terminal has one output.
+/// The CRI's rules for ExecRequest and AttachRequest: at least one of the three streams, and no stderr with a
+/// terminal.
 fn any_stream(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Result<(), Status> {
     if tty && stderr {
         let text = "tty and stderr cannot both be true: a terminal has one output";

@@ -1,6 +1,6 @@
-//! What the statuses of pods and containers tell besides, to who asks for all of it: the records, and the processes.
+//! The verbose information in the statuses of pods and containers: the records, and the processes.
 //!
-//! The names beside a record's own are containerd's: `crictl inspect --template '{{.info.pid}}'` is how scripts find a
+//! The additional names are containerd's: scripts use `crictl inspect --template '{{.info.pid}}'` to find a
 //! process.
 
 use std::{collections::HashMap, fs, path::PathBuf};
@@ -14,7 +14,7 @@ use crate::{
     sandbox::{Sandbox, SandboxState},
 };
 
-/// Of a pod: its keeper is its first process, and in its namespaces.
+/// The information on a pod: its keeper is its first process, and is in its namespaces.
 pub(super) async fn sandbox(runtime: &Runtime, sandbox: &Sandbox) -> HashMap<String, String> {
     let (pid, own) = if sandbox.state == SandboxState::Ready {
         let pid = runtime.processes(sandbox).await.keeper;
@@ -33,7 +33,7 @@ pub(super) async fn sandbox(runtime: &Runtime, sandbox: &Sandbox) -> HashMap<Str
     )
 }
 
-/// Of a container. One that has ended has no process, 0; one whose keeper does not answer has an unknown one.
+/// The information on a container. The pid is 0 if it has ended, and missing if its keeper does not answer.
 pub(super) async fn container(
     runtime: &Runtime,
     sandbox: Option<&Sandbox>,
@@ -64,12 +64,12 @@ pub(super) async fn container(
     )
 }
 
-/// Namespaces that the containers of a pod share, and those of a container: the OCI runtime specification's words, and the
-/// kernel's in `/proc`.
+/// The namespaces shared by a pod's containers, and those of a container: by the name in the OCI runtime
+/// specification, and in `/proc`.
 const OF_PODS: [(&str, &str); 3] = [("network", "net"), ("ipc", "ipc"), ("uts", "uts")];
 const OF_CONTAINERS: [(&str, &str); 3] = [("pid", "pid"), ("mount", "mnt"), ("cgroup", "cgroup")];
 
-/// The namespaces of a process that are not the daemon's, with files by which others can enter them.
+/// The namespaces of a process that differ from the daemon's, with files by which other processes can enter them.
 fn namespaces(pid: i32, kinds: &[(&str, &str)]) -> Vec<Value> {
     let file = |process: &str, name: &str| PathBuf::from(format!("/proc/{process}/ns/{name}"));
     let own = |(kind, name): &(&str, &str)| {
@@ -81,7 +81,7 @@ fn namespaces(pid: i32, kinds: &[(&str, &str)]) -> Vec<Value> {
     kinds.iter().filter_map(own).collect()
 }
 
-/// As much of an OCI runtime specification as scripts look for in containerd's answer.
+/// The part of an OCI runtime specification that scripts read from containerd's response.
 fn spec(namespaces: Option<Vec<Value>>) -> Value {
     let spec = |namespaces| json!({ "linux": { "namespaces": namespaces } });
     namespaces.map_or(Value::Null, spec)
@@ -93,7 +93,7 @@ fn info<const N: usize>(
 ) -> HashMap<String, String> {
     let mut info = serde_json::to_value(record).unwrap_or_default();
     if let Value::Object(info) = &mut info {
-        // The status beside it has the state. In crictl's output scripts take the only `state` there is (CRI-O's ctr.bats).
+        // The status has the state already. Scripts expect only one `state` in crictl's output (CRI-O's ctr.bats).
         info.remove("state");
         let known = more.into_iter().filter(|(_, value)| !value.is_null());
         info.extend(known.map(|(name, value)| (name.to_owned(), value)));

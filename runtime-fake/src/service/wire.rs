@@ -1,4 +1,4 @@
-//! From records to the messages of the contract: pure.
+//! Converts records to the CRI's messages: pure.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::{
     store::State,
 };
 
-/// Nanoseconds since 1970, as the contract counts; 0 is never.
+/// Nanoseconds since 1970, as in the CRI; 0 is never.
 fn nanoseconds(at: Option<Timestamp>) -> i64 {
     at.map_or(0, |at| {
         i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
@@ -57,7 +57,7 @@ pub(super) fn sandbox(sandbox: &Sandbox) -> v1::PodSandbox {
     }
 }
 
-/// All about a sandbox.
+/// The status of a sandbox.
 pub(super) fn sandbox_status(sandbox: &Sandbox) -> v1::PodSandboxStatus {
     let mut addresses = sandbox.addresses.iter().map(ToString::to_string);
     let context = sandbox
@@ -104,7 +104,7 @@ pub(super) fn container(container: &Container) -> v1::Container {
     }
 }
 
-/// All about a container.
+/// The status of a container.
 pub(super) fn container_status(container: &Container) -> v1::ContainerStatus {
     let (reason, message) = container.reason();
     let user = container.user.as_ref().map(|user| v1::LinuxContainerUser {
@@ -143,7 +143,7 @@ pub(super) fn container_status(container: &Container) -> v1::ContainerStatus {
     }
 }
 
-/// The image by a tag of its: a client may have asked for it by its id. Records of earlier versions have no name.
+/// The image by a tag, even if the client requested it by its ID. Records of earlier versions have no name.
 fn image(container: &Container) -> v1::ImageSpec {
     let asked = container.config.image.clone().unwrap_or_default();
     v1::ImageSpec {
@@ -157,7 +157,7 @@ fn first_said(names: [&String; 2]) -> String {
     said.cloned().unwrap_or_default()
 }
 
-/// What StopContainer sends: the client's own word for it, or the image's.
+/// The stop signal: the client's, or the image's.
 fn stop_signal(container: &Container) -> i32 {
     match v1::Signal::try_from(container.config.stop_signal) {
         Ok(v1::Signal::RuntimeDefault) => signal_of(container.stop_signal).into(),
@@ -165,7 +165,7 @@ fn stop_signal(container: &Container) -> i32 {
     }
 }
 
-/// The containers of a sandbox that clients see.
+/// The visible containers of a sandbox.
 pub(super) fn statuses_of(state: &State, sandbox: &SandboxId) -> Vec<v1::ContainerStatus> {
     state
         .containers_of(sandbox)
@@ -174,7 +174,7 @@ pub(super) fn statuses_of(state: &State, sandbox: &SandboxId) -> Vec<v1::Contain
         .collect()
 }
 
-/// An event of the store. A deleted sandbox has no status (CRI v1, ContainerEventResponse).
+/// Converts an event of the store. A deleted sandbox has no status (CRI v1, ContainerEventResponse).
 pub(super) fn event(event: &crate::store::StoreEvent) -> v1::ContainerEventResponse {
     let kind = match event.kind {
         EventKind::Created => v1::ContainerEventType::ContainerCreatedEvent,
@@ -202,7 +202,7 @@ fn selected(labels: &HashMap<String, String>, selector: &HashMap<String, String>
         .all(|(name, value)| labels.get(name) == Some(value))
 }
 
-/// Whether a list with `filter` shows `sandbox`. All that is set must fit; an id may be the beginning of one.
+/// Whether `sandbox` matches `filter`. All fields that are set must match; an ID may be a prefix.
 pub(super) fn sandbox_fits(sandbox: &Sandbox, filter: &v1::PodSandboxFilter) -> bool {
     sandbox.visible()
         && sandbox.id.as_str().starts_with(&filter.id)
@@ -213,7 +213,7 @@ pub(super) fn sandbox_fits(sandbox: &Sandbox, filter: &v1::PodSandboxFilter) -> 
         && selected(&sandbox.config.labels, &filter.label_selector)
 }
 
-/// Whether a list with `filter` shows `container`. All that is set must fit; ids may be the beginnings of some.
+/// Whether `container` matches `filter`. All fields that are set must match; IDs may be prefixes.
 pub(super) fn container_fits(container: &Container, filter: &v1::ContainerFilter) -> bool {
     container.visible()
         && container.id.as_str().starts_with(&filter.id)

@@ -1,4 +1,4 @@
-//! Requests in whole and in pieces, good and bad.
+//! Requests, whole and in pieces, valid and invalid.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -94,7 +94,7 @@ fn blocks_longer_than_a_frame_are_split() {
     assert!(rewritten(&input) == output);
 }
 
-/// All of it, and whatever follows, reaches h2 as it is.
+/// These bytes, and all that follow, reach h2 unchanged.
 #[rstest]
 #[case::padding_longer_than_the_frame(frame(HEADERS, END_HEADERS | PADDED, 1, &[9, 0x82]))]
 #[case::padding_without_length(frame(HEADERS, END_HEADERS | PADDED, 1, &[]))]
@@ -120,7 +120,7 @@ fn block_that_cannot_be_decoded_becomes_invalid_block() {
     assert_eq!(rewritten(&input), [PREFACE_BYTES, &output].concat());
 }
 
-/// Frames of headers and others, some of them broken.
+/// Frames with and without headers, some of them invalid.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let payload = prop_oneof![
         any::<Vec<u8>>(),

@@ -1,14 +1,14 @@
 //! The Huffman code of HPACK (RFC 7541, appendix B). ◆
 //!
-//! The code is canonical: codes of one length count up in the order of their symbols, and go on from those of the length
-//! before. So the lengths alone make it.
+//! The code is canonical: codes of one length are consecutive in the order of their symbols, and follow those of
+//! the length before. So the lengths alone define it.
 
 use super::HpackError;
 
-/// The bits of the longest code.
+/// The length of the longest code in bits.
 const LONGEST: usize = 30;
 
-/// The bits of each symbol's code: 256 bytes, and EOS, whose first bits fill the last byte of a string.
+/// The code length of each symbol in bits: 256 bytes, and EOS, whose first bits pad the last byte of a string.
 #[rustfmt::skip]
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -33,17 +33,17 @@ const LENGTHS: [u8; 257] = [
 /// The codes of one length.
 #[derive(Debug, Clone, Copy)]
 struct Codes {
-    /// The least of them.
+    /// The smallest of them.
     first: u32,
     count: u32,
-    /// Where the symbol of the least is in [`Code::symbols`].
+    /// The index of its symbol in [`Code::symbols`].
     at: u32,
 }
 
 #[derive(Debug)]
 struct Code {
     lengths: [Codes; LONGEST + 1],
-    /// In the order of their codes.
+    /// Ordered by their codes.
     symbols: [u16; LENGTHS.len()],
 }
 
@@ -83,7 +83,7 @@ const fn code() -> Code {
     made
 }
 
-/// What was coded.
+/// Decodes a string.
 pub(super) fn decode(coded: &[u8]) -> Result<Vec<u8>, HpackError> {
     let mut text = Vec::with_capacity(coded.len() * 8 / 5 + 1);
     let (mut bits, mut length) = (0_u32, 0_usize);
@@ -102,7 +102,7 @@ pub(super) fn decode(coded: &[u8]) -> Result<Vec<u8>, HpackError> {
             (bits, length) = (0, 0);
         }
     }
-    // Less than a byte is filled, with ones.
+    // The padding is shorter than a byte and consists of ones.
     if length > 7 || bits != (1 << length) - 1 {
         return Err(HpackError::Huffman);
     }

@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use super::{Field, HpackError};
 
-/// What clients may use unless a server says otherwise (RFC 9113, 6.5.2); ours does not.
+/// The default size limit (RFC 9113, 6.5.2), which our server does not change.
 const MAX_SIZE: usize = 4096;
 
-/// The dynamic table, behind the static one.
+/// The dynamic table, indexed after the static one.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// The youngest first.
+    /// The newest first.
     entries: VecDeque<Field>,
     size: usize,
     max_size: usize,
@@ -29,7 +29,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// The entry of an index, which begins at 1 (RFC 7541, 2.3.3).
+    /// The entry with this index, starting at 1 (RFC 7541, 2.3.3).
     pub(super) fn field(&self, index: usize) -> Result<Field, HpackError> {
         let at = index.checked_sub(1).ok_or(HpackError::Index)?;
         if let Some((name, value)) = STATIC.get(at) {
@@ -42,7 +42,7 @@ impl Table {
         field.cloned().ok_or(HpackError::Index)
     }
 
-    /// An entry that is larger than the table empties it, and is no error (RFC 7541, 4.4).
+    /// Inserts an entry. One larger than the table empties it, which is not an error (RFC 7541, 4.4).
     pub(super) fn insert(&mut self, field: Field) {
         let size = field.size();
         self.evict(self.max_size.saturating_sub(size));
@@ -52,7 +52,7 @@ impl Table {
         }
     }
 
-    /// What the client's encoder changes the size to.
+    /// Applies a table size update of the client's encoder.
     pub(super) fn resize(&mut self, size: usize) -> Result<(), HpackError> {
         if size > MAX_SIZE {
             return Err(HpackError::TableSize);

@@ -1,4 +1,4 @@
-//! The examples of RFC 7541, and blocks that are no blocks.
+//! The examples of RFC 7541, and invalid blocks.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -55,7 +55,7 @@ fn decoder_reads_consecutive_blocks_of_rfc_7541(#[case] blocks: [&str; 3]) {
     assert_eq!(lists, [FIRST, SECOND, THIRD]);
 }
 
-/// RFC 7541, C.5: a table of 256 bytes, out of which entries fall.
+/// RFC 7541, C.5: a table of 256 bytes, which evicts entries.
 #[test]
 fn decoder_evicts_oldest_entries_of_full_table() {
     let mut decoder = Decoder::default();
@@ -69,7 +69,7 @@ fn decoder_evicts_oldest_entries_of_full_table() {
     let rest = "cache-control: private\ndate: Mon, 21 Oct 2013 20:13:21 GMT\nlocation: https://www.example.com\n";
     assert_eq!(lists[0], format!(":status: 302\n{rest}"));
     assert_eq!(lists[1], format!(":status: 307\n{rest}"));
-    // The first :status fell out for the second: the oldest is now cache-control.
+    // The second :status evicted the first: the oldest entry is now cache-control.
     assert_eq!(
         text(&decoder.decode(&[0xc1]).unwrap()),
         "cache-control: private\n"
