@@ -1,6 +1,7 @@
-//! What containers and pods use: read from their cgroups, and from `/proc` where there are none.
+//! Resource usage of containers and pods: from their cgroups, and from `/proc` without cgroups.
 //!
-//! [`parse`] and [`usage`] are pure, and so are [`metrics`]; [`cgroup`] and [`process`] read, [`disk`] looks at files.
+//! [`parse`], [`usage`] and [`metrics`] are pure; [`cgroup`] and [`process`] read files, [`disk`] walks over
+//! layers.
 
 mod cgroup;
 mod disk;
@@ -22,7 +23,7 @@ pub(crate) use disk::of_layer;
 use keeper::cgroup::CgroupPath;
 pub(crate) use usage::{Disk, Usage};
 
-/// What `cgroup` uses, or without one the processes below `first`. Blocks: it reads files.
+/// The usage of `cgroup`, or without a cgroup of the processes below `first`. Blocks: it reads files.
 pub(crate) fn usage(cgroup: Option<&CgroupPath>, first: Option<i32>) -> Usage {
     let inside = cgroup.map(cgroup::processes).unwrap_or_default();
     let processes = match (first, inside.is_empty()) {
@@ -33,7 +34,7 @@ pub(crate) fn usage(cgroup: Option<&CgroupPath>, first: Option<i32>) -> Usage {
         Some(cgroup) => cgroup::usage(cgroup),
         None => Usage::default(),
     };
-    // What no cgroup counts, the processes that are there now tell.
+    // Where no cgroup counts, sum up the processes that run now.
     if usage.cpu.total.is_none() {
         usage.cpu = process::cpu(&processes);
     }
@@ -46,16 +47,16 @@ pub(crate) fn usage(cgroup: Option<&CgroupPath>, first: Option<i32>) -> Usage {
     usage
 }
 
-/// The interfaces of the network namespace of `process`, without the loopback.
+/// The traffic of the interfaces in the network namespace of `process`, without the loopback.
 pub(crate) fn traffic(process: i32) -> usage::Network {
     let text = std::fs::read_to_string(format!("/proc/{process}/net/dev")).unwrap_or_default();
     parse::net_dev(&text)
 }
 
-/// The measurement that a rate begins with, and the rate up to the one before.
+/// The measurement at which a rate starts, and the rate before it.
 type Rate = ((u64, u64), Option<u64>);
 
-/// The last measurement of each container's processor time, for the rate between two.
+/// The last measurement of each container's CPU time, for rates.
 pub(crate) struct Rates {
     began: Instant,
     last: Mutex<HashMap<String, Rate>>,
@@ -70,7 +71,7 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Billionths of a processor since the measurement before; none for the first one.
+    /// Nanocores since the previous measurement; `None` for the first one.
     pub(crate) fn nano_cores(&self, id: &str, total: u64) -> Option<u64> {
         let elapsed = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,27 +80,27 @@ impl Rates {
             last.insert(id.to_owned(), (now, None));
             return None;
         };
-        // Two questions at once have one answer.
+        // A measurement too soon after the previous one returns the previous rate.
         if let Some(new) = usage::nano_cores(*before, now) {
             (*before, *rate) = (now, Some(new));
         }
         *rate
     }
 
-    /// Forgets those that are gone.
+    /// Forgets all ids but those for which `there` holds.
     pub(crate) fn keep(&self, there: impl Fn(&str) -> bool) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.retain(|id, _| there(id));
     }
 }
 
-/// The directory that a container's writable layer is in; none where it is in memory, as that over the host's root is.
+/// The directory of a container's writable layer; `None` if the layer is in memory, as with the host's image.
 pub(crate) fn layer(container_dir: &Path) -> Option<std::path::PathBuf> {
-    // The kernel makes this directory where an overlay has its upper one beside it.
+    // The kernel creates this directory when an overlay with this work directory is mounted.
     if container_dir.join("layer/work/work").is_dir() {
         return Some(container_dir.join("layer/upper"));
     }
-    // The copy of an image; it is empty where it is only what a root is mounted over.
+    // A copy of an image. It is empty if it is only a mount point for the root.
     let copy = container_dir.join("rootfs");
     let has_files = std::fs::read_dir(&copy).is_ok_and(|mut files| files.next().is_some());
     has_files.then_some(copy)

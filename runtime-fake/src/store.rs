@@ -1,5 +1,5 @@
-//! The store: one task owns every sandbox and container. Changes go in as messages, states come out by a watch; what has
-//! changed is on disk before any reader sees it.
+//! The store: one task owns the records of every sandbox and container. It receives changes as messages and
+//! publishes the state through a watch channel. A change is on disk before any reader sees it.
 
 mod damaged;
 mod disk;
@@ -19,18 +19,18 @@ pub use disk::OpenError;
 pub(crate) use disk::{Directory, container_dir, sandbox_dir};
 pub(crate) use state::{Change, Refused, State, words};
 
-/// How many events a slow subscriber may be behind. After that it is told how many it has missed.
+/// How many events a slow subscriber may lag behind; then it learns how many it has missed.
 const EVENT_CAPACITY: usize = 4096;
 
 /// An event, with the state right after it.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreEvent {
-    /// The container's id, or the sandbox's when it is about the sandbox itself.
+    /// The container's ID, or the sandbox's for an event of the sandbox itself.
     pub(crate) about: String,
-    /// The sandbox that it belongs to.
+    /// The sandbox of the event.
     pub(crate) sandbox: SandboxId,
     pub(crate) kind: EventKind,
-    /// When it was taken in: the same for every subscriber.
+    /// When the store received it: the same for every subscriber.
     pub(crate) at: Timestamp,
     pub(crate) state: Arc<State>,
 }
@@ -40,7 +40,7 @@ struct Command {
     done: oneshot::Sender<Result<(), Refused>>,
 }
 
-/// A handle on the store; clones are handles on the same one.
+/// A handle to the store; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     commands: mpsc::Sender<Command>,
@@ -49,7 +49,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Starts the owner of `state`, which was read from `directory`.
+    /// Starts the task that owns `state`, which was read from `directory`.
     pub(crate) fn start(directory: Directory, state: State) -> Self {
         let (commands, inbox) = mpsc::channel(64);
         let (publish, states) = watch::channel(Arc::new(state));
@@ -62,7 +62,7 @@ impl Store {
         }
     }
 
-    /// Applies `change`. When this returns it is on disk and in [`Self::state`].
+    /// Applies `change`. When this returns, the change is on disk and in [`Self::state`].
     pub(crate) async fn apply(&self, change: Change) -> Result<(), Refused> {
         let (done, answer) = oneshot::channel();
         if self.commands.send(Command { change, done }).await.is_err() {
@@ -71,7 +71,7 @@ impl Store {
         answer.await.unwrap_or(Err(Refused::ShuttingDown))
     }
 
-    /// Everything as it is now.
+    /// The current state.
     pub(crate) fn state(&self) -> Arc<State> {
         self.states.borrow().clone()
     }
@@ -86,7 +86,7 @@ impl Store {
         waited.map(drop).map_err(|_| Refused::ShuttingDown)
     }
 
-    /// Everything that happens from now on, in order.
+    /// Subscribes to all events from now on, in order.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<StoreEvent> {
         self.events.subscribe()
     }
@@ -102,11 +102,11 @@ async fn own(
     while let Some(Command { change, done }) = inbox.recv().await {
         let adds = matches!(change, Change::AddSandbox(_) | Change::AddContainer(_));
         let result = state.apply(change).and_then(|effects| {
-            // Small files in the page cache: quicker than handing them to another thread.
+            // Write small files to the page cache here: handing them to another thread would take longer.
             for record in &effects.records {
                 match directory.keep(record) {
                     Ok(()) => {}
-                    // Nothing of it runs yet: better none than one that a restart forgets.
+                    // Nothing of it runs yet: fail rather than lose it at a restart.
                     Err(error) if adds => {
                         state = State::clone(&publish.borrow());
                         return Err(Refused::NotKept {
@@ -116,7 +116,8 @@ async fn own(
                             kind: error.kind(),
                         });
                     }
-                    // The state in memory goes on; a restart finds the older record, and asks the keeper.
+                    // Keep the new state in memory; after a restart the daemon finds the older record and asks the
+                    // keeper.
                     Err(error) => {
                         tracing::error!(record = record.names(), %error, "failed to write record");
                     }
@@ -141,7 +142,7 @@ async fn own(
     }
 }
 
-/// Opens the state directory and reads what is there.
+/// Opens the state directory and reads its records.
 pub(crate) fn open(path: &Path) -> Result<(Directory, State), OpenError> {
     let directory = Directory::open(path)?;
     let state = directory.read()?;

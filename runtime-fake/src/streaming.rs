@@ -1,12 +1,12 @@
-//! Exec, Attach and PortForward: what a client that comes with a URL of theirs is given.
+//! The stream server: serves clients that redeem a URL of Exec, Attach or PortForward.
 //!
 //! ```text
 //!  gRPC ─▶ tokens ─▶ URL ─▶ client ─▶ http ─▶ negotiate ─┬ command ─┐
 //!                                                        └ forward ─┴▶ Target (processes, sockets)
 //! ```
 //!
-//! The server listens on an address of its own, open to every client: only one with a token gets more than an
-//! answer that there is nothing. What it speaks is the package `stream`.
+//! The server listens on its own address, which any client can reach: without a valid token a client only gets
+//! 404. The protocols are the package `stream`'s.
 
 mod command;
 mod converse;
@@ -40,14 +40,14 @@ use target::{AttachRequest, ExecRequest, Target};
 use token::{Kind, Tokens};
 use url_error::UrlError;
 
-/// What a token stands for.
+/// The request that a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     Exec(ExecRequest),
     Attach(AttachRequest),
     PortForward {
         sandbox: SandboxId,
-        /// Those that a WebSocket client may use; SPDY clients name theirs themselves.
+        /// The ports for a WebSocket client; SPDY clients name theirs themselves.
         ports: Vec<u16>,
     },
 }
@@ -62,7 +62,7 @@ impl Request {
     }
 }
 
-/// Where URLs come from. Clones share the tokens.
+/// Issues URLs. Clones share the tokens.
 #[derive(Clone)]
 pub(crate) struct Streams {
     tokens: Arc<Mutex<Tokens<Request>>>,
@@ -70,7 +70,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// A URL that is good for one client, once, for a minute.
+    /// A URL for one use within a minute.
     pub(crate) fn url(&self, request: Request) -> Result<String, UrlError> {
         let address =
             self.address
@@ -93,17 +93,18 @@ impl Streams {
     }
 }
 
-/// The server before it serves.
+/// The stream server, before it serves.
 pub(crate) struct Server {
     listener: Option<TcpListener>,
     streams: Streams,
 }
 
 impl Server {
-    /// Listens. If it cannot bind its default address, it gives no URLs and reports why to every caller.
+    /// Binds the server. If the default address cannot be bound, the server issues no URLs and reports the cause to
+    /// every caller.
     ///
     /// # Errors
-    /// When it was told where to listen, and cannot.
+    /// When a configured address cannot be bound.
     pub(crate) async fn listen(address: SocketAddr) -> Result<Self, UrlError> {
         let bound = async {
             let listener = TcpListener::bind(address).await?;
@@ -130,7 +131,7 @@ impl Server {
         self.streams.clone()
     }
 
-    /// Serves for ever; dropped, it ends every stream. Waiting for `tasks` then waits for all of them.
+    /// Serves until it is dropped, which ends every stream. `tasks` tracks all of them.
     pub(crate) async fn serve(
         self,
         settings: Settings,

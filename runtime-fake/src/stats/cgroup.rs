@@ -1,4 +1,4 @@
-//! What a cgroup counts, on either version.
+//! Reads the usage of a cgroup, on v1 or v2.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -9,7 +9,7 @@ use super::{
     usage::{Cpu, HugePages, Io, Memory, Tasks, Usage},
 };
 
-/// Nanoseconds of a tick of `cpuacct.stat`: the kernel tells user space of 100 a second, whatever it uses itself.
+/// Nanoseconds per tick of `cpuacct.stat`: USER_HZ is 100, whatever the kernel uses itself.
 pub(super) const TICK: u64 = 10_000_000;
 
 /// The files of one controller in one cgroup.
@@ -40,10 +40,10 @@ impl Files {
     }
 }
 
-/// The processes in it, those in cgroups below it included.
+/// The processes in the cgroup and in its descendants.
 pub(super) fn processes(cgroup: &CgroupPath) -> Vec<i32> {
     let mut found = Vec::new();
-    // Every hierarchy has all of them; the first that answers is enough.
+    // Every hierarchy has all of them; the first with an answer is enough.
     for directory in cgroup.directories() {
         below(&directory, &mut found);
         if !found.is_empty() {
@@ -66,7 +66,7 @@ fn below(directory: &std::path::Path, found: &mut Vec<i32>) {
     }
 }
 
-/// All that it counts, apart from what processes hold.
+/// The usage of the cgroup, except what its processes hold open.
 pub(super) fn usage(cgroup: &CgroupPath) -> Usage {
     let pressure = |name: &str| {
         let directory = cgroup.unified()?;
@@ -105,7 +105,7 @@ fn cpu(cgroup: &CgroupPath) -> Cpu {
         cpu.user = microseconds("user_usec");
         cpu.system = microseconds("system_usec");
         cpu.throttled = microseconds("throttled_usec");
-        // Without a quota the kernel leaves these lines out.
+        // Without a quota the kernel omits these lines.
         cpu.periods = cpu.periods.or(cpu.total.and(Some(0)));
         cpu.throttled_periods = cpu.throttled_periods.or(cpu.total.and(Some(0)));
         cpu.throttled = cpu.throttled.or(cpu.total.and(Some(0)));
@@ -164,7 +164,7 @@ fn memory(cgroup: &CgroupPath) -> Option<Memory> {
             oom_kills: keyed(&files.text("memory.oom_control"), "oom_kill"),
             limit,
             reservation: files.limit("memory.soft_limit_in_bytes"),
-            // Version 1 limits memory and swap together.
+            // v1 limits memory and swap together.
             swap_limit: with_swap
                 .zip(limit)
                 .map(|(both, memory)| both.saturating_sub(memory)),
@@ -213,7 +213,7 @@ fn huge_pages(cgroup: &CgroupPath) -> Option<BTreeMap<String, HugePages>> {
                     now: value(now),
                     most: most.and_then(value),
                 };
-                // `2MB` of a file's name is `2Mi` of Kubernetes.
+                // `2MB` in a file name is `2Mi` in Kubernetes.
                 (
                     size.replace('B', "")
                         .replace('K', "Ki")

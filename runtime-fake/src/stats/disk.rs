@@ -1,4 +1,4 @@
-//! What a writable layer takes on its file system.
+//! Measures the disk usage of a writable layer.
 
 use std::{collections::HashSet, path::Path};
 
@@ -10,8 +10,8 @@ use rustix::{
 
 use super::usage::Disk;
 
-/// The bytes and inodes of everything below `directory`, itself included. What goes away meanwhile is not counted; a file
-/// with several names counts once.
+/// The bytes and inodes of everything in `directory`, including itself. Entries that disappear during the walk
+/// are not counted; a file with several names counts once.
 pub(crate) fn of_layer(directory: &Path) -> Disk {
     let mut sum = Sum::default();
     if let Ok(whole) = rustix::fs::statvfs(directory) {
@@ -24,7 +24,7 @@ pub(crate) fn of_layer(directory: &Path) -> Disk {
             sum.add(&stat);
         }
         if let Err(errno) = file_tree::walk(top, Mounts::Stay, &mut sum) {
-            // The container moves directories about meanwhile: the next measurement counts again.
+            // The container moves directories during the walk; the next measurement starts over.
             tracing::debug!(directory = %directory.display(), %errno, "failed to measure all of a layer");
         }
     }

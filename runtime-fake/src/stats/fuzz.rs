@@ -9,7 +9,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("proc_files", proc_files, proc_seeds),
 ];
 
-/// There are no more devices than lines.
+/// The number of devices does not exceed the number of lines.
 fn cgroup_files(data: &[u8]) {
     let (first, second) = two_texts(data);
     for key in ["usage_usec", "oom_kill", ""] {
@@ -32,7 +32,7 @@ fn cgroup_seeds() -> Vec<Vec<u8>> {
     ])
 }
 
-/// The loopback is left out, and no sum overflows.
+/// The loopback is skipped, and no sum overflows.
 fn proc_files(data: &[u8]) {
     let (first, _) = two_texts(data);
     assert!(

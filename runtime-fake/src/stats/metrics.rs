@@ -1,6 +1,6 @@
-//! ◆ The metrics of a pod and its containers, with the names and labels that cAdvisor gives them.
+//! ◆ The metrics of pods and containers, with cAdvisor's names and labels.
 //!
-//! Each descriptor's function gives all its values for one [`Subject`], with the labels that come after the common ones.
+//! Each descriptor's function returns all its values for one [`Subject`], with the labels after the common ones.
 
 use super::{
     parse::{DeviceIo, Stall, Traffic},
@@ -10,7 +10,7 @@ use super::{
 /// The labels that every metric has, in this order.
 pub(crate) const COMMON: [&str; 6] = ["container", "id", "image", "name", "namespace", "pod"];
 
-/// Goes up only, or also down.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Goes up only.
@@ -19,31 +19,31 @@ pub(crate) enum Kind {
     Gauge,
 }
 
-/// What is measured: a container, or a pod.
+/// The subject of measurements: a container, or a pod.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
-    /// What it uses.
+    /// Its usage.
     pub(crate) usage: Usage,
-    /// What its writable layer takes, and on which device; none for pods.
+    /// The device and the usage of its writable layer; `None` for pods.
     pub(crate) disk: Option<(String, Disk)>,
-    /// Its interfaces; none for containers.
+    /// Its interfaces; empty for containers.
     pub(crate) network: Vec<Traffic>,
-    /// When its program began to run, in seconds since 1970; 0 is never.
+    /// When its program started, in seconds since 1970; 0 is never.
     pub(crate) started: u64,
-    /// When this was measured, in seconds since 1970.
+    /// When it was measured, in seconds since 1970.
     pub(crate) seen: u64,
-    /// The limits that were asked for: period and quota in microseconds, shares. 0 is none.
+    /// The requested CPU limits: period and quota in microseconds, shares. 0 is none.
     pub(crate) cpu_limits: [i64; 3],
 }
 
-/// A value, with its labels after the common ones. Metrics are whole numbers: seconds are rounded.
+/// A value, with its labels after the common ones. Values are integers: seconds are rounded.
 pub(crate) type Value = (Vec<String>, u64);
 
 /// One metric.
 pub(crate) struct Descriptor {
     /// Its name.
     pub(crate) name: &'static str,
-    /// What it means.
+    /// Its help text.
     pub(crate) help: &'static str,
     /// Counter or gauge.
     pub(crate) kind: Kind,
@@ -155,7 +155,7 @@ fn of_limit(value: i64) -> Vec<Value> {
     one(u64::try_from(value).ok().filter(|value| *value > 0))
 }
 
-/// No limit is told as 0, as cAdvisor does.
+/// No limit is reported as 0, as in cAdvisor.
 fn or_none(limit: Option<u64>) -> Vec<Value> {
     one(Some(limit.unwrap_or(0)))
 }

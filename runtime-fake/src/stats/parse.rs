@@ -1,4 +1,4 @@
-//! ◆ What the kernel's accounting files say.
+//! ◆ Parses the kernel's accounting files.
 
 /// The value of `key` in a file of `key value` lines (`cpu.stat`, `memory.stat`, `memory.events`, …).
 pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
@@ -8,12 +8,12 @@ pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     })
 }
 
-/// The one number of a file. `max`, and what version 1 writes for it, is none.
+/// The only number of a file; `None` for `max` and anything else.
 pub(super) fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// A limit: one so large that nothing can reach it is none (version 1 writes the largest multiple of a page).
+/// A limit; `None` if it is so large that it is unreachable (v1 writes the largest multiple of a page).
 pub(super) fn limit(text: &str) -> Option<u64> {
     number(text).filter(|limit| *limit < i64::MAX as u64 / 4096 * 4096)
 }
@@ -21,18 +21,18 @@ pub(super) fn limit(text: &str) -> Option<u64> {
 /// One line of a pressure file, `some` or `full` (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Stall {
-    /// Nanoseconds of waiting since the cgroup was made.
+    /// Nanoseconds of stalls since the cgroup was created.
     pub(crate) total: u64,
-    /// Percent of the last 10, 60 and 300 seconds.
+    /// Percentages over the last 10, 60 and 300 seconds.
     pub(crate) averages: [f64; 3],
 }
 
 /// Both lines of a pressure file.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Pressure {
-    /// While at least one process waited.
+    /// At least one process was stalled.
     pub(crate) some: Stall,
-    /// While all did.
+    /// All processes were stalled.
     pub(crate) full: Stall,
 }
 
@@ -53,12 +53,12 @@ pub(super) fn pressure(text: &str) -> Option<Pressure> {
     };
     Some(Pressure {
         some: line("some")?,
-        // The processor has no `full` line on older kernels.
+        // The CPU file has no `full` line on older kernels.
         full: line("full").unwrap_or_default(),
     })
 }
 
-/// Input and output on one block device.
+/// I/O of one block device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeviceIo {
     /// `MAJOR:MINOR`.
@@ -73,7 +73,7 @@ pub(crate) struct DeviceIo {
     pub(crate) writes: u64,
 }
 
-/// Version 2's `io.stat`.
+/// Parses `io.stat` of v2.
 pub(super) fn io_stat(text: &str) -> Vec<DeviceIo> {
     text.lines()
         .filter_map(|line| {
@@ -95,7 +95,7 @@ pub(super) fn io_stat(text: &str) -> Vec<DeviceIo> {
         .collect()
 }
 
-/// Version 1's `blkio.throttle.io_service_bytes` and `blkio.throttle.io_serviced`.
+/// Parses `blkio.throttle.io_service_bytes` and `blkio.throttle.io_serviced` of v1.
 pub(super) fn blkio(bytes: &str, counts: &str) -> Vec<DeviceIo> {
     let value = |text: &str, device: &str, kind: &str| {
         text.lines()
@@ -122,14 +122,14 @@ pub(super) fn blkio(bytes: &str, counts: &str) -> Vec<DeviceIo> {
         .collect()
 }
 
-/// Traffic of an interface, seen from inside its namespace.
+/// Traffic of an interface, from inside its namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     /// The interface.
     pub(crate) name: String,
-    /// Bytes, packets, errors and dropped packets that came in.
+    /// Received bytes, packets, errors and dropped packets.
     pub(crate) received: [u64; 4],
-    /// ... and that went out.
+    /// Sent bytes, packets, errors and dropped packets.
     pub(crate) sent: [u64; 4],
 }
 
@@ -153,23 +153,24 @@ pub(super) fn net_dev(text: &str) -> Vec<Traffic> {
         .collect()
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// The times and faults of a process in `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessTimes {
-    /// Clock ticks in user and in kernel mode, children that were waited for included.
+    /// Clock ticks in user and in kernel mode, including those of reaped children.
     pub(super) user: u64,
     pub(super) system: u64,
     pub(super) minor_faults: u64,
     pub(super) major_faults: u64,
 }
 
-/// `/proc/PID/stat` (proc_pid_stat(5)). The name in it may hold anything, so fields are counted from its end.
+/// Parses `/proc/PID/stat` (proc_pid_stat(5)). The name in it may contain anything, so fields are counted after
+/// its last parenthesis.
 pub(super) fn process_stat(text: &str) -> Option<ProcessTimes> {
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     // The first after the name is field 3 of the manual page.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    // Sums that a kernel's counters would take centuries to overflow: the largest number, rather than a wrong one.
+    // Saturate rather than wrap: a kernel's counters would take centuries to get there.
     let sum = |one, other| Some(field(one)?.saturating_add(field(other)?));
     Some(ProcessTimes {
         minor_faults: sum(10, 11)?,

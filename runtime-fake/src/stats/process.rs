@@ -1,4 +1,4 @@
-//! What processes use, from `/proc`: where no cgroup counts it, only those that are there now do.
+//! Sums up the usage of processes from `/proc`, for pods without cgroups: only running processes count.
 
 use std::{collections::HashSet, fs};
 
@@ -12,7 +12,7 @@ fn read(process: i32, name: &str) -> String {
     fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default()
 }
 
-/// `first` and everything below it.
+/// `first` and all of its descendants.
 pub(super) fn descendants(first: i32) -> Vec<i32> {
     let (mut found, mut seen) = (vec![first], HashSet::from([first]));
     let mut next = 0;
@@ -27,7 +27,7 @@ pub(super) fn descendants(first: i32) -> Vec<i32> {
     found
 }
 
-/// Processor time.
+/// CPU time.
 pub(super) fn cpu(processes: &[i32]) -> Cpu {
     let times = processes
         .iter()
@@ -46,7 +46,7 @@ pub(super) fn cpu(processes: &[i32]) -> Cpu {
     }
 }
 
-/// Memory: what is shared counts once for each process that has it.
+/// Memory: shared pages count once for each process.
 pub(super) fn memory(processes: &[i32]) -> Memory {
     if processes.is_empty() {
         return Memory::default();
@@ -68,7 +68,7 @@ pub(super) fn memory(processes: &[i32]) -> Memory {
     memory
 }
 
-/// How many there are, and what they hold.
+/// The number of processes, and what they hold open.
 pub(super) fn tasks(processes: &[i32], first: Option<i32>) -> Tasks {
     let mut tasks = Tasks {
         processes: processes.len() as u64,

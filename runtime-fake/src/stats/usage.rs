@@ -1,136 +1,136 @@
-//! ◆ What a container or a pod uses: plain numbers. What the box does not count is none, never 0.
+//! ◆ The resource usage of a container or a pod. A value that the machine does not count is `None`, never 0.
 
 use std::collections::BTreeMap;
 
 use super::parse::{DeviceIo, Pressure, Traffic};
 
-/// All that is counted for one cgroup, or for a set of processes where there is none.
+/// The counters of one cgroup, or of a set of processes without a cgroup.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Usage {
-    /// Processor time.
+    /// CPU time.
     pub(crate) cpu: Cpu,
     /// Memory.
     pub(crate) memory: Memory,
-    /// Input and output.
+    /// Block I/O.
     pub(crate) io: Io,
-    /// Processes and what they hold.
+    /// Processes and their descriptors.
     pub(crate) tasks: Tasks,
-    /// Huge pages by the size that a metric gives (`2Mi`).
+    /// Huge pages by size as in metrics (`2Mi`).
     pub(crate) huge_pages: BTreeMap<String, HugePages>,
 }
 
 /// Huge pages of one size, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HugePages {
-    /// In use.
+    /// Current usage.
     pub(crate) now: Option<u64>,
-    /// The most so far.
+    /// Peak usage.
     pub(crate) most: Option<u64>,
 }
 
-/// Processor time, in nanoseconds.
+/// CPU time, in nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Cpu {
-    /// All of it.
+    /// Total.
     pub(crate) total: Option<u64>,
     /// In user mode.
     pub(crate) user: Option<u64>,
     /// In kernel mode.
     pub(crate) system: Option<u64>,
-    /// Periods of the quota that were begun.
+    /// Elapsed enforcement periods of the quota.
     pub(crate) periods: Option<u64>,
-    /// ... of these, those in which the quota was used up.
+    /// Periods in which the quota was exhausted.
     pub(crate) throttled_periods: Option<u64>,
-    /// How long everything waited for the next period.
+    /// Total time for which processes were throttled.
     pub(crate) throttled: Option<u64>,
-    /// Waiting for a processor.
+    /// CPU pressure.
     pub(crate) pressure: Option<Pressure>,
 }
 
 /// Memory, in bytes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Memory {
-    /// All, caches included.
+    /// Total, including caches.
     pub(crate) usage: Option<u64>,
-    /// The most so far.
+    /// Peak usage.
     pub(crate) max_usage: Option<u64>,
-    /// Of files, but not in use for long: what is left out of the working set.
+    /// Inactive file cache, which the working set excludes.
     pub(crate) inactive_file: Option<u64>,
-    /// Of no file.
+    /// Anonymous memory.
     pub(crate) rss: Option<u64>,
-    /// Of files.
+    /// File cache.
     pub(crate) cache: Option<u64>,
-    /// Of files, mapped.
+    /// Mapped files.
     pub(crate) mapped_file: Option<u64>,
-    /// The kernel's own.
+    /// Kernel memory.
     pub(crate) kernel: Option<u64>,
-    /// On swap.
+    /// Swap.
     pub(crate) swap: Option<u64>,
-    /// How often the limit was met.
+    /// How often the limit was reached.
     pub(crate) failures: Option<u64>,
-    /// Page faults, the major ones included.
+    /// Page faults, including major ones.
     pub(crate) faults: Option<u64>,
-    /// Those that read from disk.
+    /// Major page faults, which read from disk.
     pub(crate) major_faults: Option<u64>,
-    /// Processes killed for want of memory.
+    /// Processes killed by the OOM killer.
     pub(crate) oom_kills: Option<u64>,
-    /// The limit; none when there is none.
+    /// The limit, if there is one.
     pub(crate) limit: Option<u64>,
     /// The soft limit.
     pub(crate) reservation: Option<u64>,
-    /// The limit of memory on swap.
+    /// The swap limit.
     pub(crate) swap_limit: Option<u64>,
-    /// Waiting for memory.
+    /// Memory pressure.
     pub(crate) pressure: Option<Pressure>,
 }
 
 impl Memory {
-    /// What would not be freed under pressure (Kubernetes: usage less the inactive files).
+    /// The working set (Kubernetes: usage without the inactive file cache).
     pub(crate) fn working_set(&self) -> Option<u64> {
         let usage = self.usage?;
         Some(usage.saturating_sub(self.inactive_file.unwrap_or(0)))
     }
 
-    /// What is left below the limit.
+    /// The memory available below the limit.
     pub(crate) fn available(&self) -> Option<u64> {
         Some(self.limit?.saturating_sub(self.working_set()?))
     }
 }
 
-/// Input and output.
+/// Block I/O.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Io {
-    /// On each device.
+    /// By device.
     pub(crate) devices: Vec<DeviceIo>,
-    /// Waiting for devices.
+    /// I/O pressure.
     pub(crate) pressure: Option<Pressure>,
 }
 
-/// Processes and what they hold.
+/// Processes and their descriptors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tasks {
     /// Processes.
     pub(crate) processes: u64,
     /// Threads.
     pub(crate) threads: u64,
-    /// How many there may be; none without a limit.
+    /// The limit on threads, if there is one.
     pub(crate) threads_max: Option<u64>,
     /// Open file descriptors.
     pub(crate) descriptors: u64,
-    /// Sockets among them.
+    /// Open sockets.
     pub(crate) sockets: u64,
-    /// The soft limit of open files of the first process; none without a limit.
+    /// The soft limit on open files of the first process, if there is one.
     pub(crate) max_descriptors: Option<u64>,
 }
 
-/// What a writable layer takes.
+/// The disk usage of a writable layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Disk {
     /// Bytes on the disk.
     pub(crate) used: u64,
     /// Files and directories.
     pub(crate) inodes: u64,
-    /// Of its file system: bytes in all, inodes in all, inodes that are free.
+    /// The file system's size in bytes, its inodes, and its free inodes.
     pub(crate) limit: u64,
     pub(crate) inodes_total: u64,
     pub(crate) inodes_free: u64,
@@ -139,10 +139,10 @@ pub(crate) struct Disk {
 /// A pod's network.
 pub(crate) type Network = Vec<Traffic>;
 
-/// Billionths of a processor in use between two measurements: (nanoseconds since some moment, processor time). None when
-/// they are too near each other to say anything, or the counter was reset.
+/// Nanocores between two measurements, each (nanoseconds since some instant, CPU time). `None` if they are too
+/// close to be meaningful, or the counter was reset.
 pub(crate) fn nano_cores(before: (u64, u64), now: (u64, u64)) -> Option<u64> {
-    /// Counters of version 1 move in ticks of 10 ms.
+    /// The counters of v1 have a resolution of 10 ms.
     const LEAST: u64 = 50_000_000;
     let elapsed = now.0.checked_sub(before.0)?;
     let used = now.1.checked_sub(before.1)?;

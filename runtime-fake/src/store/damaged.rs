@@ -1,5 +1,5 @@
-//! What is told of pods and containers whose records cannot be read: what of a record can be understood, else names that
-//! say so. A client sees them, and can remove them.
+//! Represents pods and containers with unreadable records: with the readable fields, and placeholder names for
+//! the rest. Clients see them and can remove them.
 
 use cri::v1::{ContainerConfig, ContainerMetadata, PodSandboxConfig, PodSandboxMetadata};
 use jiff::Timestamp;
@@ -13,19 +13,19 @@ use crate::{
     unknown_reason::UnknownReason,
 };
 
-/// The name of what has none that can be read, and the namespace of such a pod.
+/// The name of an object with an unreadable record, and the namespace of such a pod.
 const UNREADABLE: &str = "unreadable";
-/// The stop signal of a container whose record names none.
+/// The stop signal of a container if its record has none.
 const SIGTERM: i32 = 15;
 
 fn part<T: DeserializeOwned>(record: &Value, name: &str) -> Option<T> {
     T::deserialize(record.get(name)?).ok()
 }
 
-/// A pod that is not ready.
+/// A pod, as not ready.
 pub(super) fn sandbox(id: SandboxId, record: &Value, found: Timestamp, why: String) -> Sandbox {
     let mut config: PodSandboxConfig = part(record, "config").unwrap_or_default();
-    // A kubelet takes no status without all three.
+    // A kubelet rejects a status without all three.
     config.metadata.get_or_insert_with(|| PodSandboxMetadata {
         name: UNREADABLE.to_owned(),
         uid: id.to_string(),
@@ -45,7 +45,7 @@ pub(super) fn sandbox(id: SandboxId, record: &Value, found: Timestamp, why: Stri
     }
 }
 
-/// A container that runs, as far as is known.
+/// A container, as running.
 pub(super) fn container(
     id: ContainerId,
     sandbox: SandboxId,

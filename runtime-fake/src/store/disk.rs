@@ -1,12 +1,12 @@
-//! Records as files: `sandboxes/ID/sandbox.json` and `sandboxes/ID/containers/ID/container.json`, each written to a
-//! temporary file and renamed, and then appended to, by the one daemon that holds the lock.
+//! Stores records as files: `sandboxes/ID/sandbox.json` and `sandboxes/ID/containers/ID/container.json`. Each is
+//! written to a temporary file and renamed, and then appended to, by the one daemon that holds the lock.
 //!
-//! A record that is not there is of nothing that runs, for it is written first. One that is there and cannot be read may be
-//! of a pod that runs: it is left as it is, and a client sees that pod, not ready. Where nothing can be read, the daemon does
-//! not start.
+//! A missing record means that nothing runs, because the record is written first, unless the keeper's lock says
+//! otherwise. An unreadable record may belong to a running pod: it is left as it is, and clients see that pod as not
+//! ready. If the system cannot read files now, the daemon does not start.
 //!
-//! They are not forced to the disk: a SIGKILL loses nothing that was written, and what a power cut loses described
-//! processes that the same power cut ended. ARCHITECTURE.md has the figures.
+//! Records are not forced to the disk: a SIGKILL loses nothing that was written, and the records that a power cut
+//! loses described processes that it also ended. ARCHITECTURE.md has the measurements.
 
 use std::{
     fs, io,
@@ -38,33 +38,33 @@ use crate::{
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another daemon has it.
+    /// Another daemon uses it.
     #[error("the state directory {} is in use by another runtime: stop that one, or give this one another --state-dir", .0.display())]
     InUse(PathBuf),
-    /// The system gives this process too little to read it.
+    /// The process has too few descriptors or too little memory to read it.
     #[error("failed to read {}: give the runtime more (ulimit -n, memory) and start it again; no pod was touched", path.display())]
     NoResources {
-        /// What was being read.
+        /// The file or directory.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
-    /// Other users could get at it.
+    /// It cannot be made private.
     #[error("failed to keep the state directory from other users")]
     Private(#[from] private::PrivateError),
-    /// It cannot be made or read.
+    /// It cannot be created or read.
     #[error("failed to {what} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// To what.
+        /// The file or directory.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// An open state directory; the lock goes with it.
+/// An open state directory, with its lock.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -81,7 +81,7 @@ impl Directory {
                 source,
             }
         };
-        // The container's root owns files below it, set-user-ID programs too if it likes.
+        // Root of a container owns files below it, which may be set-user-ID programs.
         private::make(path)?;
         private::make(&path.join("sandboxes"))?;
         let lock = fs::File::options()
@@ -104,7 +104,7 @@ impl Directory {
         })
     }
 
-    /// Where directories go that are to be deleted.
+    /// The trash for removed directories.
     pub(crate) fn trash(&self) -> Arc<Trash> {
         self.trash.clone()
     }
@@ -113,7 +113,7 @@ impl Directory {
         self.trash.put(directory)
     }
 
-    /// Everything that is there. A record that cannot be read stays, and stands for a pod that is not ready.
+    /// Reads all records. An unreadable record stays, and is represented by a pod that is not ready.
     pub(crate) fn read(&self) -> Result<State, OpenError> {
         let mut state = State::default();
         for (name, directory) in list(&self.path.join("sandboxes"))? {
@@ -143,7 +143,7 @@ impl Directory {
         Ok(state)
     }
 
-    /// Makes the disk agree with a change.
+    /// Writes a change to the disk.
     pub(super) fn keep(&self, record: &Record) -> io::Result<()> {
         match record {
             Record::Sandbox(sandbox) => save(&self.of_sandbox(sandbox), &**sandbox),
@@ -179,7 +179,7 @@ impl Directory {
     }
 }
 
-/// Closes a sandbox's directories to other users: an earlier version left them open.
+/// Makes a sandbox's directories private: an earlier version did not.
 fn close(sandbox: &Path) {
     let containers = sandbox.join("containers");
     let each = fs::read_dir(&containers).into_iter().flatten().flatten();
@@ -212,7 +212,7 @@ pub(crate) fn container_dir(state_dir: &Path, sandbox: &SandboxId, id: &Containe
         .join(id.as_str())
 }
 
-/// The sandbox in `directory`; none where nothing was told of it, and nothing of it runs.
+/// The sandbox in `directory`; `None` if there is no record and nothing of it runs.
 fn read_sandbox(id: SandboxId, directory: &Path) -> Result<Option<Sandbox>, OpenError> {
     let path = directory.join("sandbox.json");
     let (why, rest) = match load::<Sandbox>(&path).map_err(fail("read", &path))? {
@@ -233,7 +233,7 @@ fn read_sandbox(id: SandboxId, directory: &Path) -> Result<Option<Sandbox>, Open
     Ok(Some(sandbox))
 }
 
-/// The container in `directory`; none where nothing was told of it, and nothing of it runs.
+/// The container in `directory`; `None` if there is no record and nothing of it runs.
 fn read_container(
     id: ContainerId,
     sandbox: &SandboxId,
@@ -259,7 +259,7 @@ fn read_container(
     Ok(Some(container))
 }
 
-/// When a directory was made, or the like.
+/// When a directory was modified, as an approximation of its creation.
 fn made(directory: &Path) -> Timestamp {
     let time = fs::metadata(directory).and_then(|meta| meta.modified());
     time.ok()
@@ -267,7 +267,7 @@ fn made(directory: &Path) -> Timestamp {
         .unwrap_or_default()
 }
 
-/// The directories in a directory, which need not be there. What is in it besides is not ours.
+/// The subdirectories of a directory, which may be missing. Other entries are ignored.
 fn list(directory: &Path) -> Result<Vec<(String, PathBuf)>, OpenError> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

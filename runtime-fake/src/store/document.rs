@@ -1,9 +1,9 @@
-//! A record in a file: a JSON object with the version of its form, and below it a line for each change since, with the fields
-//! that change. The last one counts.
+//! A record in a file: a JSON object with its format version, followed by one line for each change, with the
+//! fields that change. The last line is current.
 //!
-//! A change is appended, which costs a system call. To replace the file instead would have ext4 write it to the disk first
-//! (`auto_da_alloc`), for milliseconds. Every line has all fields that change, so that one counts although one above it was
-//! cut short; where the last one is not whole, nobody knows the state.
+//! A change is appended, which costs one system call. Replacing the file instead would make ext4 write it to the
+//! disk first (`auto_da_alloc`), which takes milliseconds. Every line has all fields that change, so that it is
+//! valid even if an earlier one was truncated. If the last line is incomplete, the state is unknown.
 
 use std::{
     fs::{self, File},
@@ -16,16 +16,16 @@ use file_tree::is_transient;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-/// The version of the records that this runtime writes. Version 1 had no lines below the object; records without a version
-/// are of the time before there were versions, and like it.
+/// The version of the records that this runtime writes. Version 1 had no lines after the object; records without
+/// a version are older and have the same format.
 const VERSION: u32 = 2;
 
-/// What is at a record's place.
+/// The result of reading a record.
 #[derive(Debug)]
 pub(super) enum Loaded<T> {
     Record(T),
     Absent,
-    /// Something that cannot be understood: why, and what of it is JSON.
+    /// The content is invalid: why, and the part of it that is JSON.
     Damaged {
         why: String,
         rest: Value,
@@ -45,7 +45,8 @@ struct Head {
     version: Option<Value>,
 }
 
-/// Reads the record at `path`. An error says that the system cannot read files now, and nothing about the record.
+/// Reads the record at `path`. An error means that the system cannot read files now, and says nothing about the
+/// record.
 pub(super) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Loaded<T>> {
     match read(path) {
         Ok(bytes) => Ok(understand(&bytes)),
@@ -59,7 +60,7 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Loaded<T>> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Whatever is there instead of a file is not waited for.
+    // Do not block on something that is not a regular file.
     let mut file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -112,7 +113,7 @@ fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Loaded<T> {
 /// Writes a record atomically: a reader finds the old one or the new one.
 pub(super) fn save(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let temporary = path.with_extension("json.tmp");
-    // Environments hold secrets.
+    // Private, because environment variables may contain secrets.
     let mut file = File::options()
         .create(true)
         .truncate(true)
@@ -127,7 +128,7 @@ pub(super) fn save(path: &Path, record: &impl Serialize) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// Appends a change to the record at `path`; if that fails, the record is as it was.
+/// Appends a change to the record at `path`; on failure the record is restored.
 pub(super) fn append(path: &Path, change: &impl Serialize) -> io::Result<()> {
     let mut line = vec![b'\n'];
     serde_json::to_writer(&mut line, change)?;
@@ -135,7 +136,7 @@ pub(super) fn append(path: &Path, change: &impl Serialize) -> io::Result<()> {
     let before = file.metadata()?.len();
     let written = file.write_all(&line);
     if written.is_err() {
-        // A part of it may be there.
+        // A part of the line may have been written.
         file.set_len(before)?;
     }
     written

@@ -1,4 +1,4 @@
-//! All records and the changes to them: pure.
+//! All records, and the changes to them: pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,28 +9,28 @@ use crate::{
     unknown_reason::UnknownReason,
 };
 
-/// Every record. Cheap to clone.
+/// All records. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     pub(crate) sandboxes: BTreeMap<SandboxId, Arc<Sandbox>>,
     pub(crate) containers: BTreeMap<ContainerId, Arc<Container>>,
 }
 
-/// What may be asked of the store.
+/// A change to the state.
 #[derive(Debug)]
 pub(crate) enum Change {
     AddSandbox(Box<Sandbox>),
     Sandbox(SandboxId, SandboxEvent),
-    /// Removes it with all its containers.
+    /// Removes a sandbox with all its containers.
     RemoveSandbox(SandboxId),
     AddContainer(Box<Container>),
     Container(ContainerId, ContainerEvent),
     RemoveContainer(ContainerId),
-    /// Its keeper can be asked, or cannot: why.
+    /// A sandbox's keeper can be reached, or why it cannot.
     Keeper(SandboxId, Result<(), String>),
 }
 
-/// Why a change was not made.
+/// Why a change was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("no such pod sandbox: {0:?}")]
@@ -46,7 +46,7 @@ pub(crate) enum Refused {
         name: String,
         attempt: u32,
         id: String,
-        /// The request was the same, and the sandbox is unused: the answer may have been lost.
+        /// The request was the same and the sandbox is unused: the client may not have received the first response.
         same: bool,
     },
     #[error("pod sandbox {id} is not ready: {wanted} needs a running one")]
@@ -61,7 +61,7 @@ pub(crate) enum Refused {
     NotKept {
         what: String,
         directory: String,
-        /// The system's word, and what it means.
+        /// The operating system's error, and its effect.
         why: String,
         kind: std::io::ErrorKind,
     },
@@ -69,7 +69,7 @@ pub(crate) enum Refused {
     ShuttingDown,
 }
 
-/// What follows from a change.
+/// The effects of a change.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Effects {
@@ -77,21 +77,21 @@ pub(crate) struct Effects {
     pub(crate) events: Vec<(String, SandboxId, EventKind)>,
 }
 
-/// What is to be on disk.
+/// A record to write.
 #[derive(Debug)]
 pub(crate) enum Record {
     Sandbox(Arc<Sandbox>),
-    /// Of its record only what changes in its life.
+    /// Only the fields that change during its life.
     SandboxLife(Arc<Sandbox>),
     Container(Arc<Container>),
-    /// Of its record only what changes in its life.
+    /// Only the fields that change during its life.
     ContainerLife(Arc<Container>),
     NoSandbox(SandboxId),
     NoContainer(Arc<Container>),
 }
 
 impl Record {
-    /// What it is of: a configuration holds secrets, which have no place in a log.
+    /// Names the record for the log, without the configuration, which may contain secrets.
     pub(super) fn names(&self) -> String {
         match self {
             Self::Sandbox(sandbox) | Self::SandboxLife(sandbox) => {
@@ -213,7 +213,7 @@ impl State {
             Change::RemoveContainer(id) => self.remove_container(&id, &mut effects),
             Change::Keeper(id, reached) => self.keeper(&id, reached.err()),
         }
-        // In the place of a record that cannot be read nothing is written.
+        // Never overwrite an unreadable record.
         effects.records.retain(|record| match record {
             Record::Sandbox(sandbox) | Record::SandboxLife(sandbox) => {
                 !is_damaged(sandbox.unknown_reason.as_ref())
@@ -226,7 +226,8 @@ impl State {
         Ok(effects)
     }
 
-    /// Notes why a sandbox's keeper cannot be asked, or that it can. What a record that cannot be read says more about stays.
+    /// Records whether a sandbox's keeper can be reached, or why it cannot. An unreadable record's reason takes
+    /// precedence.
     fn keeper(&mut self, id: &SandboxId, why: Option<String>) {
         let unknown_reason = why.map(UnknownReason::Keeper);
         if let Some(sandbox) = self.sandboxes.get_mut(id)
@@ -270,24 +271,24 @@ impl State {
             .filter(move |c| c.sandbox == *sandbox)
     }
 
-    /// The sandbox that a client means by `id`: a whole id, or the beginning of just one.
+    /// The sandbox with this ID: a full ID, or an unambiguous prefix.
     pub(crate) fn sandbox(&self, id: &str) -> Result<&Arc<Sandbox>, Refused> {
         by_prefix(&self.sandboxes, id, Sandbox::visible)?
             .ok_or_else(|| Refused::NoSandbox(id.to_owned()))
     }
 
-    /// The container that a client means by `id`: a whole id, or the beginning of just one.
+    /// The container with this ID: a full ID, or an unambiguous prefix.
     pub(crate) fn container(&self, id: &str) -> Result<&Arc<Container>, Refused> {
         by_prefix(&self.containers, id, Container::visible)?
             .ok_or_else(|| Refused::NoContainer(id.to_owned()))
     }
 
-    /// The same, for calls that take one that is not there for one that is gone already.
+    /// The same, for calls to which a missing sandbox is not an error.
     pub(crate) fn sandbox_if_there(&self, id: &str) -> Result<Option<&Arc<Sandbox>>, Refused> {
         by_prefix(&self.sandboxes, id, Sandbox::visible)
     }
 
-    /// The same, for calls that take one that is not there for one that is gone already.
+    /// The same, for calls to which a missing container is not an error.
     pub(crate) fn container_if_there(&self, id: &str) -> Result<Option<&Arc<Container>>, Refused> {
         by_prefix(&self.containers, id, Container::visible)
     }
@@ -407,7 +408,7 @@ mod tests {
     #[test]
     fn id_prefix_resolves_when_unique() {
         let mut state = State::default();
-        // Among 17 ids two begin with the same digit.
+        // Of 17 IDs at least two begin with the same digit.
         for number in 0..17 {
             let made = sandbox(&number.to_string());
             let id = made.id.clone();

@@ -1,4 +1,4 @@
-//! Records of each version that there was are understood. Further versions are added here, and none is taken away.
+//! Checks that records of every past version can be read. Add new versions; never remove one.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -13,7 +13,7 @@ use crate::{
     sandbox::SandboxState,
 };
 
-/// A pod with a container that runs and one that has ended, as a runtime of that version left them.
+/// A pod with a running container and an exited one, as a runtime of that version left them.
 struct Kept {
     sandbox: &'static str,
     runs: &'static str,
@@ -30,7 +30,7 @@ macro_rules! kept {
     };
 }
 
-/// The id in the first document of a record.
+/// The ID in the first document of a record.
 fn id(record: &str) -> String {
     let mut documents = serde_json::Deserializer::from_str(record).into_iter::<Value>();
     let first = documents.next().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Exec and attach: a process's streams, and how it ended.
+//! Exec and attach: connects a client to a process's streams and reports its exit.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -20,14 +20,14 @@ use super::{
     target::{AttachRequest, ExecRequest, Reader, Session, Size, Target, Writer},
 };
 
-/// What to run or to join.
+/// The command to run or to attach to.
 #[derive(Debug)]
 pub(super) enum Command {
     Exec(ExecRequest),
     Attach(AttachRequest),
 }
 
-/// Which streams a client asked for.
+/// The streams that a client requested.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     stdin: bool,
@@ -66,7 +66,7 @@ impl Command {
     }
 }
 
-/// The client's side of a command, whatever it is spoken over.
+/// The client's ends of a command's streams, in any protocol.
 struct Ends {
     stdin: Option<Inlet>,
     stdout: Option<Outlet>,
@@ -76,7 +76,7 @@ struct Ends {
     outcome: Outcome,
 }
 
-/// Runs a command for the client at the other end of `io`, to the end of either.
+/// Runs a command for the client at the other end of `io`, until either ends.
 pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
     io: T,
     transport: Transport,
@@ -109,7 +109,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
                 outcome,
             };
             let talk = async {
-                // An empty message on the first channel that is written tells the client that it is connected.
+                // An empty message on the first output channel tells the client that it is connected.
                 let first = ends.stdout.as_ref().or(ends.stderr.as_ref());
                 let _ = first.unwrap_or(&ends.error).send(Bytes::new()).await;
                 run(command, ends, target).await;
@@ -135,9 +135,10 @@ async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(
     super::converse::converse(driver.run(), talk).await;
 }
 
-/// Waits for the streams that the client is to open. One that opens too few in time is told so, if it can be.
+/// Waits for the streams that the client must open. If some are missing at the timeout, the client gets an error
+/// if possible.
 async fn gather(
-    // Kept until all are there: without it the connection would end.
+    // Kept until all are open: without it the connection would end.
     connection: Connection,
     mut streams: mpsc::Receiver<Stream>,
     wanted: Wanted,
@@ -220,7 +221,7 @@ async fn run(command: Command, ends: Ends, target: &dyn Target) {
         );
         ended
     };
-    // Once it has ended and all that it wrote was sent, nothing that comes in is of interest any more.
+    // Once the process has ended and its output was sent, further input is ignored.
     let ended = tokio::select! {
         ended = output => ended,
         () = input => return,
@@ -233,7 +234,8 @@ async fn run(command: Command, ends: Ends, target: &dyn Target) {
     tell(ends.error, ends.outcome, &ending).await;
 }
 
-/// Gives a process its input. When it takes no more, the rest is dropped: the client's other streams must go on.
+/// Copies the client's input to a process. When the process stops reading, the rest is dropped, so that the
+/// client's other streams continue.
 async fn feed(inlet: Option<Inlet>, stdin: Option<Writer>) {
     let Some(mut inlet) = inlet else {
         return;
@@ -253,13 +255,14 @@ async fn resize(inlet: Option<Inlet>, sizes: Option<mpsc::Sender<Size>>) {
     let mut text = Sizes::default();
     while let Some(bytes) = inlet.next().await {
         if let (Some(size), Some(sizes)) = (text.feed(&bytes), &sizes) {
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = sizes.send(size).await;
         }
     }
 }
 
-/// Sends what a process writes. When the client wants no more of it, the rest is dropped: the process must go on.
+/// Copies a process's output to the client. When the client stops reading, the rest is dropped, so that the
+/// process continues.
 async fn drain(reader: Option<Reader>, outlet: Option<Outlet>) {
     let Some(mut reader) = reader else {
         return;

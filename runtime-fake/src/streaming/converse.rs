@@ -1,18 +1,18 @@
-//! A connection that is driven while its streams are served.
+//! Drives a connection while its streams are served.
 
 use std::{fmt::Display, time::Duration};
 
-/// How long a client may take to close a connection over which everything was said.
+/// Timeout for a client to close the connection after everything was sent.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Talks over a connection while it is driven. When everything was said, what is still to be sent is; when the client
-/// goes away first, the talk is dropped.
+/// Runs `talk` while the connection is driven. When `talk` is done, the remaining data is sent; if the client
+/// disconnects first, `talk` is dropped.
 pub(super) async fn converse<E: Display>(
     driven: impl Future<Output = Result<(), E>>,
     talk: impl Future<Output = ()>,
 ) {
     tokio::pin!(driven);
-    // Neither is asked again once it has ended.
+    // Not polled again after it has ended.
     tokio::select! {
         ended = &mut driven => {
             if let Err(error) = ended {

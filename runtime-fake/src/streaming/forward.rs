@@ -1,4 +1,4 @@
-//! Port-forward: connections of a client to ports of a pod, many over one connection.
+//! Port-forward: many connections to ports of a pod over one client connection.
 
 mod pairs;
 
@@ -22,16 +22,16 @@ use super::{negotiate::Transport, target::Target};
 use crate::id::SandboxId;
 use pairs::{Added, Pairs, Part};
 
-/// Where connections go.
+/// The pod to forward to.
 #[derive(Clone)]
 pub(super) struct Pod {
     pub(super) target: Arc<dyn Target>,
     pub(super) sandbox: SandboxId,
-    /// Waiting for these waits for every forward.
+    /// Tracks every forwarded connection.
     pub(super) tasks: TaskTracker,
 }
 
-/// Forwards for the client at the other end of `io`, until that goes away.
+/// Forwards for the client at the other end of `io`, until it disconnects.
 pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
     io: T,
     transport: Transport,
@@ -64,7 +64,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
     }
 }
 
-/// Each channel begins with the port that it is for.
+/// Each channel begins with its port number.
 async fn channel(pod: Pod, port: u16, inlet: Inlet, outlet: Outlet, error: Outlet) {
     let name = Bytes::copy_from_slice(&port.to_le_bytes());
     for outlet in [&outlet, &error] {
@@ -138,8 +138,8 @@ async fn until(late: Option<Instant>) {
     }
 }
 
-/// One connection. `half_close` says whether the client can end its half alone; one that cannot is waited for no more
-/// once the pod has ended its own.
+/// Forwards one connection. `half_close` says whether the client can half-close; one that cannot is not waited
+/// for after the pod has closed its end.
 async fn forward(
     pod: Pod,
     port: u16,
@@ -167,12 +167,12 @@ async fn forward(
         if pump_in(&mut inlet, &mut write).await.is_ok() {
             let _ = write.shutdown().await;
         }
-        // A pod that takes no more is not in the way of the client's other streams.
+        // If the pod stops reading, drop the rest, so that the client's other streams continue.
         while inlet.next().await.is_some() {}
     };
     let downward = pump_out(&mut read, &outlet);
     tokio::pin!(upward, downward);
-    // The first to end is not asked again.
+    // The first to end is not polled again.
     let (downward_ended, upward_ended) = tokio::select! {
         ended = &mut downward => (ended, false),
         () = &mut upward => (downward.await, true),

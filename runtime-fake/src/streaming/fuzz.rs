@@ -1,4 +1,4 @@
-//! Fuzz targets: requests to the stream server, and sizes of terminals.
+//! Fuzz targets: requests to the stream server, and terminal sizes.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::{convert::Infallible, time::Duration};
@@ -23,7 +23,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("terminal_sizes", sizes, size_seeds),
 ];
 
-/// What is agreed on was offered by the client, and every request is answered within a bound.
+/// The negotiated protocol was offered by the client, and every request is answered within a timeout.
 fn upgrade_request(data: &[u8]) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let data = &data[..data.len().min(64 << 10)];
@@ -75,7 +75,7 @@ fn requests() -> Vec<Vec<u8>> {
     ])
 }
 
-/// However the input is cut, the last size is the same, as long as none is longer than is kept.
+/// However the input is split, the last size is the same, if none exceeds the limit.
 fn sizes(data: &[u8]) {
     let mut whole = Sizes::default();
     let at_once = whole.feed(data);

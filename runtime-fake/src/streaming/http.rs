@@ -1,5 +1,5 @@
-//! New connections: redeem a token, negotiate a protocol, hand the connection on. Every other request is
-//! answered 404.
+//! Handles new connections: redeems the token, negotiates a protocol, and hands the connection on. Any other
+//! request gets 404.
 
 use std::{
     convert::Infallible,
@@ -35,16 +35,16 @@ use super::{
     watch,
 };
 
-/// How long a client may take to say what it wants.
+/// Timeout for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many may be doing so at once. For one more the oldest of them is dropped: each holds a descriptor.
+/// Limit on connections without a token. Above it the oldest is dropped, because each holds a descriptor.
 const MAX_PENDING: usize = 256;
-/// The most ports that have channels: their numbers have to fit into a byte, in text too.
+/// Limit on ports with channels: the channel numbers must fit into one byte, also as text.
 const MAX_PORTS: usize = 64;
 
 const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
 
-/// What a token was redeemed for, and how it will be spoken of.
+/// A redeemed request, with its negotiated transport.
 struct Accepted {
     request: Request,
     transport: Transport,
@@ -62,7 +62,7 @@ pub(super) async fn serve(
     let pending = Arc::new(Mutex::new(PendingConnections::new(MAX_PENDING)));
     let mut connections = JoinSet::new();
     loop {
-        // Cancel-safe, both.
+        // Both arms are cancel-safe.
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
@@ -70,7 +70,7 @@ pub(super) async fn serve(
         let client = match accepted {
             Ok((client, _)) => client,
             Err(error) => {
-                // Most likely there are too many open files: one that has shown no token makes room.
+                // Most likely there are too many open files: drop the oldest connection without a token.
                 tracing::warn!(%error, "failed to accept stream connection");
                 let oldest = lock(&pending).drop_oldest();
                 match oldest {
@@ -106,16 +106,16 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, PendingConnections<CancellationToke
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection as it is known while it has shown no token.
+/// A connection that has not sent a token.
 struct PendingEntry {
     arrival: Arrival,
-    /// Cancelled when it has to make room.
+    /// Cancelled when the connection must make room.
     dropped: CancellationToken,
     pending: Arc<Waiting>,
 }
 
 impl PendingEntry {
-    /// It has shown a token: from now on it is not dropped in favour of others.
+    /// The connection has sent its token: it is no longer dropped for others.
     fn leave(&self) {
         lock(&self.pending).leave(self.arrival);
     }
@@ -132,7 +132,7 @@ async fn accept_request(
     streams: &Streams,
     entry: &PendingEntry,
 ) -> Option<Accepted> {
-    // What is typed should be seen at once.
+    // Send keystrokes and their echo at once.
     let _ = client.set_nodelay(true);
     let slot = Mutex::new(None);
     let service = service_fn(async |request| {
@@ -155,7 +155,7 @@ async fn accept_request(
         let has_token = || slot.lock().is_ok_and(|slot| slot.is_some());
         tokio::select! {
             biased;
-            // First, so that one whose request is there already is answered and not dropped.
+            // Polled first, so that a connection whose request has arrived is answered and not dropped.
             ended = &mut connection => ended,
             () = entry.dropped.cancelled() => {
                 if !has_token() {
@@ -249,7 +249,7 @@ pub(super) fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
         }
     };
     headers.insert(header::UPGRADE, HeaderValue::from_static(upgrade));
-    // It is one of those that are spoken here, so it can be a header.
+    // It is one of the supported protocols, so it is a valid header value.
     if let Some(Ok(protocol)) = agreed.protocol.as_deref().map(HeaderValue::from_str) {
         headers.insert(name, protocol);
     }
@@ -300,7 +300,7 @@ async fn hand_on(
             }
         }
     };
-    // What is served has nothing that may not be dropped: the client's streams end, as when it had gone.
+    // Dropping `served` is safe: the client's streams end as if it had disconnected.
     tokio::select! {
         () = served => {}
         () = watch.idle(settings.idle) => tracing::debug!(kind, "closed idle stream connection"),

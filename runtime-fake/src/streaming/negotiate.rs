@@ -1,4 +1,4 @@
-//! Which protocol a client and this server speak, from the headers of its request ◆
+//! Negotiates the protocol of a client, from the headers of its request ◆
 //!
 //! | upgrade | header | exec and attach | port-forward |
 //! |---|---|---|---|
@@ -9,23 +9,23 @@ use stream::Codec;
 
 use super::token::Kind;
 
-/// How the outcome of a command is told.
+/// How the result of a command is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// As a Status in JSON, also of success (v4 and later).
+    /// As a Status in JSON, also on success (v4 and later).
     Json,
-    /// As a sentence, of a failure only.
+    /// As a message, on failure only.
     Text,
 }
 
-/// The transport that client and server will use.
+/// The negotiated transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
-    /// SPDY on the connection itself.
+    /// SPDY directly on the connection.
     Spdy(Spdy),
-    /// SPDY in the messages of a WebSocket.
+    /// SPDY in WebSocket messages.
     Tunnelled(Spdy),
-    /// Channels of a WebSocket.
+    /// WebSocket channels.
     Channels {
         codec: Codec,
         half_close: bool,
@@ -37,7 +37,7 @@ pub(super) enum Transport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spdy {
     pub(super) outcome: Outcome,
-    /// Whether a client with a terminal opens a stream for its sizes (v3 and later).
+    /// Whether a client with a terminal opens a resize stream (v3 and later).
     pub(super) resize: bool,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct Spdy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Agreed {
     pub(super) transport: Transport,
-    /// The name to be repeated to the client, if it gave any.
+    /// The protocol name to return to the client, if it offered any.
     pub(super) protocol: Option<String>,
 }
 
-/// Why not.
+/// Why a negotiation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("this URL is for an upgrade to SPDY/3.1 or websocket")]
@@ -63,7 +63,7 @@ pub(super) enum Refused {
     BrokenHandshake,
 }
 
-/// What of a request's headers counts.
+/// The request headers that matter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
     /// All values of Connection.
@@ -106,7 +106,7 @@ fn channels(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Chooses the first of the client's protocols that is spoken here.
+/// Selects the client's first protocol that is supported.
 pub(super) fn negotiate(kind: Kind, asked: &Asked<'_>) -> Result<Agreed, Refused> {
     let upgrades = listed(&asked.connection).any(|word| word.eq_ignore_ascii_case("upgrade"));
     let upgrade = asked.upgrade.filter(|_| upgrades).unwrap_or_default();
@@ -124,7 +124,7 @@ pub(super) fn negotiate(kind: Kind, asked: &Asked<'_>) -> Result<Agreed, Refused
     Err(Refused::NotAnUpgrade)
 }
 
-/// The words of headers that are lists.
+/// The words of list headers.
 fn listed<'a>(values: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     let words = values.iter().flat_map(|value| value.split(','));
     words.map(str::trim).filter(|word| !word.is_empty())
@@ -132,7 +132,7 @@ fn listed<'a>(values: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
 
 fn over_spdy(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
     if offered.is_empty() {
-        // Clients of old name none and mean the first.
+        // Old clients offer none and mean the first version.
         let transport = Transport::Spdy(spoken_over_spdy("channel.k8s.io"));
         let protocol = None;
         return Ok(Agreed {
@@ -205,7 +205,7 @@ fn channel_transport(name: &str) -> Transport {
     }
 }
 
-/// As much of what was offered as fits into a sentence.
+/// The offered protocols, truncated to fit into a message.
 fn none_of(offered: &[&str], spoken: String) -> Refused {
     let short = |name: &&str| name.chars().take(64).collect();
     Refused::UnknownProtocols {

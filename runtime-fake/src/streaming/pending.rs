@@ -1,4 +1,4 @@
-//! Connections that have shown no token yet, and which of them is dropped when there are too many ◆
+//! Tracks connections without a token, and selects which one to drop when there are too many ◆
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Arrival(u64);
 
-/// Connections by arrival, each with what drops it. One that shows a valid token leaves, so that it can never be dropped
-/// for others: only those that have shown none are in here, and the oldest of them goes first.
+/// Connections by arrival, each with its handle for dropping it. A connection that sends a valid token leaves, so
+/// that it is never dropped for others. The oldest is dropped first.
 #[derive(Debug)]
 pub(super) struct PendingConnections<T> {
     room: usize,
@@ -16,7 +16,7 @@ pub(super) struct PendingConnections<T> {
 }
 
 impl<T> PendingConnections<T> {
-    /// An empty set with room for so many, and at least for one.
+    /// An empty set with room for `room` connections, at least one.
     pub(super) fn new(room: usize) -> Self {
         Self {
             room: room.max(1),
@@ -25,7 +25,7 @@ impl<T> PendingConnections<T> {
         }
     }
 
-    /// Takes a connection in. The one that is returned has to be dropped for it.
+    /// Adds a connection. Also returns the connection to drop for it, if the set was full.
     #[must_use]
     pub(super) fn enter(&mut self, connection: T) -> (Arrival, Option<T>) {
         let full = self.waiting.len() >= self.room;
@@ -36,13 +36,13 @@ impl<T> PendingConnections<T> {
         (arrival, dropped)
     }
 
-    /// The one that has waited longest, which has to be dropped.
+    /// Removes the oldest connection, for the caller to drop.
     #[must_use]
     pub(super) fn drop_oldest(&mut self) -> Option<T> {
         self.waiting.pop_first().map(|(_, connection)| connection)
     }
 
-    /// The connection has shown a token, or has ended.
+    /// Removes a connection that has sent a token or has ended.
     pub(super) fn leave(&mut self, arrival: Arrival) {
         self.waiting.remove(&arrival);
     }
@@ -56,9 +56,9 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// The connection of this number comes, and that one has to go.
+        /// The connection of this number arrives, and that one is dropped.
         Enters(usize, Option<usize>),
-        /// It shows a token, or ends.
+        /// The connection sends a token, or ends.
         Leaves(usize),
     }
     use Step::{Enters, Leaves};

@@ -1,10 +1,10 @@
-//! Sizes of a terminal as they come in: JSON objects, one after the other, cut anywhere ◆
+//! Parses terminal sizes from a stream: consecutive JSON objects, split anywhere ◆
 
 use serde::Deserialize;
 
 use super::target::Size;
 
-/// The longest text that may be one: more is not kept.
+/// Limit on the bytes buffered for one object.
 const LONGEST: usize = 1024;
 
 #[derive(Deserialize)]

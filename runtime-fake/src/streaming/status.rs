@@ -1,4 +1,4 @@
-//! How a command's end is told on the error stream: a Kubernetes `Status` in JSON, or a sentence (Kubernetes 1.36,
+//! Formats a command's result for the error stream: a Kubernetes `Status` in JSON, or a message (Kubernetes 1.36,
 //! `k8s.io/cri-streaming`, remotecommand) ◆
 
 use bytes::Bytes;
@@ -6,18 +6,18 @@ use serde_json::json;
 
 use super::negotiate::Outcome;
 
-/// How it ended.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExitStatus {
-    /// With an exit code.
+    /// It exited with this code.
     Code(i32),
-    /// The streams of something that ended, or was left, whatever its exit code.
+    /// An attached container's streams ended, or its client detached, whatever the exit code.
     Over,
-    /// It could not be run, or what it did could not be followed.
+    /// It could not be run, or its exit is unknown.
     Failed(String),
 }
 
-/// What is sent; nothing for a success where only failures are told.
+/// The message to send; `None` for a success if only failures are reported.
 pub(super) fn message(outcome: Outcome, ending: &ExitStatus) -> Option<Bytes> {
     let text = match ending {
         ExitStatus::Code(0) | ExitStatus::Over => None,

@@ -1,4 +1,4 @@
-//! What the stream server asks of the runtime: a process's streams, or a connection into a pod.
+//! The interface from the stream server to the runtime: a process's streams, or a connection into a pod.
 //!
 //! The server knows SPDY, WebSocket and their channels; an implementation of [`Target`] knows processes and sockets.
 
@@ -21,8 +21,7 @@ pub(crate) struct Size {
     pub(crate) height: u16,
 }
 
-/// What a client asked to be run in a container. It is well-formed: there is a command and at least one stream, and
-/// none for stderr with a terminal.
+/// An exec request. It is valid: there is a command and at least one stream, and no stderr with a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExecRequest {
     pub(crate) container: ContainerId,
@@ -33,8 +32,7 @@ pub(crate) struct ExecRequest {
     pub(crate) stderr: bool,
 }
 
-/// Which streams of a container a client asked for. `tty` is what the client believes of the container: it counts for the
-/// client's own streams only.
+/// An attach request. `tty` is the client's view of the container, and only affects the client's own streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttachRequest {
     pub(crate) container: ContainerId,
@@ -44,25 +42,25 @@ pub(crate) struct AttachRequest {
     pub(crate) stderr: bool,
 }
 
-/// A way for bytes out of a process or socket.
+/// Output of a process or socket.
 pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
-/// A way for bytes into a process or socket.
+/// Input of a process or socket.
 pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// The streams of a process, for one client: those that it asked for.
+/// The streams of a process that one client requested.
 ///
-/// Dropping it says that the client is gone. Every stream may be dropped on its own before that.
+/// Dropping it means that the client has disconnected. Each stream may be dropped earlier.
 pub(crate) struct Session {
-    /// Dropped, it is half-closed: an exec reads the end of its input.
+    /// Dropping it half-closes it: an exec reads EOF.
     pub(crate) stdin: Option<Writer>,
-    /// With a terminal, everything. It ends when the process has ended and what it wrote was read, whoever else still
-    /// holds the pipe.
+    /// With a terminal, all output. It ends when the process has ended and its output was read, even if another
+    /// process keeps the pipe open.
     pub(crate) stdout: Option<Reader>,
     /// Ends like `stdout`.
     pub(crate) stderr: Option<Reader>,
-    /// With a terminal, sizes of the client's; only the latest counts.
+    /// With a terminal, the sizes of the client's terminal; only the latest matters.
     pub(crate) resize: Option<mpsc::Sender<Size>>,
-    /// The exit code of an exec; of an attach, that of the container, when that ends.
+    /// The exit code of an exec; for an attach, that of the container when it ends.
     pub(crate) ended: Pin<Box<dyn Future<Output = Result<i32, Error>> + Send>>,
 }
 
@@ -70,12 +68,12 @@ pub(crate) struct Session {
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// What streams are streams of.
+/// The runtime, as the stream server uses it.
 #[async_trait::async_trait]
 pub(crate) trait Target: Send + Sync + 'static {
-    /// Runs a further process in a running container.
+    /// Runs an additional process in a running container.
     async fn exec(&self, request: ExecRequest) -> Result<Session, Error>;
-    /// Joins the streams of a running container's first process: what it writes from now on.
+    /// Attaches to the streams of a running container's first process, from now on.
     async fn attach(&self, request: AttachRequest) -> Result<Session, Error>;
     /// Connects to a TCP port as a process of the pod would, at its loopback address.
     async fn connect(&self, sandbox: &SandboxId, port: u16) -> Result<Box<dyn Duplex>, Error>;

@@ -1,4 +1,4 @@
-//! The server from outside, over processes and pods that are not there.
+//! The server through its sockets, with simulated processes and pods.
 #![allow(clippy::unwrap_used)]
 
 mod client;
@@ -27,10 +27,10 @@ use crate::{
 };
 use target::{Counts, Fake};
 
-/// How long anything may take on a busy box.
+/// Timeout for anything on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server, and what its target sees. Dropped, it ends.
+/// A server, with the counts of its target. Dropping it stops the server.
 struct Fixture {
     streams: Streams,
     counts: Arc<Counts>,
@@ -67,7 +67,7 @@ impl Fixture {
         *self.streams.address.as_ref().unwrap()
     }
 
-    /// The URL of a command: with `i`, `o`, `e` and `t` for its streams and a terminal.
+    /// The URL of an exec; `i`, `o`, `e` and `t` select its streams and a terminal.
     fn exec(&self, argv: &[&str], streams: &str) -> String {
         let request = ExecRequest {
             container: ContainerId::random(),
@@ -98,7 +98,7 @@ impl Fixture {
         self.streams.url(request).unwrap()
     }
 
-    /// Waits until nothing that a client had is left.
+    /// Waits until no session of a client is left.
     async fn nothing_left(&self) {
         until("no session is left", || {
             self.counts.live.load(Ordering::SeqCst) == 0

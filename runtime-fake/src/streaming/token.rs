@@ -1,4 +1,4 @@
-//! Tokens that stand for requests: each good once, for a minute, at the path of its kind (Kubernetes 1.36,
+//! Tokens for requests: each is valid once, for a minute, at the path of its kind (Kubernetes 1.36,
 //! `k8s.io/cri-streaming`, request_cache) ◆
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 /// How long an unused token is valid.
 const LIFE: Duration = Duration::from_secs(60);
-/// The most that wait to be used.
+/// Limit on unused tokens.
 const MAX: usize = 1000;
 
 /// There are too many unused tokens.
@@ -18,7 +18,7 @@ const MAX: usize = 1000;
 )]
 pub(crate) struct Full;
 
-/// What a token was given for.
+/// The kind of request that a token is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Exec,
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The first part of the path, the same as other runtimes'.
+    /// The first part of the path, the same as in other runtimes.
     pub(crate) const fn path(self) -> &'static str {
         match self {
             Self::Exec => "exec",
@@ -48,7 +48,7 @@ impl<T> Default for Tokens<T> {
 }
 
 impl<T> Tokens<T> {
-    /// Remembers what `token`, which is random, stands for.
+    /// Stores a request under `token`, which is random.
     pub(crate) fn add(
         &mut self,
         token: String,
@@ -66,7 +66,7 @@ impl<T> Tokens<T> {
         Ok(())
     }
 
-    /// What the token in `path` stands for, once. A token at another kind's path is no token.
+    /// Redeems the token in `path`, once. A token is invalid at another kind's path.
     pub(crate) fn redeem(&mut self, path: &str, now: Instant) -> Option<T> {
         let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
         let (have, ..) = self.0.get(token)?;
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(more(&mut tokens, now), Err(Full));
         assert_eq!(tokens.redeem("/exec/7", now), Some(7));
         assert_eq!(more(&mut tokens, now), Ok(()));
-        // Old ones make room.
+        // Expired tokens make room.
         assert_eq!(more(&mut tokens, now + LIFE), Ok(()));
         assert_eq!(tokens.redeem("/exec/8", now + LIFE), None);
         assert_eq!(tokens.redeem("/attach/x", now + LIFE), Some(0));

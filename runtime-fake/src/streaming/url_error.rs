@@ -1,16 +1,16 @@
-//! Why a client gets no URL.
+//! The error for clients that get no URL.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
 use super::token::Full;
 
-/// Why there is no URL for a stream.
+/// Why no URL can be issued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UrlError {
-    /// Too many tokens wait for their clients.
+    /// There are too many unused tokens.
     #[error(transparent)]
     Full(#[from] Full),
-    /// The port is taken, or not allowed.
+    /// The server could not bind its address.
     #[error("there is no stream server: it could not listen on {address}")]
     NotListening {
         address: SocketAddr,

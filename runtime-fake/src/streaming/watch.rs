@@ -1,4 +1,4 @@
-//! A client's connection, which knows when something last went over it.
+//! A client's connection that records when it last carried data.
 
 use std::{
     io,
@@ -15,18 +15,18 @@ use tokio::{
     time::Instant,
 };
 
-/// A connection that knows when something last went over it.
+/// A connection that records when it last carried data.
 pub(super) struct Watched {
     io: TcpStream,
-    /// What was read together with the request.
+    /// Bytes that were read together with the request.
     early: Bytes,
     last: Arc<Mutex<Instant>>,
 }
 
-/// Tells when nothing went over a connection for long.
+/// Waits until a connection is idle.
 pub(super) struct Watch(Arc<Mutex<Instant>>);
 
-/// A connection, of which `early` was read already, and its watch.
+/// Wraps a connection, of which `early` was read already, and returns it with its watch.
 pub(super) fn watched(io: TcpStream, early: Bytes) -> (Watched, Watch) {
     let last = Arc::new(Mutex::new(Instant::now()));
     let watch = Watch(last.clone());
@@ -34,11 +34,11 @@ pub(super) fn watched(io: TcpStream, early: Bytes) -> (Watched, Watch) {
 }
 
 impl Watch {
-    /// Waits until nothing went over it, either way, for so long.
+    /// Waits until the connection has carried no data in either direction for `idle`.
     pub(super) async fn idle(&self, idle: Duration) {
         loop {
             let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // Longer than a timer can wait is as good as for ever.
+            // The timer cannot wait that long: wait for ever.
             let Some(late) = last.checked_add(idle) else {
                 return std::future::pending().await;
             };

@@ -1,4 +1,4 @@
-//! Every metric has values, with the labels that it is described with.
+//! Every metric has values, with the labels of its descriptor.
 
 use super::*;
 

@@ -1,11 +1,11 @@
-//! Which streams belong together: one for data and one for errors make a connection ◆
+//! Pairs streams: one for data and one for errors make a connection ◆
 
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
 };
 
-/// Which half of a pair a stream is.
+/// The half of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Data,
@@ -22,8 +22,8 @@ impl Part {
     }
 }
 
-/// What pairs are told apart by: the client's word; or, with clients of old that have none, the number of the error
-/// stream, which they open right before the one for data (Kubernetes 1.36, `k8s.io/cri-streaming`, portforward).
+/// The key of a pair: the client's request ID; or, for old clients without one, the ID of the error stream, which
+/// they open right before the data stream (Kubernetes 1.36, `k8s.io/cri-streaming`, portforward).
 pub(super) fn key(request: Option<&str>, part: Part, id: u32) -> String {
     match (request, part) {
         (Some(request), _) if !request.is_empty() => request.to_owned(),
@@ -32,20 +32,20 @@ pub(super) fn key(request: Option<&str>, part: Part, id: u32) -> String {
     }
 }
 
-/// What became of a stream.
+/// The result of adding a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Added<T> {
-    /// The other half is not there yet.
+    /// The other half is missing.
     Half,
     Pair {
         data: T,
         error: T,
     },
-    /// There is one like it already.
+    /// The same half exists already.
     Twice(T),
 }
 
-/// Halves without their other halves.
+/// Halves whose other half is missing.
 #[derive(Debug)]
 pub(super) struct Pairs<T>(HashMap<String, (Part, T, Instant)>);
 
@@ -77,12 +77,12 @@ impl<T> Pairs<T> {
         }
     }
 
-    /// When the oldest half came.
+    /// When the oldest half was added.
     pub(super) fn first(&self) -> Option<Instant> {
         self.0.values().map(|(.., since)| *since).min()
     }
 
-    /// The halves that have waited for `patience`.
+    /// Removes the halves that have waited for `patience`.
     pub(super) fn late(&mut self, now: Instant, patience: Duration) -> Vec<(Part, T)> {
         let late = |_: &String, (.., since): &mut (Part, T, Instant)| {
             now.saturating_duration_since(*since) >= patience

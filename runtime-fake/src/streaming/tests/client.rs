@@ -1,4 +1,4 @@
-//! Clients: the least that speaks each protocol.
+//! Minimal clients for each protocol.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -16,14 +16,14 @@ use super::in_time;
 
 pub(super) const V4: &str = "v4.channel.k8s.io";
 
-/// What a server answered to a request: its status, everything that it said, and the connection.
+/// A server's response: its status, its text, and the connection.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) text: String,
     pub(super) io: TcpStream,
 }
 
-/// Asks for `url`, with these headers.
+/// Requests `url` with these headers.
 pub(super) async fn ask(url: &str, headers: &str) -> Answer {
     let rest = url.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
@@ -57,12 +57,12 @@ pub(super) async fn websocket(url: &str, protocol: &str) -> WebSocketStream<TcpS
     );
     let answer = ask(url, &headers).await;
     assert_eq!(answer.status, 101, "{}", answer.text);
-    // RFC 6455, section 1.3: the answer to the key of the example.
+    // RFC 6455, section 1.3: the response to the example's key.
     assert!(answer.text.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
     WebSocketStream::from_raw_socket(answer.io, End::Client, Some(websocket_config())).await
 }
 
-/// A command as a client has it.
+/// A client's ends of a command's streams.
 pub(super) struct Client {
     pub(super) stdin: Option<Outlet>,
     pub(super) stdout: Option<Inlet>,
@@ -73,12 +73,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Everything that came on a stream.
+    /// Everything received on a stream.
     pub(super) async fn all(inlet: &mut Option<Inlet>) -> String {
         rest(inlet.as_mut().unwrap()).await
     }
 
-    /// What drives a client that has no use for its streams any more.
+    /// The task of a client that no longer uses its streams.
     pub(super) fn left(self) -> JoinHandle<()> {
         self.driving
     }
@@ -96,7 +96,7 @@ pub(super) async fn rest(inlet: &mut Inlet) -> String {
     String::from_utf8(all).unwrap()
 }
 
-/// Opens a command's streams, as [`super::Fixture::exec`] names them, over any of the protocols.
+/// Opens a command's streams, selected as in [`super::Fixture::exec`], over any of the protocols.
 pub(super) async fn command(url: &str, protocol: &str, streams: &str) -> Client {
     match protocol.strip_prefix("SPDY ") {
         Some("SPDY/3.1+v4.channel.k8s.io") => {

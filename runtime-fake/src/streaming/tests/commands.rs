@@ -121,7 +121,7 @@ async fn stream_url_is_valid_once() {
     let again = ask(&url, upgrade).await;
     assert_eq!(again.status, 404);
     assert!(again.text.contains("content-length: 0"), "{}", again.text);
-    // Whoever does not say how it speaks, or speaks something else, has had its chance.
+    // A client without a protocol, or with an unsupported one, has used its token.
     for (headers, status) in [
         ("", 400),
         ("Connection: Upgrade\r\nUpgrade: h2c\r\n", 400),
@@ -184,7 +184,7 @@ async fn idle_connection_is_closed(#[case] protocol: &str) {
 #[tokio::test]
 async fn disconnected_client_leaves_no_tasks(#[case] protocol: &str) {
     let fixture = fixture().await;
-    // One that waits, one that does not read, one whose process does not read.
+    // One waits, one does not read, and one has a process that does not read.
     let waits = command(&fixture.exec(&["cat"], "io"), protocol, "io").await;
     let reads_not = command(&fixture.exec(&["flood"], "io"), protocol, "io").await;
     let is_stuck = command(&fixture.exec(&["stuck"], "io"), protocol, "io").await;
@@ -224,9 +224,9 @@ async fn slow_reader_blocks_process_output(#[case] protocol: &str) {
         }
     };
     let held = in_time("the process to wait", stalled).await;
-    // The sockets' buffers and a few of ours.
+    // The socket buffers, and a few of the server's own.
     assert!(held < 32 << 20, "{held} bytes are held");
-    // It goes on when the client does.
+    // It continues when the client reads.
     let stdout = client.stdout.as_mut().unwrap();
     while flooded() < held + (8 << 20) {
         in_time("more", stdout.next()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Clients that do not keep to the rules: each has a token, and none does the server any harm.
+//! Misbehaving clients: each has a token, and none harms the server.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
     fixture, in_time,
 };
 
-/// Serves one that keeps to them.
+/// Serves a well-behaved client.
 async fn still_serves(fixture: &Fixture) {
     let url = fixture.exec(&["say", "fine"], "oe");
     let mut client = command(&url, "SPDY v4.channel.k8s.io", "oe").await;
@@ -24,7 +24,7 @@ async fn still_serves(fixture: &Fixture) {
     fixture.nothing_left().await;
 }
 
-/// Reads until the server closes.
+/// Reads until the server closes the connection.
 async fn until_closed(mut io: TcpStream) {
     let mut nowhere = vec![0; 64 << 10];
     let closed = async { while io.read(&mut nowhere).await.is_ok_and(|n| n > 0) {} };
@@ -68,7 +68,7 @@ async fn data_frame_of_unknown_stream_is_discarded() {
             write.write_all(&[0; 64 << 10]).await.unwrap();
         }
     };
-    // It tells of the room that is free again.
+    // The server sends a window update.
     let told = async {
         let mut update = [0; 16];
         read.read_exact(&mut update).await.unwrap();
@@ -93,7 +93,7 @@ async fn excess_streams_are_refused() {
         let streams: Vec<_> = (0..10_000)
             .map(|_| connection.open(Headers::of(&port)))
             .collect();
-        // The last ones are refused: there are too many, or they make no sense.
+        // The last ones are refused, because there are too many or they are invalid.
         in_time("a reset", streams[9_999].outlet.gone()).await;
         driving.abort();
         fixture.nothing_left().await;
@@ -105,7 +105,7 @@ async fn excess_streams_are_refused() {
 async fn duplicate_stream_id_closes_connection() {
     let fixture = fixture().await;
     let (client, server) = tokio::io::duplex(1 << 20);
-    // What a proper client sends for its first stream, with the id set back.
+    // What a correct client sends for its first stream, with a lower ID.
     let (connection, _, driver) = connect(client, Role::Client);
     let first = connection.open(Headers::of(&[("streamType", "error")]));
     let driving = tokio::spawn(driver.run());
@@ -181,7 +181,7 @@ async fn unexpected_websocket_messages_are_ignored() {
     };
     assert!(seen.iter().any(|m| is(m, b"\x01hello")), "{seen:?}");
     assert!(seen.iter().any(Message::is_pong), "{seen:?}");
-    // Go's clients complain of signals from a server.
+    // Go clients reject half-close signals from a server.
     let signal = |m: &Message| m.is_binary() && m.clone().into_data().starts_with(b"\xff");
     assert!(!seen.iter().any(signal), "{seen:?}");
     assert!(seen.last().is_some_and(Message::is_close), "{seen:?}");
@@ -200,7 +200,7 @@ async fn silent_connections_do_not_block_other_clients() {
     }
     still_serves(&fixture).await;
     assert_eq!(fixture.counts.live.load(Ordering::SeqCst), 0);
-    // They are not waited for for ever.
+    // The server does not wait for ever.
     let last = silent.pop().unwrap();
     let patience = Duration::from_secs(9);
     assert!(
@@ -211,7 +211,7 @@ async fn silent_connections_do_not_block_other_clients() {
     until_closed(silent.remove(0)).await;
 }
 
-/// There is room for so many that have shown no token: the oldest make room for new ones.
+/// The number of connections without a token is limited: the oldest make room for new ones.
 #[tokio::test]
 async fn idle_connections_make_room_for_new_clients() {
     let fixture = fixture().await;
@@ -231,7 +231,7 @@ async fn idle_connections_make_room_for_new_clients() {
     assert_eq!(Client::all(&mut late.stdout).await, "late");
     drop(late);
     until_closed(idle.remove(0)).await;
-    // One that has shown its token stays.
+    // A connection that has sent its token stays.
     let stdin = early.stdin.take();
     send(&stdin, "again").await;
     stdin.unwrap().end().await;

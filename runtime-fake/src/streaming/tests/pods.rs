@@ -10,7 +10,7 @@ use super::{
     fixture, in_time,
 };
 
-/// A forwarding connection: SPDY on its own, or tunnelled.
+/// A port-forward connection: SPDY directly, or tunnelled.
 async fn forward(url: &str, tunnelled: bool) -> Connection {
     fn over(io: impl AsyncRead + AsyncWrite + Send + 'static) -> Connection {
         let (connection, _, driver) = connect(io, Role::Client);
@@ -82,7 +82,7 @@ async fn forward_to_closed_port_reports_connection_refused() {
         "{text}"
     );
     assert_eq!(rest(&mut data.inlet).await, "");
-    // The others do not suffer.
+    // The other connections are not affected.
     let (_error, mut data) = open(&connection, 7, "1");
     data.outlet.send("still".into()).await.unwrap();
     data.outlet.end().await;

@@ -1,4 +1,4 @@
-//! Processes that are not there: what they do is in their argv.
+//! Simulated processes, whose behaviour is in their argv.
 
 use std::{
     io,
@@ -21,16 +21,16 @@ use crate::{
     streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Target},
 };
 
-/// What was seen of clients.
+/// Counts of what clients have used.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Sessions and connections that are not over.
+    /// Open sessions and connections.
     pub(super) live: AtomicUsize,
-    /// Bytes that were taken from those who write without end.
+    /// Bytes read from processes that write endlessly.
     pub(super) flooded: AtomicU64,
 }
 
-/// Counts as long as it is there.
+/// Counts as live until dropped.
 struct Live(Arc<Counts>);
 
 impl Live {
@@ -46,7 +46,7 @@ impl Drop for Live {
     }
 }
 
-/// Writes without end, and takes nothing.
+/// Writes endlessly, and reads nothing.
 struct Flood(Arc<Counts>);
 
 impl AsyncRead for Flood {
@@ -80,7 +80,7 @@ impl Target for Fake {
         let mut flood: Option<Box<dyn AsyncRead + Send + Unpin>> = None;
         let (mut input, mut output) = (input, output);
         match program {
-            // Says what it is told, complains, and ends with the exit code 3.
+            // Writes its argument and an error, and exits with code 3.
             "say" => {
                 tokio::spawn(async move {
                     output.write_all(argument.as_bytes()).await.unwrap();
@@ -90,7 +90,7 @@ impl Target for Fake {
             }
             "cat" => {
                 tokio::spawn(async move {
-                    // Both may be left by the client at any time.
+                    // The client may drop both at any time.
                     let _ = tokio::io::copy(&mut input, &mut output).await;
                     let _ = exit.send(0);
                     drop(errors);
@@ -137,7 +137,7 @@ impl Target for Fake {
         })
     }
 
-    /// A container that greets, and ends with the exit code 7.
+    /// A container that writes a greeting and exits with code 7.
     async fn attach(&self, request: AttachRequest) -> Result<Session, Error> {
         let live = Live::new(&self.0);
         let (stdout, mut output) = duplex(64);
@@ -155,7 +155,7 @@ impl Target for Fake {
         })
     }
 
-    /// On port 7 there is an echo that says farewell, on 9 somebody who never reads, and nobody elsewhere.
+    /// Port 7 echoes and says goodbye, port 9 never reads, and other ports refuse the connection.
     async fn connect(&self, _: &SandboxId, port: u16) -> Result<Box<dyn Duplex>, Error> {
         let live = Live::new(&self.0);
         let (ours, mut theirs) = duplex(1024);
@@ -175,7 +175,7 @@ impl Target for Fake {
             9 => {
                 tokio::spawn(async move {
                     let _live = live;
-                    // It hears of the end all the same.
+                    // It learns of the end nevertheless.
                     let _ = theirs.write_all(&[b'x'; 2048]).await;
                     std::future::pending::<()>().await;
                 });
