@@ -8,6 +8,8 @@
 //!
 //! `Exited` may arrive before `Started`: a program can end before the daemon learns that it ran. `Exited` carries the
 //! start time, so nothing is lost.
+//!
+//! `Lost` ends a container whose keeper ended without recording an exit: its state is Lost, in place of Exited.
 
 use cri::v1::{ContainerConfig, LinuxContainerResources};
 use jiff::Timestamp;

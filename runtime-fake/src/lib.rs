@@ -10,7 +10,7 @@
 //! |---|---|---|---|
 //! | store (one) | every record, their files | changes (channel) | state (watch), events (broadcast) |
 //! | keeper connection (a pod) | one connection | calls (channel) | answers (oneshot), notifications (channel) |
-//! | follower (a pod) | nothing | a keeper's notifications | changes to the store |
+//! | reach (a pod) | the way to its keeper | the keeper's notifications | changes to the store |
 //! | stream server (one) | tokens | clients with a URL | their streams to processes and pods |
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
 //! | operation (a call) | nothing | a request | an answer; it continues when its client disconnects |

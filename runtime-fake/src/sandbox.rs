@@ -1,8 +1,8 @@
 //! The sandbox state machine: pure.
 //!
 //! ```text
-//! Creating ──Ready──▶ Ready ──Stopped/Lost──▶ NotReady
-//!     └───────────Lost─────────────────────────▶
+//! Creating ──Ready──▶ Ready ──Stopped──▶ NotReady
+//!     └──────────────Stopped────────────────▲
 //! ```
 //!
 //! The store has a sandbox while it is being created, so that a restarted daemon finds an unfinished one, but

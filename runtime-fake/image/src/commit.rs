@@ -17,7 +17,7 @@ use super::{ImageStore, Limits};
 /// The name of an image, and the document that it refers to.
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
-    /// Digest of what the name points to: index, manifest, or configuration.
+    /// Digest of the document that the name refers to: index, manifest, or configuration.
     pub(crate) target: Digest,
     /// Whether the target is a manifest or an index, so that `repository@target` refers to this image.
     pub(crate) by_digest: bool,

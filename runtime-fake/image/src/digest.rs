@@ -1,4 +1,4 @@
-//! ◆ Content digests: the only name under which bytes are trusted.
+//! ◆ Content digests, which content is verified against.
 
 use std::fmt;
 use std::str::FromStr;

@@ -52,7 +52,7 @@ pub enum Problem {
     /// A digest that cannot be verified.
     #[error("{what} has an unusable digest")]
     Digest {
-        /// What carries the digest.
+        /// The object with the digest.
         what: String,
         /// Why it cannot be verified.
         source: DigestError,
@@ -83,7 +83,7 @@ pub enum Problem {
     DigestDiffers {
         /// The blob, or the layer once decompressed.
         what: String,
-        /// What the document promised.
+        /// The promised digest.
         expected: Digest,
         /// The digest of the content.
         actual: Digest,
@@ -93,7 +93,7 @@ pub enum Problem {
     SizeDiffers {
         /// The blob.
         what: String,
-        /// What the document promised.
+        /// The promised length.
         expected: u64,
         /// The actual length.
         actual: u64,
@@ -117,7 +117,7 @@ pub enum Problem {
     /// A count exceeds one of the [`Limits`](super::Limits).
     #[error("{what} has more than the {limit} {unit} allowed")]
     TooMuch {
-        /// What is too large.
+        /// The object that exceeds the limit.
         what: String,
         /// The limit.
         limit: u64,

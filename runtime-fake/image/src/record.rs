@@ -142,7 +142,7 @@ pub(crate) struct LayerRecord {
     pub(crate) style: String,
     /// Sum of the lengths of its files.
     pub(crate) file_bytes: u64,
-    /// What it takes on disk.
+    /// Its disk usage in bytes.
     pub(crate) disk_bytes: u64,
     /// Files, directories and links.
     pub(crate) inodes: u64,

@@ -140,8 +140,8 @@ impl Target for Runtime {
             match &input {
                 Some(input) if container.config.stdin => {
                     let flow = Inflow::new(input.clone());
-                    // When the client closes stdin, the attach ends, unless the container has `stdin_once` and must see
-                    // the end of its input (as in containerd and CRI-O).
+                    // With a terminal, or without `stdin_once`, the attach ends when the client closes stdin. Otherwise
+                    // the container must see the end of its input (as in containerd and CRI-O).
                     if tty || !container.config.stdin_once {
                         Box::new(flow.telling(gone.clone()))
                     } else {

@@ -1,5 +1,5 @@
-//! Measures attaching and detaching: times are printed, not asserted. `cargo test -p network -- --nocapture
-//! measure`.
+//! Measures attaching and detaching: times are printed, not asserted.
+//! Run `cargo test -p network -- --nocapture measure`.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

@@ -177,7 +177,7 @@ fn unpack_rejects_forms_with_stated_reason() {
             "attribute of overlayfs",
         ]
     );
-    // What both refuse stays refused.
+    // crib refuses every form that both others refuse.
     for row in rows() {
         if row.containerd.is_none() && row.docker.is_none() {
             assert_eq!(row.crib, None, "{}", row.form);
