@@ -429,7 +429,7 @@ impl Unpacker<'_> {
 }
 
 fn check_symlink(member: &Member) -> Result<(), Problem> {
-    // A link's target is not checked: those who follow it do so with the image's root as theirs.
+    // Where a link leads is not checked: processes that follow it have the image's root as their own.
     let why = match &member.link[..] {
         [] => "a link to nothing",
         link if link.contains(&0) || link.len() > 4095 => "a link whose target is no path",
