@@ -9,7 +9,7 @@
 //! answer that there is nothing. What it speaks is the package `stream`.
 
 mod command;
-mod converse;
+mod drive;
 mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

@@ -7,7 +7,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// Talks over a connection while it is driven. When everything was said, what is still to be sent is; when the client
 /// goes away first, the talk is dropped.
-pub(super) async fn converse<E: Display>(
+pub(super) async fn drive<E: Display>(
     driven: impl Future<Output = Result<(), E>>,
     talk: impl Future<Output = ()>,
 ) {
