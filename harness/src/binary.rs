@@ -1,36 +1,91 @@
-//! Finds the `crib` binary that tests run.
+//! Finds the `crib` binary that tests run, or builds it.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where the sources of `crib` are: beside those of this package, also in cargo's own checkout of a git dependency.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crib/Cargo.toml");
 
 /// No `crib` binary was found.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "found no crib command: build it with `cargo build`, put it on the PATH, or name it with CRIB_BIN"
-)]
-pub struct NoBinary;
+pub enum NoBinary {
+    /// There is none.
+    #[error(
+        "found no crib command: install it with `cargo install --path harness/crib`, name one with CRIB_BIN, or set \
+         CRIB_BUILD=1 to build it from the sources of this harness"
+    )]
+    Missing,
+    /// `CRIB_BIN` or the test names a file that is not there.
+    #[error("found no crib command at {}, which CRIB_BIN or the test names", .0.display())]
+    Named(PathBuf),
+    /// It could not be built.
+    #[error("failed to build crib from {SOURCES}: {0}")]
+    Build(String),
+}
 
 /// The `crib` command: the one that `CRIB_BIN` names, else the one that cargo built for this test, else the first on the
-/// `PATH`.
+/// `PATH`; else, where `CRIB_BUILD` is 1, the one that [`build`] makes.
 ///
 /// # Errors
 /// When none of them exists.
 pub fn crib() -> Result<PathBuf, NoBinary> {
-    let named = ["CRIB_BIN", "CARGO_BIN_EXE_crib"]
-        .into_iter()
-        .find_map(env::var_os);
-    if let Some(path) = named {
-        return Ok(path.into());
+    if let Some(named) = env::var_os("CRIB_BIN") {
+        let named = PathBuf::from(named);
+        return if named.is_file() {
+            Ok(named)
+        } else {
+            Err(NoBinary::Named(named))
+        };
     }
-    // Tests are built into target/PROFILE/deps, commands into target/PROFILE.
-    let beside = env::current_exe()
-        .ok()
-        .and_then(|test| Some(test.parent()?.parent()?.join("crib")));
+    if let Some(built) = env::var_os("CARGO_BIN_EXE_crib") {
+        return Ok(built.into());
+    }
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).map(|directory| directory.join("crib"));
-    beside
+    // Tests are built into target/PROFILE/deps, commands into target/PROFILE.
+    let beside = profile_directory().map(|directory| directory.join("crib"));
+    let found = beside
         .into_iter()
         .chain(on_path)
-        .find(|candidate| candidate.is_file())
-        .ok_or(NoBinary)
+        .find(|path| path.is_file());
+    match found {
+        Some(path) => Ok(path),
+        None if env::var_os("CRIB_BUILD").is_some_and(|value| value == "1") => build(),
+        None => Err(NoBinary::Missing),
+    }
+}
+
+/// Builds `crib` below the directory that holds this test, with the cargo that runs it. The first time takes minutes, and
+/// shows cargo's progress on the standard error; after that cargo only looks for changes.
+///
+/// # Errors
+/// When cargo fails, or the sources are not there.
+pub fn build() -> Result<PathBuf, NoBinary> {
+    let failed = |why: String| NoBinary::Build(why);
+    let profile =
+        profile_directory().ok_or_else(|| failed("this test is in no directory".into()))?;
+    let target = profile.join("crib-build");
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args([
+            "build",
+            "--locked",
+            "--manifest-path",
+            SOURCES,
+            "--target-dir",
+        ])
+        .arg(&target)
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| failed(format!("cargo could not be run: {error}")))?;
+    if !status.success() {
+        return Err(failed(format!("cargo build ended with {status}")));
+    }
+    Ok(target.join("debug/crib"))
+}
+
+fn profile_directory() -> Option<PathBuf> {
+    let test = env::current_exe().ok()?;
+    test.parent().and_then(Path::parent).map(Path::to_owned)
 }

@@ -97,6 +97,15 @@ struct Open {
     text: Vec<u8>,
 }
 
+/// The lines of a whole log file.
+#[must_use]
+pub fn lines(file: &[u8]) -> Vec<Line> {
+    let (mut joiner, mut lines) = (Joiner::default(), Vec::new());
+    joiner.push(file, &mut lines);
+    joiner.finish(&mut lines);
+    lines
+}
+
 impl Joiner {
     /// Takes the next bytes of the file and appends the lines they complete to `lines`.
     pub fn push(&mut self, bytes: &[u8], lines: &mut Vec<Line>) {

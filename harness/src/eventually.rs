@@ -12,11 +12,27 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Calls `look` again and again until it returns `Ok`, and returns what is in it. `Err` is what there is to see meanwhile.
+/// What a wait saw last before its limit.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("waited {limit:?} for {what}; {last}")]
+pub struct WaitError {
+    /// What was waited for.
+    pub what: String,
+    /// How long.
+    pub limit: Duration,
+    /// The last observation.
+    pub last: String,
+}
+
+/// Calls `look` until it returns `Ok`, and returns the value. `Err` carries what `look` saw instead.
 ///
-/// # Panics
-/// After `limit`, with `what` was waited for and what was seen last.
-pub async fn eventually<T, S, F>(limit: Duration, what: &str, mut look: impl FnMut() -> F) -> T
+/// # Errors
+/// After `limit`, with the last observation.
+pub async fn within<T, S, F>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> Result<T, WaitError>
 where
     S: Debug,
     F: Future<Output = Result<T, S>>,
@@ -25,18 +41,38 @@ where
     let mut pause = FIRST_PAUSE;
     loop {
         let seen = match tokio::time::timeout(limit, look()).await {
-            Ok(Ok(found)) => return found,
+            Ok(Ok(found)) => return Ok(found),
             Ok(Err(seen)) => Some(seen),
             Err(_) => None,
         };
         if began.elapsed() >= limit {
-            match seen {
-                Some(seen) => panic!("waited {limit:?} for {what}; last seen: {seen:#?}"),
-                None => panic!("waited {limit:?} for {what}; the last look did not end"),
-            }
+            let last = match seen {
+                Some(seen) => format!("last seen: {seen:#?}"),
+                None => "the last look did not end".to_owned(),
+            };
+            return Err(WaitError {
+                what: what.to_owned(),
+                limit,
+                last,
+            });
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// [`within`] for a test that cannot go on without the value.
+///
+/// # Panics
+/// After `limit`, with the last observation.
+pub async fn eventually<T, S, F>(limit: Duration, what: &str, look: impl FnMut() -> F) -> T
+where
+    S: Debug,
+    F: Future<Output = Result<T, S>>,
+{
+    match within(limit, what, look).await {
+        Ok(found) => found,
+        Err(error) => panic!("{error}"),
     }
 }
 

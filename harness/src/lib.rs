@@ -23,6 +23,7 @@
 pub mod binary;
 pub mod client;
 pub mod cri_log;
+pub mod events;
 pub mod eventually;
 pub mod fixture;
 pub mod fixture_image;
@@ -38,10 +39,12 @@ pub mod streaming;
 pub mod witness;
 
 pub use client::Client;
-pub use eventually::{PATIENCE, eventually};
+pub use cri;
+pub use events::Events;
+pub use eventually::{PATIENCE, WaitError, eventually};
 pub use leak::Leaks;
 pub use netns::Netns;
 pub use node::Node;
 pub use pod::Pod;
 pub use registry::Registry;
-pub use runtime::Runtime;
+pub use runtime::{Runtime, StartError};

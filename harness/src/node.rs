@@ -1,5 +1,7 @@
 //! A node of a test's own: a runtime, and an agent that keeps the pods of a directory of manifests running on it.
 
+mod pods;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
@@ -11,6 +13,8 @@ use nix::sys::signal::Signal;
 use crate::binary;
 use crate::process::Process;
 use crate::runtime::{Options, Runtime, StartError};
+
+pub use pods::{ApplyError, FinishedPod};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -59,21 +63,21 @@ impl Node {
         self.runtime.root().join("agent")
     }
 
-    /// Puts a manifest into the directory, all at once.
+    /// Puts a file into the directory of manifests atomically.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn apply(&self, name: &str, manifest: &str) -> io::Result<()> {
+    pub fn write_manifest(&self, name: &str, manifest: &str) -> io::Result<()> {
         let draft = self.runtime.root().join("draft");
         fs::write(&draft, manifest)?;
         fs::rename(draft, self.manifests().join(name))
     }
 
-    /// Takes a manifest out of the directory.
+    /// Removes a file from the directory of manifests.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn delete(&self, name: &str) -> io::Result<()> {
+    pub fn delete_manifest(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.manifests().join(name))
     }
 

@@ -7,7 +7,7 @@ use cri::v1::ContainerState;
 
 use crate::client::{Answer, Client};
 use crate::cri_log;
-use crate::eventually::{PATIENCE, eventually};
+use crate::eventually::{PATIENCE, WaitError, eventually, within};
 use crate::fixture;
 
 /// A pod that was run. Dropping it does nothing: the pod ends with its runtime, or by the calls for it.
@@ -60,6 +60,32 @@ impl Pod {
         Ok(id)
     }
 
+    /// Waits until the sandbox is ready and every container that was created in it runs.
+    ///
+    /// # Errors
+    /// With what was seen last.
+    pub async fn ready(&self) -> Result<(), WaitError> {
+        let what = format!("pod {} to be ready", self.id);
+        within(PATIENCE, &what, async || {
+            let ready = self.client.pod_is_ready(&self.id).await;
+            let containers = self.client.containers(v1::ContainerFilter {
+                pod_sandbox_id: self.id.clone(),
+                ..Default::default()
+            });
+            match (ready, containers.await) {
+                (Ok(true), Ok(all))
+                    if all
+                        .iter()
+                        .all(|c| c.state() == ContainerState::ContainerRunning) =>
+                {
+                    Ok(())
+                }
+                seen => Err(seen),
+            }
+        })
+        .await
+    }
+
     /// Waits until a container has ended.
     ///
     /// # Errors
@@ -106,11 +132,7 @@ impl Pod {
     /// The current lines of a container's log file; empty if the file does not exist.
     #[must_use]
     pub fn log(&self, status: &v1::ContainerStatus) -> Vec<cri_log::Line> {
-        let bytes = std::fs::read(&status.log_path).unwrap_or_default();
-        let (mut joiner, mut lines) = (cri_log::Joiner::default(), Vec::new());
-        joiner.push(&bytes, &mut lines);
-        joiner.finish(&mut lines);
-        lines
+        cri_log::lines(&std::fs::read(&status.log_path).unwrap_or_default())
     }
 
     /// The directory of the pod's log files.

@@ -15,6 +15,7 @@ use tokio::net::unix::pipe;
 
 use crate::binary::{self, NoBinary};
 use crate::client::{Answer, Client};
+use crate::events::Events;
 use crate::fixture;
 use crate::leak::{Leak, Leaks};
 use crate::pod::Pod;
@@ -72,6 +73,7 @@ fn io(doing: &'static str) -> impl Fn(io::Error) -> StartError {
 /// How a runtime is started.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
+    binary: Option<PathBuf>,
     durable: bool,
     isolation: Option<String>,
     user: Option<(u32, u32)>,
@@ -89,6 +91,13 @@ impl Options {
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
+        self
+    }
+
+    /// The `crib` command; otherwise the one that [`binary::crib`] finds.
+    #[must_use]
+    pub fn binary(mut self, path: &Path) -> Self {
+        self.binary = Some(path.to_owned());
         self
     }
 
@@ -148,11 +157,21 @@ impl Options {
         self
     }
 
+    fn crib(&self) -> Result<PathBuf, NoBinary> {
+        match &self.binary {
+            Some(path) if path.is_file() => Ok(path.clone()),
+            Some(path) => Err(NoBinary::Named(path.clone())),
+            None => binary::crib(),
+        }
+    }
+
     /// Starts it, and waits until it serves.
     ///
     /// # Errors
     /// With everything that the runtime wrote, when it does not.
     pub async fn start(self) -> Result<Runtime, StartError> {
+        // Before there is a directory that would be left.
+        self.crib()?;
         let root = tempfile::Builder::new()
             .prefix("crib-t")
             .tempdir()
@@ -293,6 +312,14 @@ impl Runtime {
         config
     }
 
+    /// Subscribes to the runtime's events.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub async fn events(&self) -> Answer<Events> {
+        Events::subscribe(&self.client).await
+    }
+
     /// Runs a pod.
     ///
     /// # Errors
@@ -378,7 +405,7 @@ impl Runtime {
             .append(true)
             .open(root.join("runtime.log"))
             .map_err(io("open the runtime's log"))?;
-        let crib = binary::crib()?;
+        let crib = self.options.crib()?;
         let options = &self.options;
         let mut command = match (&options.netns, &options.descriptor, disk) {
             (None, None, None) => Command::new(crib),

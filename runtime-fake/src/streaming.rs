@@ -9,7 +9,7 @@
 //! 404. The protocols are the package `stream`'s.
 
 mod command;
-mod converse;
+mod drive;
 mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

@@ -12,9 +12,9 @@ async fn new_agent_adopts_pods_of_killed_agent() {
         "Always",
         &[("init", "echo once >> /shared/count"), ("app", FOREVER)],
     );
-    node.apply("p.yaml", &pod).unwrap();
+    node.write_manifest("p.yaml", &pod).unwrap();
     let before = ready(&node, "p", "app").await;
-    node.apply(
+    node.write_manifest(
         "goes.yaml",
         &manifest("goes", "Always", &[("app", FOREVER)]),
     )
@@ -31,8 +31,8 @@ async fn new_agent_adopts_pods_of_killed_agent() {
         "once\n"
     );
     // While nobody looks, one manifest goes and another one comes.
-    node.delete("goes.yaml").unwrap();
-    node.apply(
+    node.delete_manifest("goes.yaml").unwrap();
+    node.write_manifest(
         "comes.yaml",
         &manifest("comes", "Always", &[("app", FOREVER)]),
     )
@@ -65,26 +65,26 @@ async fn new_agent_adopts_pods_of_killed_agent() {
     );
 
     // It is the new one's in every way.
-    node.delete("p.yaml").unwrap();
-    node.delete("comes.yaml").unwrap();
+    node.delete_manifest("p.yaml").unwrap();
+    node.delete_manifest("comes.yaml").unwrap();
     no_pods(&node).await;
 }
 
 #[tokio::test]
 async fn agent_survives_runtime_restart() {
     let mut node = Node::start_with(Runtime::with().durable()).await.unwrap();
-    node.apply("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
+    node.write_manifest("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
         .unwrap();
     let before = ready(&node, "p", "app").await;
     node.runtime.kill9().await;
-    node.apply("q.yaml", &manifest("q", "Always", &[("app", FOREVER)]))
+    node.write_manifest("q.yaml", &manifest("q", "Always", &[("app", FOREVER)]))
         .unwrap();
     node.runtime.restart().await.unwrap();
     ready(&node, "q", "app").await;
     let after = ready(&node, "p", "app").await;
     assert_eq!(after.id, before.id);
-    node.delete("p.yaml").unwrap();
-    node.delete("q.yaml").unwrap();
+    node.delete_manifest("p.yaml").unwrap();
+    node.delete_manifest("q.yaml").unwrap();
     no_pods(&node).await;
 }
 
@@ -93,7 +93,7 @@ async fn pods_are_adopted_after_agent_and_runtime_are_killed() {
     let mut node = Node::start_with(Runtime::with().durable()).await.unwrap();
     for number in 0..5 {
         let name = format!("pod-{number}");
-        node.apply(
+        node.write_manifest(
             &format!("{name}.yaml"),
             &manifest(&name, "Always", &[("init", "sleep 0.2"), ("app", FOREVER)]),
         )
@@ -109,7 +109,7 @@ async fn pods_are_adopted_after_agent_and_runtime_are_killed() {
         ready(&node, &format!("pod-{number}"), "app").await;
     }
     for number in 0..5 {
-        node.delete(&format!("pod-{number}.yaml")).unwrap();
+        node.delete_manifest(&format!("pod-{number}.yaml")).unwrap();
     }
     no_pods(&node).await;
 }

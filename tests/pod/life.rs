@@ -18,7 +18,7 @@ async fn init_containers_run_in_order_before_others() {
             ("other", &format!("cat /shared/order; {FOREVER}")),
         ],
     );
-    node.apply("p.yaml", &pod).unwrap();
+    node.write_manifest("p.yaml", &pod).unwrap();
     for name in ["app", "other"] {
         let container = ready(&node, "p", name).await;
         assert_eq!(lines(&node, &container).await, ["a", "b", "ready"]);
@@ -55,7 +55,7 @@ async fn removed_manifest_stops_pod_gracefully() {
             "volumeMounts: [",
             "volumeMounts: [{name: told, mountPath: /told}, ",
         );
-    node.apply("p.yaml", &pod).unwrap();
+    node.write_manifest("p.yaml", &pod).unwrap();
     ready(&node, "p", "app").await;
     assert!(
         node.agent_root()
@@ -65,7 +65,7 @@ async fn removed_manifest_stops_pod_gracefully() {
             .next()
             .is_some()
     );
-    node.delete("p.yaml").unwrap();
+    node.delete_manifest("p.yaml").unwrap();
     no_pods(&node).await;
     assert!(told.join("asked").exists(), "it was not asked to end");
 }
@@ -73,11 +73,11 @@ async fn removed_manifest_stops_pod_gracefully() {
 #[tokio::test]
 async fn changed_manifest_recreates_pod() {
     let node = Node::start().await.unwrap();
-    node.apply("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
+    node.write_manifest("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
         .unwrap();
     let before = ready(&node, "p", "app").await;
     let changed = format!("echo changed; {FOREVER}");
-    node.apply("p.yaml", &manifest("p", "Always", &[("app", &changed)]))
+    node.write_manifest("p.yaml", &manifest("p", "Always", &[("app", &changed)]))
         .unwrap();
     eventually(PATIENCE, "the new container", || async {
         let all = containers(&node, "p").await;
@@ -102,13 +102,13 @@ async fn changed_manifest_recreates_pod() {
 #[tokio::test]
 async fn invalid_manifest_does_not_affect_others() {
     let node = Node::start().await.unwrap();
-    node.apply(
+    node.write_manifest(
         "bad.yaml",
         "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {containers: 7}\n",
     )
     .unwrap();
-    node.apply("worse.yaml", "{{{").unwrap();
-    node.apply(
+    node.write_manifest("worse.yaml", "{{{").unwrap();
+    node.write_manifest(
         "good.yaml",
         &manifest("good", "Always", &[("app", FOREVER)]),
     )
@@ -129,12 +129,12 @@ async fn invalid_manifest_does_not_affect_others() {
 #[tokio::test]
 async fn on_failure_policy_restarts_failed_containers_only() {
     let node = Node::start().await.unwrap();
-    node.apply(
+    node.write_manifest(
         "done.yaml",
         &manifest("done", "OnFailure", &[("app", "echo done")]),
     )
     .unwrap();
-    node.apply(
+    node.write_manifest(
         "fails.yaml",
         &manifest(
             "fails",
@@ -146,7 +146,7 @@ async fn on_failure_policy_restarts_failed_containers_only() {
         ),
     )
     .unwrap();
-    node.apply(
+    node.write_manifest(
         "never.yaml",
         &manifest("never", "Never", &[("app", "exit 3")]),
     )
@@ -176,7 +176,7 @@ async fn failed_pull_starts_no_container() {
     let node = Node::start().await.unwrap();
     let pod = manifest("p", "Always", &[("app", FOREVER), ("other", FOREVER)]);
     let pod = pod.replacen("crib.local/host", "crib.local/not/here:1", 1);
-    node.apply("p.yaml", &pod).unwrap();
+    node.write_manifest("p.yaml", &pod).unwrap();
     ready(&node, "p", "other").await;
     eventually(PATIENCE, "the agent to name the image", || async {
         let log = node.agent_log();
@@ -193,7 +193,7 @@ async fn failed_pull_starts_no_container() {
         .map(|(name, _, _)| name)
         .collect();
     assert_eq!(names, ["other"]);
-    node.delete("p.yaml").unwrap();
+    node.delete_manifest("p.yaml").unwrap();
     no_pods(&node).await;
 }
 
@@ -210,14 +210,14 @@ async fn twenty_pods_start_concurrently() {
                 ("app", "cat /shared/name"),
             ],
         );
-        node.apply(&format!("{name}.yaml"), &pod).unwrap();
+        node.write_manifest(&format!("{name}.yaml"), &pod).unwrap();
     }
     for name in &names {
         let app = container_in(&node, name, "app", ContainerExited).await;
         assert_eq!(lines(&node, &app).await, [name.as_str()]);
     }
     for name in &names {
-        node.delete(&format!("{name}.yaml")).unwrap();
+        node.delete_manifest(&format!("{name}.yaml")).unwrap();
     }
     no_pods(&node).await;
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod crash;
+mod library;
 mod life;
 mod support;
 mod trees;

@@ -96,11 +96,7 @@ pub(crate) async fn line(node: &Node, container: &Container, text: &str) {
 /// What a container has logged.
 pub(crate) async fn lines(node: &Node, container: &Container) -> Vec<String> {
     let status = node.runtime.client.container(&container.id).await.unwrap();
-    let (mut joiner, mut lines) = (cri_log::Joiner::default(), Vec::new());
-    joiner.push(
-        &std::fs::read(&status.log_path).unwrap_or_default(),
-        &mut lines,
-    );
+    let lines = cri_log::lines(&std::fs::read(&status.log_path).unwrap_or_default());
     lines.into_iter().map(|line| line.text).collect()
 }
 

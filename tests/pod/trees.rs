@@ -21,7 +21,7 @@ async fn agent_removes_deep_volume() {
     let node = Node::start().await.unwrap();
     let agent = node.agent_pid();
     let pod = manifest("p", "Never", &[("init-nest", NEST), ("app", FOREVER)]);
-    node.apply("p.yaml", &pod).unwrap();
+    node.write_manifest("p.yaml", &pod).unwrap();
     eventually(LONG, "the directories to be nested", || async {
         let all = containers(&node, "p").await;
         let ended = |state: i32| state == i32::from(ContainerExited);
@@ -40,7 +40,7 @@ async fn agent_removes_deep_volume() {
         fs::metadata(node.agent_root()).unwrap().mode() & 0o777,
         0o700
     );
-    node.delete("p.yaml").unwrap();
+    node.delete_manifest("p.yaml").unwrap();
     no_pods(&node).await;
     let trash = node.agent_root().join("trash");
     eventually(LONG, "the volume to be deleted", || async {
@@ -49,7 +49,7 @@ async fn agent_removes_deep_volume() {
     })
     .await;
     assert_eq!(node.agent_pid(), agent);
-    node.apply("q.yaml", &manifest("q", "Never", &[("app", FOREVER)]))
+    node.write_manifest("q.yaml", &manifest("q", "Never", &[("app", FOREVER)]))
         .unwrap();
     ready(&node, "q", "app").await;
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use detect::Cgroups;
 pub use device::DeviceRule;
-pub use limits::{Limits, Wrong};
+pub use limits::{InvalidCgroup, Limits};
 pub use path::CgroupPath;
 pub use plan::Write;
 
@@ -43,14 +43,14 @@ pub struct CgroupPlan {
 /// What could not be done to a cgroup.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {what}")]
-pub struct Failed {
+pub struct CgroupError {
     /// Completes "failed to …".
     pub what: String,
     /// Why.
     pub source: io::Error,
 }
 
-impl Failed {
+impl CgroupError {
     /// Whether it is about what the client asked for, not about the box.
     pub fn is_the_clients(&self) -> bool {
         let codes = [libc::EINVAL, libc::ERANGE, libc::EBUSY, libc::EOPNOTSUPP];

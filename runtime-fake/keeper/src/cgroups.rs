@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    cgroup::{CgroupPath, CgroupPlan, Failed, cleanup, directory},
+    cgroup::{CgroupError, CgroupPath, CgroupPlan, cleanup, directory},
     failure::{Failure, FailureKind, plain},
 };
 
@@ -15,8 +15,8 @@ const LAST: Duration = Duration::from_secs(2);
 /// How long until cgroups that were not empty are looked at again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Self {
+impl From<CgroupError> for Failure {
+    fn from(failed: CgroupError) -> Self {
         let kind = if failed.is_the_clients() {
             FailureKind::Invalid
         } else {

@@ -119,7 +119,7 @@ fn beside() -> tempfile::Builder<'static, 'static> {
 pub(crate) enum Unreadable {
     /// The archive is invalid; the client has to change it.
     #[error("{0}")]
-    Wrong(String),
+    Invalid(String),
     /// The operating system failed.
     #[error("failed to {what}")]
     Io {
@@ -136,14 +136,14 @@ impl Unreadable {
             if source.kind() != io::ErrorKind::UnexpectedEof {
                 return Self::Io { what, source };
             }
-            return Self::Wrong(format!("{wrong}: it ends in the middle"));
+            return Self::Invalid(format!("{wrong}: it ends in the middle"));
         }
-        Self::Wrong(format!("{wrong}: {}", crate::chain(&problem)))
+        Self::Invalid(format!("{wrong}: {}", crate::chain(&problem)))
     }
 }
 
 fn wrong<T>(message: impl Into<String>) -> Result<T, Unreadable> {
-    Err(Unreadable::Wrong(message.into()))
+    Err(Unreadable::Invalid(message.into()))
 }
 
 fn io(what: &'static str) -> impl Fn(io::Error) -> Unreadable {
@@ -207,7 +207,7 @@ impl Archive {
             .read_exact_at(&mut text, offset)
             .map_err(io("read the checkpoint"))?;
         serde_json::from_slice(&text).map_err(|error| {
-            Unreadable::Wrong(format!("{name} of the checkpoint is wrong: {error}"))
+            Unreadable::Invalid(format!("{name} of the checkpoint is wrong: {error}"))
         })
     }
 

@@ -1,12 +1,12 @@
 //! Converts the CRI's limits to cgroup limits: pure.
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig};
-use keeper::cgroup::{Limits, Wrong};
+use keeper::cgroup::{InvalidCgroup, Limits};
 
 use super::Invalid;
 
-impl From<Wrong> for Invalid {
-    fn from(wrong: Wrong) -> Self {
+impl From<InvalidCgroup> for Invalid {
+    fn from(wrong: InvalidCgroup) -> Self {
         Self(wrong.0)
     }
 }

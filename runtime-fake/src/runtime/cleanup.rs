@@ -139,7 +139,7 @@ mod tests {
             let container = running(name, &id);
             state
                 .containers
-                .insert(container.id.clone(), std::sync::Arc::new(container));
+                .insert_mut(container.id.clone(), std::sync::Arc::new(container));
         }
         let store = Store::start(directory, state);
         let of_sandbox = store::sandbox_dir(root.path(), &id);

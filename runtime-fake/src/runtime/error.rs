@@ -2,7 +2,7 @@
 
 use image::ImageError;
 use keeper::{
-    cgroup::{Failed, Wrong},
+    cgroup::{CgroupError, InvalidCgroup},
     failure::Failure,
 };
 use network::NetError;
@@ -44,10 +44,10 @@ pub(crate) enum Error {
     Keeper(#[from] Failure),
     /// A limit is invalid.
     #[error(transparent)]
-    Limit(#[from] Wrong),
+    Limit(#[from] InvalidCgroup),
     /// A cgroup operation failed.
     #[error(transparent)]
-    Cgroup(#[from] Failed),
+    Cgroup(#[from] CgroupError),
     /// A file or process operation of the daemon failed.
     #[error("failed to {what}")]
     Io {

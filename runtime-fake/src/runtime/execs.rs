@@ -9,7 +9,7 @@ use super::{
     Error, Runtime,
     containers::wrong_state,
     io,
-    streams::stdio::{Outflow, pipe_from_process},
+    streams::stdio::{ProcessOutput, pipe_from_process},
 };
 use crate::{
     container::{Container, ContainerState},
@@ -78,8 +78,8 @@ impl Runtime {
             .await?;
         // Both end when the process has ended and its output was read: an orphan that keeps them open does not delay
         // the caller.
-        let mut stdout = Outflow::new(stdout, exec.exit.over.clone());
-        let mut stderr = Outflow::new(stderr, exec.exit.over.clone());
+        let mut stdout = ProcessOutput::new(stdout, exec.exit.over.clone());
+        let mut stderr = ProcessOutput::new(stderr, exec.exit.over.clone());
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let work = async {
             let read = tokio::join!(read(&mut stdout, &mut out), read(&mut stderr, &mut err));
@@ -110,7 +110,7 @@ impl Runtime {
 }
 
 /// Reads to the end. Output beyond the limit is read and dropped, so that the process does not block.
-async fn read(from: &mut Outflow, into: &mut Vec<u8>) {
+async fn read(from: &mut ProcessOutput, into: &mut Vec<u8>) {
     let mut chunk = vec![0u8; 16 << 10];
     while let Ok(n @ 1..) = from.read(&mut chunk).await {
         keep(into, &chunk[..n]);

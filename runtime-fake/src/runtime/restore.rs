@@ -37,7 +37,7 @@ pub(super) struct Checkpoint {
 impl From<Unreadable> for Error {
     fn from(error: Unreadable) -> Self {
         match error {
-            Unreadable::Wrong(message) => Invalid(message).into(),
+            Unreadable::Invalid(message) => Invalid(message).into(),
             Unreadable::Io { what, source } => Self::Io { what, source },
         }
     }
@@ -126,7 +126,7 @@ impl Runtime {
             let archive = Arc::new(Archive::open(&path)?);
             if archive.has(checkpoint::POD_OPTIONS) {
                 let message = "this is the checkpoint of a pod: RestorePod makes one of it";
-                return Err(Unreadable::Wrong(message.to_owned()));
+                return Err(Unreadable::Invalid(message.to_owned()));
             }
             Checkpoint::read(archive, "")
         })

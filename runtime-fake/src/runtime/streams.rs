@@ -32,7 +32,7 @@ use crate::{
     streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size, Target},
 };
 
-use stdio::{Inflow, Outflow, Shared, pipe_from_process, pipe_to_process, watch};
+use stdio::{ProcessInput, ProcessOutput, Shared, pipe_from_process, pipe_to_process, watch};
 
 /// Timeout for a connection to a port: on a loopback interface only a program that does not accept takes any
 /// time.
@@ -55,9 +55,9 @@ impl Target for Runtime {
             let terminal = exec.terminal.ok_or_else(no_terminal)?;
             let terminal = watch(terminal, Interest::READABLE | Interest::WRITABLE)
                 .map_err(io("watch a terminal"))?;
-            let mut output = Outflow::new(terminal.clone(), exec.exit.over.clone());
+            let mut output = ProcessOutput::new(terminal.clone(), exec.exit.over.clone());
             let exit = exec.exit;
-            let stdin = request.stdin.then(|| Inflow::new(terminal.clone()));
+            let stdin = request.stdin.then(|| ProcessInput::new(terminal.clone()));
             let resize = Some(resizer(terminal));
             if request.stdout {
                 return Ok(Session {
@@ -83,7 +83,7 @@ impl Target for Runtime {
         }
         let (stdin, child_stdin) = if request.stdin {
             let (ours, theirs) = pipe_to_process().map_err(io("make a pipe"))?;
-            (Some(Inflow::new(ours)), theirs)
+            (Some(ProcessInput::new(ours)), theirs)
         } else {
             (None, null()?)
         };
@@ -94,7 +94,7 @@ impl Target for Runtime {
             .exec(id, plan, vec![child_stdin, child_stdout, child_stderr])
             .await?;
         let exit = exec.exit;
-        let flow = |from: Shared| Box::new(Outflow::new(from, exit.over.clone())) as _;
+        let flow = |from: Shared| Box::new(ProcessOutput::new(from, exit.over.clone())) as _;
         Ok(Session {
             stdin: stdin.map(|s| Box::new(s) as _),
             stdout: stdout.map(flow),
@@ -139,7 +139,7 @@ impl Target for Runtime {
         let stdin = request.stdin.then(|| -> crate::streaming::target::Writer {
             match &input {
                 Some(input) if container.config.stdin => {
-                    let flow = Inflow::new(input.clone());
+                    let flow = ProcessInput::new(input.clone());
                     // With a terminal, or without `stdin_once`, the attach ends when the client closes stdin. Otherwise
                     // the container must see the end of its input (as in containerd and CRI-O).
                     if tty || !container.config.stdin_once {
@@ -152,7 +152,7 @@ impl Target for Runtime {
                 Some(_) | None => Box::new(tokio::io::sink()),
             }
         });
-        let flow = |from: Shared| Box::new(Outflow::new(from, gone.clone())) as _;
+        let flow = |from: Shared| Box::new(ProcessOutput::new(from, gone.clone())) as _;
         let (stdout, stderr) = (stdout.map(flow), stderr.map(flow));
         let store = self.store.clone();
         Ok(Session {

@@ -129,7 +129,7 @@ impl Directory {
                 match read_container(id, &sandbox.id, &of_container)? {
                     Some(container) => {
                         let container = Arc::new(container);
-                        state.containers.insert(container.id.clone(), container);
+                        state.containers.insert_mut(container.id.clone(), container);
                     }
                     None => self
                         .remove(&of_container)
@@ -138,7 +138,7 @@ impl Directory {
             }
             state
                 .sandboxes
-                .insert(sandbox.id.clone(), Arc::new(sandbox));
+                .insert_mut(sandbox.id.clone(), Arc::new(sandbox));
         }
         Ok(state)
     }

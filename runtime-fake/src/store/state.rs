@@ -1,6 +1,8 @@
 //! All records, and the changes to them: pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
+
+use rpds::RedBlackTreeMapSync;
 
 use crate::{
     container::{Container, ContainerEvent, ContainerState, EventKind},
@@ -9,11 +11,11 @@ use crate::{
     unknown_reason::UnknownReason,
 };
 
-/// All records. Cheap to clone.
+/// All records. A clone is cheap: each change of the state publishes one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
-    pub(crate) sandboxes: BTreeMap<SandboxId, Arc<Sandbox>>,
-    pub(crate) containers: BTreeMap<ContainerId, Arc<Container>>,
+    pub(crate) sandboxes: RedBlackTreeMapSync<SandboxId, Arc<Sandbox>>,
+    pub(crate) containers: RedBlackTreeMapSync<ContainerId, Arc<Container>>,
 }
 
 /// A change to the state.
@@ -123,7 +125,7 @@ impl State {
                 }
                 let sandbox = Arc::new(*sandbox);
                 effects.records.push(Record::Sandbox(sandbox.clone()));
-                self.sandboxes.insert(sandbox.id.clone(), sandbox);
+                self.sandboxes.insert_mut(sandbox.id.clone(), sandbox);
             }
             Change::Sandbox(id, event) => {
                 let Some(sandbox) = self.sandboxes.get_mut(&id) else {
@@ -155,7 +157,8 @@ impl State {
                 for container in containers {
                     self.remove_container(&container, &mut effects);
                 }
-                if let Some(sandbox) = self.sandboxes.remove(&id) {
+                if let Some(sandbox) = self.sandboxes.get(&id).cloned() {
+                    self.sandboxes.remove_mut(&id);
                     effects.records.push(Record::NoSandbox(id.clone()));
                     if sandbox.visible() {
                         effects
@@ -189,7 +192,7 @@ impl State {
                 }
                 let container = Arc::new(*container);
                 effects.records.push(Record::Container(container.clone()));
-                self.containers.insert(container.id.clone(), container);
+                self.containers.insert_mut(container.id.clone(), container);
             }
             Change::Container(id, event) => {
                 let Some(container) = self.containers.get_mut(&id) else {
@@ -238,18 +241,19 @@ impl State {
                 .unknown_reason
                 .clone_from(&unknown_reason);
         }
-        let containers = self.containers.values_mut();
-        for container in containers.filter(|c| c.sandbox == *id && !c.ended()) {
-            if !is_damaged(container.unknown_reason.as_ref()) {
-                Arc::make_mut(container)
-                    .unknown_reason
-                    .clone_from(&unknown_reason);
-            }
+        let asked = |c: &&Arc<Container>| !c.ended() && !is_damaged(c.unknown_reason.as_ref());
+        let containers = self.containers_of(id).filter(asked);
+        let containers: Vec<Container> = containers.map(|c| Container::clone(c)).collect();
+        for mut container in containers {
+            container.unknown_reason.clone_from(&unknown_reason);
+            self.containers
+                .insert_mut(container.id.clone(), Arc::new(container));
         }
     }
 
     fn remove_container(&mut self, id: &ContainerId, effects: &mut Effects) {
-        if let Some(container) = self.containers.remove(id) {
+        if let Some(container) = self.containers.get(id).cloned() {
+            self.containers.remove_mut(id);
             if container.visible() {
                 effects.events.push((
                     id.to_string(),
@@ -295,7 +299,7 @@ impl State {
 }
 
 fn by_prefix<'a, K, V>(
-    records: &'a BTreeMap<K, Arc<V>>,
+    records: &'a RedBlackTreeMapSync<K, Arc<V>>,
     id: &str,
     visible: impl Fn(&V) -> bool,
 ) -> Result<Option<&'a Arc<V>>, Refused>

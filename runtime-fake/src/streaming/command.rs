@@ -114,7 +114,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
                 let _ = first.unwrap_or(&ends.error).send(Bytes::new()).await;
                 run(command, ends, target).await;
             };
-            super::converse::converse(channels.run(), talk).await;
+            super::drive::drive(channels.run(), talk).await;
         }
     }
 }
@@ -132,7 +132,7 @@ async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(
             run(command, ends, target).await;
         }
     };
-    super::converse::converse(driver.run(), talk).await;
+    super::drive::drive(driver.run(), talk).await;
 }
 
 /// Waits for the streams that the client must open. If some are missing at the timeout, the client gets an error

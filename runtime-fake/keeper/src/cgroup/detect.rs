@@ -10,7 +10,7 @@ use std::{
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::cgroup::{
-    CgroupPath, CgroupPlan, DeviceRule, Limits, Wrong, cleanup,
+    CgroupPath, CgroupPlan, DeviceRule, InvalidCgroup, Limits, cleanup,
     device::lines,
     directory::missing,
     hierarchy::{Branch, Controller, Hierarchy, Tree, mounted},
@@ -129,7 +129,7 @@ impl Cgroups {
     }
 
     /// Where a pod's cgroup is to be; none where there can be no cgroup. Nothing is made yet.
-    pub fn pod(&self, wished: &str, sandbox: &str) -> Result<Option<CgroupPath>, Wrong> {
+    pub fn pod(&self, wished: &str, sandbox: &str) -> Result<Option<CgroupPath>, InvalidCgroup> {
         let ours = wished.is_empty();
         let path = if ours {
             Path::new(&self.name).join(sandbox)
@@ -159,7 +159,7 @@ impl Cgroups {
         &self,
         pod: Option<&CgroupPath>,
         limits: &Limits,
-    ) -> Result<Option<CgroupPlan>, Wrong> {
+    ) -> Result<Option<CgroupPlan>, InvalidCgroup> {
         let Some(cgroup) = pod else { return Ok(None) };
         let writes = if cgroup.path.starts_with(&self.name) {
             writes(limits, &cgroup.tree, &Now::default())?.list
@@ -181,7 +181,7 @@ impl Cgroups {
         container: &str,
         limits: &Limits,
         rules: Option<&[DeviceRule]>,
-    ) -> Result<(Option<CgroupPlan>, Vec<String>), Wrong> {
+    ) -> Result<(Option<CgroupPlan>, Vec<String>), InvalidCgroup> {
         let Some(pod) = pod else {
             let none = writes(limits, &Tree::default(), &Now::default())?;
             return Ok((None, none.not_applied));

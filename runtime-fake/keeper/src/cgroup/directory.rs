@@ -11,7 +11,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use crate::cgroup::{
-    CgroupPath, CgroupPlan, Failed,
+    CgroupError, CgroupPath, CgroupPlan,
     hierarchy::{Branch, Controller},
     plan::{Now, Write},
     program,
@@ -44,38 +44,39 @@ impl CgroupFds {
 }
 
 /// Makes a container's cgroup with everything that is in force there.
-pub fn prepare(plan: &CgroupPlan) -> Result<CgroupFds, Failed> {
+pub fn prepare(plan: &CgroupPlan) -> Result<CgroupFds, CgroupError> {
     make(&plan.path)?;
     for write in &plan.writes {
         put(&plan.path, write)?;
     }
     if let (Some(rules), Some(unified)) = (&plan.devices, plan.path.unified()) {
-        program::attach(&unified, rules)
-            .map_err(Failed::to("restrict the container's access to devices"))?;
+        program::attach(&unified, rules).map_err(CgroupError::to(
+            "restrict the container's access to devices",
+        ))?;
     }
     open_fds(&plan.path)
 }
 
 /// Opens the ways into a cgroup that is there.
-pub fn open_fds(cgroup: &CgroupPath) -> Result<CgroupFds, Failed> {
+pub fn open_fds(cgroup: &CgroupPath) -> Result<CgroupFds, CgroupError> {
     let mut tasks = Vec::new();
     for branch in cgroup.tree.branches.iter().filter(|b| !b.v2) {
         let path = cgroup.directory(branch).join("tasks");
         let file = File::options().write(true).open(&path);
-        tasks.push(file.map_err(Failed::to(format_args!("open {}", path.display())))?);
+        tasks.push(file.map_err(CgroupError::to(format_args!("open {}", path.display())))?);
     }
     let open = |path: std::path::PathBuf| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(&path, flags, Mode::empty())
             .map_err(io::Error::from)
-            .map_err(Failed::to(format_args!("open {}", path.display())))
+            .map_err(CgroupError::to(format_args!("open {}", path.display())))
     };
     let unified = cgroup.unified().map(open).transpose()?;
     Ok(CgroupFds { tasks, unified })
 }
 
 /// Makes a cgroup's directories where they are not there yet.
-pub fn make(cgroup: &CgroupPath) -> Result<(), Failed> {
+pub fn make(cgroup: &CgroupPath) -> Result<(), CgroupError> {
     for branch in &cgroup.tree.branches {
         let directory = cgroup.directory(branch);
         let mut made = make_in(branch, &directory);
@@ -88,7 +89,7 @@ pub fn make(cgroup: &CgroupPath) -> Result<(), Failed> {
             }
         }
         let what = format_args!("make the cgroup {}", directory.display());
-        made.map_err(Failed::to(what))?;
+        made.map_err(CgroupError::to(what))?;
     }
     Ok(())
 }
@@ -168,7 +169,7 @@ fn filled(base: &Path, directory: &Path, name: &str) -> io::Result<String> {
 }
 
 /// Writes one file of a cgroup.
-fn put(cgroup: &CgroupPath, write: &Write) -> Result<(), Failed> {
+fn put(cgroup: &CgroupPath, write: &Write) -> Result<(), CgroupError> {
     let Some(path) = cgroup.file(write.controller, &write.file) else {
         return Ok(());
     };
@@ -176,7 +177,7 @@ fn put(cgroup: &CgroupPath, write: &Write) -> Result<(), Failed> {
     let file = File::options().write(true).open(path);
     match file.and_then(|mut file| file.write_all(write.value.as_bytes())) {
         Err(error) if write.optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result.map_err(|source| Failed {
+        result => result.map_err(|source| CgroupError {
             what: format!(
                 "set {} to {:?}{}",
                 write.file,
@@ -204,7 +205,7 @@ fn advice(write: &Write, error: &io::Error) -> &'static str {
 }
 
 /// Writes files of a cgroup that is in use: all of them, or, if one is refused, none.
-pub fn change(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), Failed> {
+pub fn change(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), CgroupError> {
     let mut old: Vec<Write> = Vec::new();
     for write in writes {
         let before = cgroup

@@ -36,15 +36,15 @@ pub struct Limits {
 /// What is wrong with a limit, in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Wrong(pub String);
+pub struct InvalidCgroup(pub String);
 
-pub(crate) fn wrong<T>(sentence: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong(sentence.into()))
+pub(crate) fn invalid<T>(sentence: impl Into<String>) -> Result<T, InvalidCgroup> {
+    Err(InvalidCgroup(sentence.into()))
 }
 
 impl Limits {
     /// Whether a container may have them.
-    pub fn check(&self) -> Result<(), Wrong> {
+    pub fn check(&self) -> Result<(), InvalidCgroup> {
         self.check_cpu()?;
         self.check_memory()?;
         check_list("cpuset_cpus", &self.cpus)?;
@@ -52,7 +52,7 @@ impl Limits {
         for size in self.hugepages.keys() {
             let unit = size.trim_start_matches(|c: char| c.is_ascii_digit());
             if unit.len() == size.len() || !["KB", "MB", "GB"].contains(&unit) {
-                return wrong(format!(
+                return invalid(format!(
                     "hugepage_limits: {size:?} is not a page size: one is written as in 2MB or 1GB"
                 ));
             }
@@ -63,9 +63,9 @@ impl Limits {
         Ok(())
     }
 
-    fn check_cpu(&self) -> Result<(), Wrong> {
+    fn check_cpu(&self) -> Result<(), InvalidCgroup> {
         if self.cpu_period != 0 && !PERIODS.contains(&self.cpu_period) {
-            return wrong(format!(
+            return invalid(format!(
                 "cpu_period {} is out of bounds: {} to {} microseconds",
                 self.cpu_period,
                 PERIODS.start(),
@@ -73,13 +73,13 @@ impl Limits {
             ));
         }
         if self.cpu_quota < -1 || (1..LEAST_QUOTA).contains(&self.cpu_quota) {
-            return wrong(format!(
+            return invalid(format!(
                 "cpu_quota {} is out of bounds: at least {LEAST_QUOTA} microseconds, or -1 for no limit",
                 self.cpu_quota
             ));
         }
         if self.cpu_shares < 0 {
-            return wrong(format!(
+            return invalid(format!(
                 "cpu_shares {} is negative: 2 to 262144",
                 self.cpu_shares
             ));
@@ -87,32 +87,32 @@ impl Limits {
         Ok(())
     }
 
-    fn check_memory(&self) -> Result<(), Wrong> {
+    fn check_memory(&self) -> Result<(), InvalidCgroup> {
         if self.memory < 0 {
-            return wrong(format!(
+            return invalid(format!(
                 "memory_limit_in_bytes {} is negative: leave it out for no limit",
                 self.memory
             ));
         }
         if (1..LEAST_MEMORY).contains(&self.memory) {
-            return wrong(format!(
+            return invalid(format!(
                 "memory_limit_in_bytes {} is too low: a container needs at least {LEAST_MEMORY} bytes to be started",
                 self.memory
             ));
         }
         let swap = self.memory_and_swap;
         if swap < -1 {
-            return wrong(format!(
+            return invalid(format!(
                 "memory_swap_limit_in_bytes {swap} is negative: give a limit, or -1 for no limit"
             ));
         }
         if swap > 0 && self.memory == 0 {
-            return wrong(
+            return invalid(
                 "memory_swap_limit_in_bytes is of memory and swap together: give memory_limit_in_bytes too",
             );
         }
         if (1..self.memory).contains(&swap) {
-            return wrong(format!(
+            return invalid(format!(
                 "memory_swap_limit_in_bytes {swap} is below memory_limit_in_bytes {}: it is of memory and swap together",
                 self.memory
             ));
@@ -122,7 +122,7 @@ impl Limits {
 }
 
 /// A list of numbers as cpuset(7) has it: `0-3,7`. Whether the box has them the kernel knows.
-fn check_list(field: &str, list: &str) -> Result<(), Wrong> {
+fn check_list(field: &str, list: &str) -> Result<(), InvalidCgroup> {
     let is_number = |text: &str| text.parse::<u32>().is_ok();
     let fits = |part: &str| match part.split_once('-') {
         Some((from, to)) => {
@@ -133,13 +133,13 @@ fn check_list(field: &str, list: &str) -> Result<(), Wrong> {
     if list.is_empty() || list.split(',').all(|part| fits(part.trim())) {
         return Ok(());
     }
-    wrong(format!(
+    invalid(format!(
         "{field} {list:?} is not a list of numbers as in 0-3,7"
     ))
 }
 
 /// Only files of controllers: those of the tree itself (`cgroup.procs`) are the runtime's.
-fn check_file(file: &str, value: &str) -> Result<(), Wrong> {
+fn check_file(file: &str, value: &str) -> Result<(), InvalidCgroup> {
     let word = |part: &str| {
         !part.is_empty()
             && part
@@ -148,17 +148,17 @@ fn check_file(file: &str, value: &str) -> Result<(), Wrong> {
     };
     let parts: Vec<&str> = file.split('.').collect();
     if parts.len() < 2 || !parts.iter().all(|part| word(part)) {
-        return wrong(format!(
+        return invalid(format!(
             "unified: {file:?} is not a file of a cgroup: one is named as memory.high is"
         ));
     }
     if parts.first() == Some(&"cgroup") {
-        return wrong(format!(
+        return invalid(format!(
             "unified: {file:?} belongs to the runtime: only files of controllers can be written"
         ));
     }
     if value.is_empty() || value.contains('\0') {
-        return wrong(format!("unified: nothing to be written into {file:?}"));
+        return invalid(format!("unified: nothing to be written into {file:?}"));
     }
     Ok(())
 }

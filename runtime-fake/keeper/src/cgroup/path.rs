@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{
     hierarchy::{Branch, Controller, Tree},
-    limits::{Wrong, wrong},
+    limits::{InvalidCgroup, invalid},
 };
 
 /// A cgroup: the same path in every hierarchy.
@@ -72,9 +72,9 @@ impl CgroupPath {
 }
 
 /// The path that a client means by `cgroup_parent` (CRI v1, LinuxPodSandboxConfig), below the root of every hierarchy.
-pub fn parent(text: &str) -> Result<PathBuf, Wrong> {
+pub fn parent(text: &str) -> Result<PathBuf, InvalidCgroup> {
     if text.ends_with(".slice") && !text.contains('/') {
-        return wrong(format!(
+        return invalid(format!(
             "cgroup_parent {text:?} is a slice of systemd, and the cgroup driver is cgroupfs (see RuntimeConfig): give a path like /kubepods/burstable/podUID"
         ));
     }
@@ -88,7 +88,7 @@ pub fn parent(text: &str) -> Result<PathBuf, Wrong> {
     // A directory's name has at most 255 bytes, a line of /proc/PID/cgroup one path.
     let fits = path.iter().all(|part| part.len() <= 255) && text.len() <= 2048;
     if !plain || !fits || text.contains(['\0', '\n']) || path.as_os_str().is_empty() {
-        return wrong(format!(
+        return invalid(format!(
             "cgroup_parent {:?} is not a path: give one like /kubepods/burstable/podUID, without ..",
             text.chars().take(300).collect::<String>()
         ));

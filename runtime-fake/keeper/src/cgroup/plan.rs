@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{
     hierarchy::{Controller, Tree},
-    limits::{Limits, Wrong, weight, wrong},
+    limits::{InvalidCgroup, Limits, invalid, weight},
 };
 
 /// A file of a cgroup and its new content.
@@ -87,7 +87,7 @@ impl Writer<'_> {
         }
     }
 
-    fn memory(&mut self, limits: &Limits, now: &Now) -> Result<(), Wrong> {
+    fn memory(&mut self, limits: &Limits, now: &Now) -> Result<(), InvalidCgroup> {
         use Controller::Memory;
         let limit = limits.memory;
         if limit == 0 {
@@ -99,7 +99,7 @@ impl Writer<'_> {
         if let Some(used) = now.used
             && used > limit.unsigned_abs()
         {
-            return wrong(format!(
+            return invalid(format!(
                 "memory_limit_in_bytes {limit} is below what the container uses: {used} bytes; the old limit stays"
             ));
         }
@@ -210,18 +210,18 @@ impl Writer<'_> {
         }
     }
 
-    fn unified(&mut self, limits: &Limits) -> Result<(), Wrong> {
+    fn unified(&mut self, limits: &Limits) -> Result<(), InvalidCgroup> {
         for (file, value) in &limits.unified {
             let name = file.split_once('.').map_or("", |(name, _)| name);
             let Some(controller) = Controller::named(name, true) else {
-                return wrong(format!("unified: {name} is not a controller (in {file:?})"));
+                return invalid(format!("unified: {name} is not a controller (in {file:?})"));
             };
             match self.version(controller, &format!("unified[{file}]")) {
                 Some(true) => self.write(controller, file, value),
                 // The one limit that has no field of its own, and the same file in both versions.
                 Some(false) if file == "pids.max" => self.write(controller, file, value),
                 Some(false) => {
-                    return wrong(format!(
+                    return invalid(format!(
                         "unified: {file:?} is a file of cgroup v2, and the {name} controller of this box is on v1: leave it out"
                     ));
                 }
@@ -233,7 +233,7 @@ impl Writer<'_> {
 }
 
 /// The writes that apply `limits` to a cgroup of `tree` in which `now` is in force.
-pub fn writes(limits: &Limits, tree: &Tree, now: &Now) -> Result<Writes, Wrong> {
+pub fn writes(limits: &Limits, tree: &Tree, now: &Now) -> Result<Writes, InvalidCgroup> {
     let mut writer = Writer {
         tree,
         done: Writes::default(),

@@ -144,10 +144,10 @@ pub fn dump<E>(
         }),
         notify_success: None,
     };
-    converse(socket, &request, frozen)
+    exchange(socket, &request, frozen)
 }
 
-fn converse<E>(
+fn exchange<E>(
     socket: OwnedFd,
     request: &Request,
     frozen: impl FnOnce() -> Result<(), E>,
@@ -239,7 +239,7 @@ mod tests {
             notify_success: None,
         };
         rustix::net::shutdown(&criu, rustix::net::Shutdown::Write).unwrap();
-        let result = converse(ours, &request, || {
+        let result = exchange(ours, &request, || {
             if fails {
                 return Err("no room");
             }

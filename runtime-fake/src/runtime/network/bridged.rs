@@ -28,13 +28,13 @@ pub(crate) struct Pods(RwLock<State>);
 enum State {
     Open(Box<Bridged>),
     /// Each call that needs the bridge retries.
-    Failed(Failed),
+    Failed(UnopenedBridge),
     /// The daemon is stopping.
     Closed,
 }
 
 /// The parameters of a bridge that failed to open.
-struct Failed {
+struct UnopenedBridge {
     opening: Opening,
     existing: Vec<Connected>,
     private: Option<OwnedFd>,
@@ -51,7 +51,7 @@ impl State {
     fn open(opening: Opening, existing: Vec<Connected>, private: Option<OwnedFd>) -> Self {
         match Bridged::open(&opening, &existing, private.as_ref()) {
             Ok(bridged) => Self::Open(Box::new(bridged)),
-            Err(error) => Self::Failed(Failed {
+            Err(error) => Self::Failed(UnopenedBridge {
                 reason: crate::chain(&error),
                 opening,
                 existing,
@@ -92,7 +92,7 @@ impl Pods {
         let mut state = self.write();
         *state = match std::mem::replace(&mut *state, State::Closed) {
             State::Failed(failed) => {
-                let Failed {
+                let UnopenedBridge {
                     opening,
                     existing,
                     private,

@@ -45,14 +45,14 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<Shared> {
 
 /// The output of a process, up to the end of the pipe or terminal; or, once the process is `over`, up to what was
 /// written by then. An orphan that keeps the other end open does not delay the caller.
-pub(crate) struct Outflow {
+pub(crate) struct ProcessOutput {
     from: Shared,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
     /// After the end: how many bytes are still to be read.
     left: Option<usize>,
 }
 
-impl Outflow {
+impl ProcessOutput {
     pub(crate) fn new(from: Shared, over: CancellationToken) -> Self {
         Self {
             from,
@@ -62,7 +62,7 @@ impl Outflow {
     }
 }
 
-impl AsyncRead for Outflow {
+impl AsyncRead for ProcessOutput {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -110,13 +110,13 @@ fn read(from: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
 }
 
 /// The input of a process. Shutting it down or dropping it closes it.
-pub(crate) struct Inflow {
+pub(crate) struct ProcessInput {
     into: Option<Shared>,
     /// Notifies that it is closed.
     closed: Option<DropGuard>,
 }
 
-impl Inflow {
+impl ProcessInput {
     pub(crate) fn new(into: Shared) -> Self {
         Self {
             into: Some(into),
@@ -131,7 +131,7 @@ impl Inflow {
     }
 }
 
-impl AsyncWrite for Inflow {
+impl AsyncWrite for ProcessInput {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -175,7 +175,7 @@ mod tests {
     async fn output_ends_with_process_while_orphan_holds_pipe() {
         let (from, writer) = pipe_from_process().unwrap();
         let over = CancellationToken::new();
-        let mut flow = Outflow::new(from, over.clone());
+        let mut flow = ProcessOutput::new(from, over.clone());
         let mut writer = File::from(writer);
         writer.write_all(b"one").unwrap();
         let mut bytes = [0u8; 3];
@@ -190,7 +190,7 @@ mod tests {
     #[tokio::test]
     async fn output_ends_with_pipe() {
         let (from, writer) = pipe_from_process().unwrap();
-        let mut flow = Outflow::new(from, CancellationToken::new());
+        let mut flow = ProcessOutput::new(from, CancellationToken::new());
         File::from(writer).write_all(b"all").unwrap();
         let mut all = Vec::new();
         flow.read_to_end(&mut all).await.unwrap();
@@ -201,7 +201,7 @@ mod tests {
     async fn input_is_closed_on_shutdown() {
         let (into, reader) = pipe_to_process().unwrap();
         let closed = CancellationToken::new();
-        let mut flow = Inflow::new(into).telling(closed.clone());
+        let mut flow = ProcessInput::new(into).telling(closed.clone());
         flow.write_all(b"in").await.unwrap();
         assert!(!closed.is_cancelled());
         flow.shutdown().await.unwrap();

@@ -7,7 +7,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// Runs `talk` while the connection is driven. When `talk` is done, the remaining data is sent; if the client
 /// disconnects first, `talk` is dropped.
-pub(super) async fn converse<E: Display>(
+pub(super) async fn drive<E: Display>(
     driven: impl Future<Output = Result<(), E>>,
     talk: impl Future<Output = ()>,
 ) {

@@ -1,0 +1,76 @@
+//! The events of a runtime, as a test waits for them.
+
+use std::time::Duration;
+
+use cri::v1;
+use tonic::Streaming;
+
+use crate::client::{Answer, Client};
+use crate::eventually::{PATIENCE, WaitError};
+
+/// A subscription to a runtime's container events.
+#[derive(Debug)]
+pub struct Events {
+    stream: Streaming<v1::ContainerEventResponse>,
+    /// The kinds of the events so far, with their containers: what a wait that fails has seen.
+    seen: Vec<String>,
+}
+
+impl Events {
+    /// Subscribes: every event after this returns is received.
+    pub(crate) async fn subscribe(client: &Client) -> Answer<Self> {
+        Ok(Self {
+            stream: client.events().await?,
+            seen: Vec::new(),
+        })
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// When none comes within [`PATIENCE`], or the stream ends: with the events before.
+    pub async fn next(&mut self) -> Result<v1::ContainerEventResponse, WaitError> {
+        self.until("an event", |_| true).await
+    }
+
+    /// The next event that `wanted` accepts; those before are dropped.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub async fn until(
+        &mut self,
+        what: &str,
+        wanted: impl Fn(&v1::ContainerEventResponse) -> bool,
+    ) -> Result<v1::ContainerEventResponse, WaitError> {
+        self.until_within(PATIENCE, what, wanted).await
+    }
+
+    async fn until_within(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        wanted: impl Fn(&v1::ContainerEventResponse) -> bool,
+    ) -> Result<v1::ContainerEventResponse, WaitError> {
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            let ended = match tokio::time::timeout_at(deadline, self.stream.message()).await {
+                Ok(Ok(Some(event))) => {
+                    let kind = event.container_event_type().as_str_name();
+                    self.seen.push(format!("{kind} of {}", event.container_id));
+                    if wanted(&event) {
+                        return Ok(event);
+                    }
+                    continue;
+                }
+                Ok(Ok(None)) => "the stream ended".to_owned(),
+                Ok(Err(status)) => format!("the stream failed: {status}"),
+                Err(_) => "no other event came".to_owned(),
+            };
+            return Err(WaitError {
+                what: what.to_owned(),
+                limit,
+                last: format!("{ended} after {:#?}", self.seen),
+            });
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What the harness offers to the author of a test: waits that end, and say what they saw.
+
+use std::process::Command;
+
+use cri::v1::ContainerEventType;
+use harness::binary::NoBinary;
+use harness::{Node, Runtime, StartError, fixture};
+
+use super::support::{FOREVER, manifest};
+
+#[tokio::test]
+async fn node_reports_exit_codes_and_logs_of_finished_pod() {
+    let node = Node::start().await.unwrap();
+    let scripts = [("init", "echo early"), ("app", "echo late; exit 7")];
+    node.apply(&manifest("job", "Never", &scripts)).unwrap();
+    let job = node.finished("job").await.unwrap();
+    assert_eq!((job.exit_code("init"), job.exit_code("app")), (0, 7));
+    assert!(!job.succeeded());
+    assert_eq!(node.logs("job", "app").await.unwrap(), "late\n");
+    let error = node.logs("job", "web").await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::NotFound);
+    node.remove("job").await.unwrap();
+    node.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn node_waits_until_containers_run() {
+    let node = Node::start().await.unwrap();
+    node.apply(&manifest("web", "Always", &[("app", FOREVER)]))
+        .unwrap();
+    node.running("web", &["app"]).await.unwrap();
+    assert!(node.apply("kind: Pod").is_err());
+    node.remove("web").await.unwrap();
+    let error = node.remove("web").await.unwrap_err().to_string();
+    assert!(error.contains("failed to remove its manifest"), "{error}");
+}
+
+#[tokio::test]
+async fn events_arrive_in_order_and_pod_gets_ready() {
+    let runtime = Runtime::start().await.unwrap();
+    let mut events = runtime.events().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    pod.ready().await.unwrap();
+    let first = events.next().await.unwrap();
+    assert_eq!(first.container_id, pod.id);
+    let started = events.until("the container's start", |event| {
+        event.container_id == id
+            && event.container_event_type() == ContainerEventType::ContainerStartedEvent
+    });
+    started.await.unwrap();
+}
+
+#[tokio::test]
+async fn start_without_binary_is_an_error() {
+    let options = Runtime::with().binary("/nonexistent/crib".as_ref());
+    let error = options.start().await.unwrap_err();
+    assert!(matches!(error, StartError::NoBinary(_)), "{error}");
+    let missing = NoBinary::Missing.to_string();
+    for way in ["cargo install", "CRIB_BIN", "CRIB_BUILD=1"] {
+        assert!(missing.contains(way), "{missing}");
+    }
+}
+
+/// The test above in a process of its own, with a temporary directory of its own.
+#[test]
+fn start_without_binary_leaves_no_directory() {
+    let temporary = tempfile::tempdir().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "library::start_without_binary_is_an_error"])
+        .env("TMPDIR", temporary.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("1 passed"), "{text}");
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
