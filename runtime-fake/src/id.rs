@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        // Shared, because every change to the store clones all of them.
+        // Reference-counted, because records, events and tasks clone IDs often.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
         pub(crate) struct $name(Arc<str>);
