@@ -242,7 +242,7 @@ impl Runtime {
             if fs::read_dir(&at).map_err(io(what))?.next().is_some() {
                 return Ok(());
             }
-            // The directory was created for this container's pod, and nothing is mounted on it.
+            // The directory was created for this container's pod, and has no lower layers.
             images.put_back(tar, &[], &at).map_err(|problem| {
                 let wrong = format!("{} of the checkpoint is wrong", checkpoint::SHM);
                 Unreadable::of(problem, what, &wrong).into()

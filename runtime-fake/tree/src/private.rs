@@ -52,7 +52,7 @@ pub fn make(path: &Path) -> Result<(), PrivateError> {
     if let Ok(found) = fs::symlink_metadata(path)
         && found.is_symlink()
     {
-        // It may be a symbolic link owned by root: an administrator may keep the directory on another disk.
+        // A symbolic link may belong to root too: an administrator may keep the directory on another disk.
         own(path, found.uid(), &[0])?;
     }
     DirBuilder::new()
