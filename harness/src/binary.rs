@@ -10,11 +10,11 @@ use std::path::PathBuf;
 )]
 pub struct NoBinary;
 
-/// The `crib` command: the one that `CRIB_BIN` names, else the one that cargo built for this test, else the first on the
-/// `PATH`.
+/// The `crib` command: the one that `CRIB_BIN` names, otherwise the one that cargo built for this test, otherwise the
+/// first on the `PATH`.
 ///
 /// # Errors
-/// When none of them exists.
+/// If none of them exists.
 pub fn crib() -> Result<PathBuf, NoBinary> {
     let named = ["CRIB_BIN", "CARGO_BIN_EXE_crib"]
         .into_iter()
@@ -22,7 +22,7 @@ pub fn crib() -> Result<PathBuf, NoBinary> {
     if let Some(path) = named {
         return Ok(path.into());
     }
-    // Tests are built into target/PROFILE/deps, commands into target/PROFILE.
+    // Cargo builds tests into target/PROFILE/deps and commands into target/PROFILE.
     let beside = env::current_exe()
         .ok()
         .and_then(|test| Some(test.parent()?.parent()?.join("crib")));

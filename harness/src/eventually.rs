@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a test waits for what should come at once. It is long because a box may be slow, and costs time only where
-/// something is broken.
+/// How long a test waits for an event that should come at once. It is long because a host may be slow; only a failing
+/// test waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Calls `look` again and again until it returns `Ok`, and returns what is in it. `Err` is what there is to see meanwhile.
+/// Calls `look` until it returns `Ok`, and returns the value. `Err` holds the current observation.
 ///
 /// # Panics
-/// After `limit`, with `what` was waited for and what was seen last.
+/// After `limit`, with `what` and the last observation.
 pub async fn eventually<T, S, F>(limit: Duration, what: &str, mut look: impl FnMut() -> F) -> T
 where
     S: Debug,
