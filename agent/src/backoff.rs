@@ -53,7 +53,7 @@ pub enum Verdict {
     },
 }
 
-/// The delays, by key. The owner asks [`Backoff::verdict`], and calls [`Backoff::started`] for each start.
+/// The delays, by key. The owner checks [`Backoff::verdict`], and calls [`Backoff::started`] for each start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     limits: Limits,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cri::PodRef;
 use crate::pod::{Pod, PodUid};
 
-/// What a worker was last told.
+/// The last update sent to a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkerState {
     /// The worker's pod.
