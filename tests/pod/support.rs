@@ -128,7 +128,7 @@ pub(crate) async fn no_pods(node: &Node) {
     .await;
 }
 
-/// Waits until the container `app` of a pod runs [`FOREVER`] and has its handler for SIGTERM: the first process of a
+/// Waits until the container `name` of a pod runs [`FOREVER`] and has its handler for SIGTERM: the first process of a
 /// process namespace ignores signals without a handler.
 pub(crate) async fn ready(node: &Node, pod: &str, name: &str) -> Container {
     let container = container_in(node, pod, name, ContainerState::ContainerRunning).await;

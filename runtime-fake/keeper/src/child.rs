@@ -74,8 +74,7 @@ pub(crate) fn container(
     let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<Next<'_>> {
         entered?;
-        // In the pod's user namespace it already has a keyring: it got one outside, where ordinary users' quotas do not
-        // apply.
+        // In the pod's user namespace it has a keyring already, made outside, where ordinary users' quotas do not apply.
         begin(&plan.process, home.pod.user_namespace.is_none())?;
         if plan.isolation != IsolationMode::Process {
             hide()?;
@@ -262,8 +261,7 @@ fn enter_cgroup(cgroup_fds: Option<CgroupFds>) -> Step {
 
 pub(crate) fn adjust_oom_score(wanted: Option<i32>) {
     let Some(wanted) = wanted else { return };
-    // Without CAP_SYS_RESOURCE the kernel rejects a lower value than the current one; keep the current one, the nearest
-    // allowed.
+    // Without CAP_SYS_RESOURCE the kernel rejects a lower value than the current one, which then stays.
     let _ = std::fs::write("/proc/self/oom_score_adj", wanted.to_string());
 }
 

@@ -89,7 +89,7 @@ impl Keeper {
     }
 
     fn ended(&mut self, pid: i32, code: i32) {
-        // Handle reports that were sent before the exit: they may carry a successor's pid, or say that the program ran.
+        // Handle reports that were sent before the exit: they carry a successor's pid, or tell that the program ran.
         if !self.knows(pid) && self.in_set_up() {
             self.hear_all();
         }

@@ -34,7 +34,7 @@ pub enum FailureKind {
     Silent,
     /// The connection failed. The keeper may still live.
     Disconnected,
-    /// A system call failed.
+    /// Any other error of the host.
     System,
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn fork_into(target: CloneTarget<'_>, flags: i32, before: impl FnOnce
     match sys::fork_inside(0, target.cgroup).context(what)? {
         Fork::Child => {
             drop(reader);
-            // Hide it before the fork: its new namespaces may let other processes see it.
+            // Hide it before the fork: other processes may see the child in its namespaces.
             let sibling = hide()
                 .and_then(|()| own_keyring())
                 .map(|()| before())

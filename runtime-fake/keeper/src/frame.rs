@@ -33,8 +33,7 @@ pub struct Outgoing<F> {
 impl<F: AsFd> Outgoing<F> {
     /// `document`, a JSON text, as a frame.
     pub fn new(mut document: Vec<u8>, descriptors: Vec<F>) -> io::Result<Self> {
-        // Each message needs a byte to carry its descriptors. JSON may end with any number of spaces (RFC 8259, section
-        // 2).
+        // Each message needs a byte to carry its descriptors. JSON may end with spaces (RFC 8259, section 2).
         let messages = descriptors.len().div_ceil(PER_MESSAGE);
         if document.len() < messages {
             document.resize(messages, b' ');

@@ -46,8 +46,7 @@ pub enum Liveness {
 pub fn lock_stdout() -> io::Result<()> {
     use rustix::fs::{FileType, fstat};
     let stdout = rustix::stdio::stdout();
-    // A daemon of a version before the lock gives its keepers /dev/null as standard output, which all of them would
-    // share.
+    // A daemon of a version before the lock gives all its keepers the same standard output, /dev/null.
     if FileType::from_raw_mode(fstat(stdout)?.st_mode) != FileType::RegularFile {
         return Ok(());
     }
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(of(dir.path()), Liveness::Ended);
         let (lock, _log) = files(dir.path()).unwrap();
         assert_eq!(of(dir.path()), Liveness::Ended);
-        // Another process takes the lock, as a keeper does: perl would otherwise take an open file description's lock.
+        // Another process takes the lock, as a keeper does. Perl's own flock would lock the open file, not for the process.
         let script = r#"use Fcntl; my $lock = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0);
             fcntl(STDOUT, F_SETLK, $lock) or die; print STDERR "locked\n"; <STDIN>"#;
         let mut child = Command::new("perl")

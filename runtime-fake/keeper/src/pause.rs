@@ -3,7 +3,7 @@
 //!
 //! Every container sees it, and a container with CAP_SYS_PTRACE can inspect and control it. So it offers nothing to
 //! find or to do: its root is empty; it has no descriptor and no capability and cannot gain one; it may make no system
-//! call except to wait; and it is in the pod's cgroup.
+//! call except to wait; and it is accounted to the pod.
 
 use std::{
     fs::File,

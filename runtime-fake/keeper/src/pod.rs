@@ -26,8 +26,8 @@ pub(crate) struct Pod {
     pub(crate) plan: PodPlan,
     /// The pod's shared memory directory.
     pub(crate) shm: Option<PathBuf>,
-    /// The daemon's mount namespace, which has the host's mounts; none if the keeper cannot return to it, inside a user
-    /// namespace.
+    /// The daemon's mount namespace, which has the host's mounts; none in a user namespace, from which the keeper
+    /// cannot return to it.
     pub(crate) host_mounts: Option<OwnedFd>,
     /// The user namespace of its containers and of its other namespaces; none if that is the keeper's own.
     pub(crate) user_namespace: Option<UserNamespace>,

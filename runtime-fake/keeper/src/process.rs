@@ -52,8 +52,7 @@ pub(crate) fn filter(plan: &ProcessPlan) -> Step<Option<Filter>> {
     }
 }
 
-/// Confines the program that this process becomes with AppArmor and SELinux. Call it while its root is still the
-/// host's.
+/// Confines this process's program with AppArmor and SELinux. Call it while its root is still the host's.
 pub(crate) fn confine(plan: &ProcessPlan) -> Step {
     let confined = lsm::confine(&plan.confinement);
     confined.map_err(|error| match &plan.confinement.apparmor_profile {

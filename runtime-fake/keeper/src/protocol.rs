@@ -183,7 +183,7 @@ pub enum Outcome {
     Sockets,
     /// The state of all containers.
     State {
-        /// The version of the protocol that the keeper speaks: [`VERSION`]. Keepers older than version 1 send none.
+        /// The version of the protocol that the keeper speaks: [`VERSION`]. Keepers of version 0 send none.
         #[serde(default)]
         version: u32,
         /// The keeper's process id.

@@ -192,8 +192,7 @@ fn label(plan: &LaunchPlan) -> Option<&str> {
     plan.process.confinement.mount_label.as_deref()
 }
 
-/// Returns the mounts below `at` that the root consists of, relative to it. `ids` are the container's own, if it has
-/// some.
+/// Returns the mounts below `at` that the root consists of, relative to it. `ids` are the container's own, if any.
 fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&IdMapper<'_>>) -> Step<Vec<PathBuf>> {
     let layer = plan.directory.join("layer");
     match &plan.root {

@@ -100,8 +100,7 @@ pub(crate) fn control() -> Step {
         .context("make the terminal the session's own")
 }
 
-/// Mounts the terminal on standard input at `/dev/console`, as container runtimes do, unless a client has a mount
-/// there.
+/// Mounts the terminal on standard input at `/dev/console`, as container runtimes do, unless a client mounts there.
 pub(crate) fn console(mounts: &[MountPlan]) -> Step {
     let ours = ["/dev", "/dev/pts", "/dev/console"].map(Path::new);
     if mounts

@@ -39,7 +39,7 @@ fn groups(group: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     })
 }
 
-/// The highest id of a process: programs and system calls take higher ones for -1, "no change" (Kubernetes has the same
+/// The highest id of a process: beyond it, programs and system calls may see -1, "no change" (Kubernetes has the same
 /// limit).
 const MAX_ID: u32 = i32::MAX as u32;
 

@@ -1,5 +1,4 @@
-//! User namespaces of pods. The keeper makes them but never enters one: it needs its privileges for logs, mounts and
-//! cgroups.
+//! User namespaces of pods. The keeper makes them but never enters one: logs, mounts and cgroups need its privileges.
 
 use std::{
     fs::{self, File},

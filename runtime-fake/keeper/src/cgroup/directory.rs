@@ -172,7 +172,7 @@ fn put(cgroup: &CgroupPath, write: &Write) -> Result<(), Failed> {
     let Some(path) = cgroup.file(write.controller, &write.file) else {
         return Ok(());
     };
-    // Opened without O_CREAT: for a missing file the kernel would return EACCES.
+    // Opened without O_CREAT, with which the kernel would return EACCES for a missing file.
     let file = File::options().write(true).open(path);
     match file.and_then(|mut file| file.write_all(write.value.as_bytes())) {
         Err(error) if write.optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -245,8 +245,7 @@ pub fn now(cgroup: &CgroupPath, limit: i64) -> Now {
         if let (Some(above), Some(file)) =
             (above, cgroup.file(Controller::Memory, "memory.reclaim"))
         {
-            // The kernel reclaims what it can, and the write fails if that is not all. Kernels before 5.19 lack the
-            // file.
+            // The write fails if the kernel cannot reclaim all of it. Kernels before 5.19 lack the file.
             let _ = fs::write(file, above.to_string());
         }
         memory("memory.current")

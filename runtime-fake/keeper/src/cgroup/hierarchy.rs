@@ -193,8 +193,7 @@ impl Tree {
             .find(|b| b.controllers.contains(&controller))
     }
 
-    /// The v2 hierarchy, even without controllers: it reports when a cgroup is empty, and kills all its processes at
-    /// once.
+    /// The v2 hierarchy, even without controllers: it reports empty cgroups, and can kill all processes of one at once.
     pub fn unified(&self) -> Option<&Branch> {
         self.branches.iter().find(|b| b.v2)
     }

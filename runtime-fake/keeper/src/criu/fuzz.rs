@@ -27,7 +27,7 @@ fn responses(mut data: &[u8]) {
     while let Some((length, rest)) = data.split_first() {
         let (packet, rest) = rest.split_at(usize::from(*length).min(rest.len()));
         data = rest;
-        // Packets that do not fit in the socket's buffer are not counted.
+        // Stop when the socket's buffer is full.
         if packet.is_empty() || send(&criu, packet, SendFlags::DONTWAIT).is_err() {
             break;
         }

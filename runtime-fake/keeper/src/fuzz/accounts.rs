@@ -1,4 +1,4 @@
-//! Target: an image's `/etc/passwd` and `/etc/group`.
+//! Fuzz target: an image's `/etc/passwd` and `/etc/group`.
 
 use fuzz_target::{Target, bytes, two_texts};
 

@@ -18,12 +18,12 @@ use rustix::{
 
 use crate::plan::LogPlan;
 
-/// The kubelet makes the directories first. Otherwise only the owner's group may read logs.
+/// The kubelet makes the directories first. If it has not, only the owner's group may read logs.
 const DIRECTORY_MODE: u32 = 0o750;
 /// As in containerd and CRI-O.
 const FILE_MODE: u32 = 0o640;
 
-/// Makes the directories of a log file, and checks that the file can be opened.
+/// Makes the directories of a log file, and checks that an existing file is a regular one.
 pub fn prepare(plan: &LogPlan) -> io::Result<()> {
     let mut directory = fs::DirBuilder::new();
     directory.recursive(true).mode(DIRECTORY_MODE);

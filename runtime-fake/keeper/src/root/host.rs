@@ -102,8 +102,7 @@ impl Target<'_> {
         overlay::writable(self.isolation, &[lower], layer, at, self.label)
     }
 
-    /// Adds the top directories that are other file systems, for example `/usr` or `/home`: an overlay does not cross
-    /// mounts.
+    /// Adds the top directories that are other file systems, for example `/usr` or `/home`: overlays do not cross mounts.
     fn graft_mounts(&self) -> Step<Vec<PathBuf>> {
         use std::os::unix::fs::MetadataExt as _;
         let mut parts = Vec::new();

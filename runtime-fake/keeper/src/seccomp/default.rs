@@ -45,7 +45,7 @@ const ALLOWED: &str = "
     unlinkat uretprobe utime utimensat utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid write writev
     arch_prctl modify_ldt arm_fadvise64_64 breakpoint cacheflush set_tls";
 
-/// Calls that need a capability (by its number).
+/// Additional calls of containers with a capability (by its number).
 const WITH_CAPABILITY: [(u8, &str); 14] = [
     // DAC_READ_SEARCH
     (2, "open_by_handle_at"),
@@ -90,8 +90,7 @@ const SYS_ADMIN: u8 = 21;
 
 /// The flags that `clone` must not have: `CLONE_NEW*`.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
-/// The allowed execution domains: of Linux programs, 32-bit ones and those without address randomisation, and the
-/// query.
+/// The allowed execution domains: of Linux programs, 32-bit ones and those without address randomisation; and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 const AF_VSOCK: u64 = 40;
 /// Before this version a process could bypass a filter with `ptrace`.

@@ -1,7 +1,7 @@
 //! Compiles rules to a program of the kernel's classic BPF ◆
 //!
 //! ```text
-//! interface? ──▶ number: a binary search over ranges with the same verdict ──▶ arguments, if rules check them ──▶ verdict
+//! interface? ──▶ number: a binary search over ranges with the same verdict ──▶ arguments, if checked ──▶ verdict
 //! ```
 //! Every block ends in a verdict, so that blocks can be concatenated without labels. A conditional jump reaches 255
 //! instructions; a longer distance takes an unconditional one, which reaches everywhere.
