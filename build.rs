@@ -1,7 +1,7 @@
 //! Compiles `proto/cri.proto` with a compiler written in Rust, so that no `protoc` is needed.
 //!
-//! It writes two results to `OUT_DIR`: the Rust types, and `cri.bin`, the encoded descriptors that `proto/contract.rs`
-//! checks.
+//! It writes two results to `OUT_DIR`: the Rust types, and `cri.bin`,
+//! the encoded descriptors that `proto/contract.rs` checks.
 
 use std::{env, fs, path::PathBuf};
 

@@ -36,8 +36,8 @@ impl Client {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         });
-        // Connections run on a background thread, so that they work while a test blocks, for example until its runtime
-        // exits.
+        // Connections run on a background thread, so that they work
+        // while a test blocks, for example until its runtime exits.
         let background = background();
         let _here = background.as_ref().map(Handle::enter);
         // The authority that crictl and the kubelet send.

@@ -1,10 +1,10 @@
 //! ◆ Parses the log format of CRI runtimes: `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, one file for each
 //! container attempt.
 //!
-//! The rules are those of the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`): tags are separated by `:`, and
-//! the first is `P` for a partial line, continued in the next entry of the same stream, or `F` for the end of a line.
-//! [`Joiner`] takes bytes as they arrive and returns whole lines. It reads no files, so tests can cut the bytes
-//! anywhere.
+//! The rules are those of the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`):
+//! tags are separated by `:`, and the first is `P` for a partial line, continued in the next
+//! entry of the same stream, or `F` for the end of a line. [`Joiner`] takes bytes as they
+//! arrive and returns whole lines. It reads no files, so tests can cut the bytes anywhere.
 
 use std::fmt;
 

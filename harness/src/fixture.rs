@@ -18,8 +18,8 @@ pub fn unique(prefix: &str) -> String {
     format!("{prefix}-{}-{count}", std::process::id())
 }
 
-/// A pod sandbox like the kubelet's (Kubernetes 1.36): its own network and IPC, and a process namespace for each
-/// container.
+/// A pod sandbox like the kubelet's (Kubernetes 1.36): its own
+/// network and IPC, and a process namespace for each container.
 #[must_use]
 pub fn sandbox(name: &str) -> v1::PodSandboxConfig {
     let security_context = v1::LinuxSandboxSecurityContext {

@@ -1,5 +1,5 @@
-//! A network namespace for one test: the kernel removes everything in it with it, and the host's network is not
-//! changed.
+//! A network namespace for one test: the kernel removes everything
+//! in it with it, and the host's network is not changed.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;

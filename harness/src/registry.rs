@@ -320,7 +320,8 @@ impl Registry {
         self.server.store.put_bytes(bytes)
     }
 
-    /// Adds a manifest or an index under a name (`docker.io/library/it:1`) without validating it, and returns its digest.
+    /// Adds a manifest or an index under a name (`docker.io/library/it:1`)
+    /// without validating it, and returns its digest.
     ///
     /// # Errors
     /// It cannot be written, or the name is bad.

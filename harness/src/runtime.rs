@@ -231,8 +231,8 @@ impl Runtime {
         self.root.is_some()
     }
 
-    /// The test's directory, which holds everything. With the runtime of `CRI_ENDPOINT`: the system's temporary
-    /// directory.
+    /// The test's directory, which holds everything. With the
+    /// runtime of `CRI_ENDPOINT`: the system's temporary directory.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.root.clone().unwrap_or_else(std::env::temp_dir)
@@ -310,8 +310,8 @@ impl Runtime {
         }
     }
 
-    /// Ends the daemon in order. Pods of a durable daemon keep running. Returns `None` if it does not exit, or exited
-    /// before.
+    /// Ends the daemon in order. Pods of a durable daemon keep
+    /// running. Returns `None` if it does not exit, or exited before.
     pub async fn stop(&mut self) -> Option<ExitStatus> {
         let mut daemon = self.daemon.take()?;
         daemon.ask_to_end();

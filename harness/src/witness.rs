@@ -189,8 +189,8 @@ pub fn links() -> Vec<String> {
         .collect()
 }
 
-/// The directories in which cgroups can be: the roots of all hierarchies, and this process's own cgroup in each, with
-/// its parent.
+/// The directories in which cgroups can be: the roots of all
+/// hierarchies, and this process's own cgroup in each, with its parent.
 #[must_use]
 pub fn cgroup_directories() -> Vec<PathBuf> {
     let own = own();

@@ -81,8 +81,8 @@ async fn exec_returns_while_orphan_writes() {
     assert!(answer.stdout.starts_with(b"first\n"));
 }
 
-/// An exec without a timeout and a stop with a long grace period must not delay the shutdown; the leak check then finds any
-/// leftovers.
+/// An exec without a timeout and a stop with a long grace period must
+/// not delay the shutdown; the leak check then finds any leftovers.
 #[tokio::test]
 async fn runtime_stops_during_exec_and_stop() {
     let mut runtime = Runtime::with().start().await.unwrap();

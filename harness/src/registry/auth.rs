@@ -163,8 +163,8 @@ impl Door {
         good
     }
 
-    /// The token endpoint: `fields` come from the query (GET) or the form (POST). Returns `None` if the client is
-    /// denied.
+    /// The token endpoint: `fields` come from the query (GET) or
+    /// the form (POST). Returns `None` if the client is denied.
     pub(super) fn token(
         &self,
         header: Option<&str>,

@@ -79,8 +79,8 @@ impl Fault {
         Self::new(What::Disconnect)
     }
 
-    /// Closes the connection after this many bytes of the response's body; a client that reads slowly gets slightly
-    /// less.
+    /// Closes the connection after this many bytes of the response's
+    /// body; a client that reads slowly gets slightly less.
     #[must_use]
     pub fn cut(bytes: u64) -> Self {
         Self::new(What::Cut(bytes))

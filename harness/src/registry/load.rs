@@ -1,5 +1,5 @@
-//! Loads images into a registry: OCI layouts, OCI archives and docker archives, compressed or not, or a directory of
-//! them.
+//! Loads images into a registry: OCI layouts, OCI archives and
+//! docker archives, compressed or not, or a directory of them.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

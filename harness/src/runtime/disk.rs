@@ -20,9 +20,9 @@ impl Options {
         self
     }
 
-    /// Puts the state directory on the file system in a file, whose mount only the runtime sees. Data that the kernel
-    /// has not written yet is not in the file: the kernel writes it after ten minutes or on a sync. Only root can mount
-    /// one.
+    /// Puts the state directory on the file system in a file, whose mount only the
+    /// runtime sees. Data that the kernel has not written yet is not in the file:
+    /// the kernel writes it after ten minutes or on a sync. Only root can mount one.
     #[must_use]
     pub fn disk_image(mut self, path: &Path) -> Self {
         self.disk = Some(Disk::Image(path.to_owned()));

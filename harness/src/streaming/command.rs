@@ -163,8 +163,7 @@ impl Command {
         sizes.tell(width, height).await
     }
 
-    /// Waits for its exit, and returns the exit code. Its output must be read meanwhile, or its streams taken and
-    /// dropped.
+    /// Waits for its exit, and returns the exit code. Drops the output streams that were not taken before.
     ///
     /// # Errors
     /// If it could not be run or the connection was lost.

@@ -119,7 +119,8 @@ async fn carry(
         std::future::pending::<()>().await;
     };
     let downward = async {
-        // The client has closed its side. Waiting for the remaining data would block the other streams of the connection.
+        // The client has closed its side. Waiting for the remaining
+        // data would block the other streams of the connection.
         if pump_in(&mut data.inlet, &mut write).await.is_err() {
             return Vec::new();
         }

@@ -74,7 +74,8 @@ pub(crate) fn container(
     let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<Next<'_>> {
         entered?;
-        // In the pod's user namespace it has a keyring already, made outside, where ordinary users' quotas do not apply.
+        // In the pod's user namespace it has a keyring already, made
+        // outside, where ordinary users' quotas do not apply.
         begin(&plan.process, home.pod.user_namespace.is_none())?;
         if plan.isolation != IsolationMode::Process {
             hide()?;
@@ -156,8 +157,8 @@ enum Next<'a> {
     Restore(&'a RestorePlan, PathBuf),
 }
 
-/// Replaces a standard input that is /dev/null by the container's own, as runc does: no process inside could open the
-/// host's again.
+/// Replaces a standard input that is /dev/null by the container's
+/// own, as runc does: no process inside could open the host's again.
 fn take_own_null() {
     // A client may have mounted another file there; opening it must not block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -436,7 +436,8 @@ impl Container {
         if let Some(preparing) = self.preparing {
             sys::kill(preparing, libc::SIGKILL);
         }
-        // Without a process namespace of its own, processes may be left in its process group and elsewhere in its cgroup.
+        // Without a process namespace of its own, processes may be
+        // left in its process group and elsewhere in its cgroup.
         sys::kill(-self.pid, libc::SIGKILL);
         if let Some(place) = self.cgroup.as_ref().filter(|_| self.orphans) {
             cleanup::kill(place);

@@ -56,8 +56,8 @@ pub fn lock_stdout() -> io::Result<()> {
     )?)
 }
 
-/// Makes the files of a keeper to be started in `sandbox_dir`: its standard output, which it locks, and its standard
-/// error.
+/// Makes the files of a keeper to be started in `sandbox_dir`:
+/// its standard output, which it locks, and its standard error.
 pub fn files(sandbox_dir: &Path) -> io::Result<(File, File)> {
     let mut options = File::options();
     let options = options.create(true).append(true).mode(0o600);
@@ -167,7 +167,8 @@ mod tests {
         assert_eq!(of(dir.path()), Liveness::Ended);
         let (lock, _log) = files(dir.path()).unwrap();
         assert_eq!(of(dir.path()), Liveness::Ended);
-        // Another process takes the lock, as a keeper does. Perl's own flock would lock the open file, not for the process.
+        // Another process takes the lock, as a keeper does. Perl's own
+        // flock would lock the open file, not for the process.
         let script = r#"use Fcntl; my $lock = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0);
             fcntl(STDOUT, F_SETLK, $lock) or die; print STDERR "locked\n"; <STDIN>"#;
         let mut child = Command::new("perl")

@@ -115,8 +115,8 @@ impl Visitor for Each<'_> {
     }
 }
 
-/// Whether a directory is the host's own: relabelling it breaks the host (the list is go-selinux's, with /lib32 and
-/// /libx32).
+/// Whether a directory is the host's own: relabelling it breaks
+/// the host (the list is go-selinux's, with /lib32 and /libx32).
 fn of_the_host(path: &str) -> bool {
     const HOSTS: [&str; 26] = [
         "/",

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The least hard limit for a daemon and a few pods: a daemon that cannot open a pod's files has to leave the pod
-/// alone.
+/// The least hard limit for a daemon and a few pods: a daemon
+/// that cannot open a pod's files has to leave the pod alone.
 const LEAST: u64 = 256;
 
 /// The soft limit at this process's start.

@@ -36,8 +36,8 @@ pub enum Call {
     /// Fork a keeper. Its standard streams are sent with the call: its listening socket, its lock file, its log. For
     /// the zygote only.
     Spawn,
-    /// Make the pod's namespaces. Sent once, first. The keeper holds descriptors sent with the call open as long as the
-    /// pod lives.
+    /// Make the pod's namespaces. Sent once, first. The keeper holds
+    /// descriptors sent with the call open as long as the pod lives.
     Setup(Box<PodPlan>),
     /// The pod has its network: set its network kernel parameters, and forward the host ports, whose listening sockets
     /// are sent with the call. Sent at most once.
@@ -175,9 +175,9 @@ pub enum Outcome {
         /// The container's first process, as the daemon sees it.
         pid: i32,
     },
-    /// The keeper copies the container's output to the pipes. The terminal's descriptor is sent with the answer, or,
-    /// without a terminal, that of the pipe to the container's standard input, if the client requested it and it is
-    /// available.
+    /// The keeper copies the container's output to the pipes. The terminal's
+    /// descriptor is sent with the answer, or, without a terminal, that of the pipe to
+    /// the container's standard input, if the client requested it and it is available.
     Attached,
     /// The sockets are sent with the answer, one for each address family that the host supports.
     Sockets,

@@ -21,8 +21,8 @@ pub struct Filter {
     pub program: Vec<Instruction>,
 }
 
-/// Makes a filter from the runtime's own profile, or from the text of `profile`. An error completes "the seccomp
-/// profile …".
+/// Makes a filter from the runtime's own profile, or from the
+/// text of `profile`. An error completes "the seccomp profile …".
 pub fn filter(profile: Option<&str>, host: HostContext<'_>) -> Result<Filter, String> {
     let rules = match profile {
         None => default::rules(host),

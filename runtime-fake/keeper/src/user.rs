@@ -39,8 +39,8 @@ fn groups(group: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     })
 }
 
-/// The highest id of a process: beyond it, programs and system calls may see -1, "no change" (Kubernetes has the same
-/// limit).
+/// The highest id of a process: beyond it, programs and system
+/// calls may see -1, "no change" (Kubernetes has the same limit).
 const MAX_ID: u32 = i32::MAX as u32;
 
 /// Resolves `plan`. A number need not be in the files, a name must. The home of a user without an entry is `/`.

@@ -214,8 +214,8 @@ pub fn remove_parent(pod: &CgroupPath) {
     }
 }
 
-/// Kills all processes in a pod's cgroups, those of `containers` and its own, and removes them. Returns whether they
-/// are gone.
+/// Kills all processes in a pod's cgroups, those of `containers`
+/// and its own, and removes them. Returns whether they are gone.
 pub fn destroy(pod: &CgroupPath, containers: &[String], timeout: Duration) -> bool {
     let mut all = true;
     for container in containers {

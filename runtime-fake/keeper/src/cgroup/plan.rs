@@ -194,8 +194,8 @@ impl Writer<'_> {
             if let Some(v2) = self.version(Controller::Hugetlb, &field) {
                 let file = if v2 { "max" } else { "limit_in_bytes" };
                 let file = format!("hugetlb.{size}.{file}");
-                // Reserved pages count too (since 5.7): otherwise SIGBUS kills the process instead of a failed
-                // reservation.
+                // Reserved pages count too (since 5.7): otherwise SIGBUS kills
+                // the process instead of a failed reservation.
                 let reserved = if v2 {
                     "rsvd.max"
                 } else {

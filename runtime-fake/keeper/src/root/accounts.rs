@@ -12,8 +12,8 @@ use crate::{
     secure_join::{NotRead, Root},
 };
 
-/// The most that is read of each. A thousand users take 60 KB. Other runtimes have no limit, and the process may be
-/// OOM-killed.
+/// The most that is read of each. A thousand users take 60 KB.
+/// Other runtimes have no limit, and the process may be OOM-killed.
 const LONGEST: u64 = 10 << 20;
 
 /// The texts of the two files; empty if a file is missing.

@@ -24,9 +24,9 @@ const OWN: [&str; 4] = ["proc", "sys", "dev", "lost+found"];
 /// Directories that start empty, with their modes: the container must not see the host's files there.
 const EMPTY: [(&str, u32); 3] = [("tmp", 0o1777), ("run", 0o755), ("var/tmp", 0o1777)];
 
-/// Assembles the root at `at`, with its writable layer at `layer`. Returns the mounts below `at` that it consists of,
-/// relative to it. `ids` are the container's own; where the host's files cannot be mapped, they appear as the overflow
-/// user.
+/// Assembles the root at `at`, with its writable layer at `layer`. Returns the
+/// mounts below `at` that it consists of, relative to it. `ids` are the container's
+/// own; where the host's files cannot be mapped, they appear as the overflow user.
 pub(crate) fn make(
     isolation: IsolationMode,
     layer: &Path,
@@ -102,7 +102,8 @@ impl Target<'_> {
         overlay::writable(self.isolation, &[lower], layer, at, self.label)
     }
 
-    /// Adds the top directories that are other file systems, for example `/usr` or `/home`: overlays do not cross mounts.
+    /// Adds the top directories that are other file systems, for
+    /// example `/usr` or `/home`: overlays do not cross mounts.
     fn graft_mounts(&self) -> Step<Vec<PathBuf>> {
         use std::os::unix::fs::MetadataExt as _;
         let mut parts = Vec::new();

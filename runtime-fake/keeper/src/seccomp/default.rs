@@ -90,7 +90,8 @@ const SYS_ADMIN: u8 = 21;
 
 /// The flags that `clone` must not have: `CLONE_NEW*`.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
-/// The allowed execution domains: of Linux programs, 32-bit ones and those without address randomisation; and the query.
+/// The allowed execution domains: of Linux programs, 32-bit
+/// ones and those without address randomisation; and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 const AF_VSOCK: u64 = 40;
 /// Before this version a process could bypass a filter with `ptrace`.
