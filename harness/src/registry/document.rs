@@ -10,7 +10,7 @@ use super::route::Digest;
 pub(super) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// An OCI image index.
 pub(super) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// A manifest of docker's second schema.
+/// A docker manifest, schema version 2.
 pub(super) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
 /// The fields of a manifest or an index that a registry reads.

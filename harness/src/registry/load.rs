@@ -319,7 +319,7 @@ impl Loader<'_> {
                 .digest
                 .parse()
                 .is_ok_and(|digest| self.member(&member_of(&digest)).is_some());
-            // An archive of one platform keeps the index of all platforms.
+            // An archive of one platform may keep the index of all platforms: skip the missing ones.
             if here {
                 self.put(repository, None, child)?;
             }

@@ -1,5 +1,5 @@
 //! Serves, stores and deletes manifests, by tag and by digest. A manifest keeps the media type that it was pushed with,
-//! and is accepted only if all content that it refers to is stored.
+//! and is accepted only if all content that it needs is stored.
 
 use std::{fs, io};
 
