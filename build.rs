@@ -1,10 +1,11 @@
 //! Compiles `proto/cri.proto` with a compiler written in Rust, so that no `protoc` is needed.
 //!
-//! Two results in `OUT_DIR`: the Rust types, and `cri.bin`, the encoded descriptors that `proto/contract.rs` checks.
+//! It writes two results to `OUT_DIR`: the Rust types, and `cri.bin`,
+//! the encoded descriptors that `proto/contract.rs` checks.
 
 use std::{env, fs, path::PathBuf};
 
-/// What a runtime is told and keeps in its records: these messages have a JSON form.
+/// The messages that a runtime keeps in its records: they have a JSON form.
 const RECORDED: [&str; 33] = [
     "CDIDevice",
     "Capability",
@@ -57,10 +58,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "runtime.v1.KeyValue.value",
             "#[serde(with = \"crate::text\")]",
         )
-        // It holds secrets: `proto/redact.rs` writes its Debug form by hand.
+        // It contains secrets: `proto/redact.rs` implements Debug.
         .skip_debug(["runtime.v1.AuthConfig"])
         .compile_fds(compiler.file_descriptor_set())?;
-    // Encoded by the compiler itself, not through `prost_types`, which knows no `debug_redact` and would lose it.
+    // The compiler encodes the descriptors itself: `prost_types` does not know `debug_redact` and would lose it.
     let descriptors = compiler
         .include_source_info(false)
         .encode_file_descriptor_set();

@@ -1,4 +1,4 @@
-//! Compares the compiled contract with the table of facts, `cri-v1.tsv`, row by row and both ways.
+//! Compares the compiled contract with the table of facts, `cri-v1.tsv`, row by row in both directions.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn file() -> FileDescriptorProto {
     file
 }
 
-/// The rows of the table. A row given twice is an error, for a set would hide it.
+/// The rows of the table. A duplicate row is an error, because a set would hide it.
 fn expected() -> BTreeSet<Row> {
     let mut rows = BTreeSet::new();
     for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
@@ -35,7 +35,7 @@ fn expected() -> BTreeSet<Row> {
     rows
 }
 
-/// The rows that the compiled contract amounts to.
+/// The rows of the compiled contract.
 fn compiled() -> BTreeSet<Row> {
     let file = file();
     let redacted = redact::fields(crate::DESCRIPTORS);
@@ -92,7 +92,7 @@ fn enum_rows(prefix: &str, enumeration: &EnumDescriptorProto) -> Vec<Row> {
         .collect()
 }
 
-/// The rows of one message and of what is declared in it, apart from the entry types of its maps.
+/// The rows of one message and its nested declarations, except the entry types of its maps.
 fn message_rows(
     prefix: &str,
     message: &DescriptorProto,
@@ -171,7 +171,7 @@ fn local(type_name: &str) -> &str {
         .unwrap_or_else(|| panic!("{type_name} is not of this package"))
 }
 
-/// What `prost_types` leaves out: the field option `debug_redact`, read with just enough of `descriptor.proto`.
+/// Reads the field option `debug_redact`, which `prost_types` omits, with the needed part of `descriptor.proto`.
 mod redact {
     use std::collections::BTreeSet;
 
@@ -213,7 +213,7 @@ mod redact {
         debug_redact: bool,
     }
 
-    /// The redacted fields of a descriptor set: message (with the messages it is in) and field number.
+    /// The redacted fields of a descriptor set: message (with its enclosing messages) and field number.
     pub(super) fn fields(descriptors: &[u8]) -> BTreeSet<(String, i32)> {
         let mut found = BTreeSet::new();
         for file in Set::decode(descriptors).unwrap().file {
@@ -263,7 +263,7 @@ fn the_contract_has_43_calls_in_package_runtime_v1() {
     assert_eq!(calls, 43);
 }
 
-/// `build.rs` names the messages whose Debug form `redact.rs` writes; this says when that list is out of date.
+/// `build.rs` names the messages whose Debug form `redact.rs` writes; this test fails when that list is out of date.
 #[test]
 fn every_message_with_a_secret_has_a_debug_form_by_hand() {
     let messages: BTreeSet<String> = redact::fields(crate::DESCRIPTORS)

@@ -1,19 +1,19 @@
 //! The Kubernetes Container Runtime Interface, v1: messages, client and server.
 //!
-//! A wire contract and nothing else: the runtime and the agent each turn these types into their own at the door.
+//! It is the wire contract only: the runtime and the agent each convert these types into their own at their boundary.
 //!
 //! | where | what |
 //! |---|---|
-//! | `proto/cri.proto` | the contract, with what each call promises; read this first |
+//! | `proto/cri.proto` | the contract, with the guarantees of each call; read this first |
 //! | `proto/cri-v1.tsv` | the same contract as a table of facts, without comments |
 //! | `proto/contract.rs` | the test that the two are equal, field by field |
 //! | `proto/redact.rs` | the `Debug` form of credentials, without the secrets |
-//! | `proto/text.rs` | the JSON form of the values of variables, for a runtime's records |
+//! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
 //! | `build.rs` | compiles the contract into [`v1`] and [`DESCRIPTORS`] |
 //!
 //! Clients start at [`v1::runtime_service_client::RuntimeServiceClient`] and
-//! [`v1::image_service_client::ImageServiceClient`], servers implement
-//! [`v1::runtime_service_server::RuntimeService`] and [`v1::image_service_server::ImageService`].
+//! [`v1::image_service_client::ImageServiceClient`], servers implement [`v1::runtime_service_server::RuntimeService`]
+//! and [`v1::image_service_server::ImageService`].
 
 #[cfg(test)]
 mod contract;

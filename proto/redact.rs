@@ -1,4 +1,4 @@
-//! The `Debug` form of messages with `debug_redact` fields: says whether a secret is there, never what it is.
+//! The `Debug` form of messages with `debug_redact` fields: it shows whether a secret is set, but not the secret.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The JSON form of bytes that are nearly always text: a string where they are UTF-8, else an array of numbers.
+//! The JSON form of bytes that are usually text: a string if they are UTF-8, otherwise an array of numbers.
 
 use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
 

@@ -53,7 +53,7 @@ pub enum Verdict {
     },
 }
 
-/// The delays, by key. The owner asks [`Backoff::verdict`], and calls [`Backoff::started`] for each start.
+/// The delays, by key. The owner checks [`Backoff::verdict`], and calls [`Backoff::started`] for each start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     limits: Limits,
@@ -86,7 +86,8 @@ impl Backoff {
         }
     }
 
-    /// Records a start at `now` of a container that exited at `ended_at`: doubles the delay, or begins with the first one.
+    /// Records a start at `now` of a container that exited at
+    /// `ended_at`: doubles the delay, or begins with the first one.
     pub fn started(&mut self, key: &str, ended_at: Timestamp, now: Timestamp) {
         let delay = match self.entries.get(key) {
             Some(entry) if !self.expired(entry, ended_at) => (entry.delay * 2).min(self.limits.max),

@@ -311,7 +311,7 @@ pub enum Code {
     ResourceExhausted,
     /// The caller cancelled the call.
     Cancelled,
-    /// The runtime gives no specific code.
+    /// The runtime returns no specific code.
     Unknown,
     /// The runtime failed.
     Internal,
@@ -344,7 +344,7 @@ pub enum ConnectError {
         "the runtime endpoint {endpoint:?} is not a unix socket; expected unix:///path/to/runtime.sock"
     )]
     NotUnix {
-        /// As it was given.
+        /// The given endpoint.
         endpoint: String,
     },
     /// The kernel limits socket paths to 107 bytes.
@@ -352,7 +352,7 @@ pub enum ConnectError {
         "the socket path {path} is {length} bytes long; the limit of unix sockets is 107 bytes"
     )]
     PathTooLong {
-        /// As it was given.
+        /// The given path.
         path: String,
         /// In bytes.
         length: usize,
@@ -364,7 +364,7 @@ pub enum ConnectError {
     NotReachable {
         /// The socket.
         path: String,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
@@ -375,7 +375,7 @@ pub enum ConnectError {
     NotPermitted {
         /// The socket.
         path: String,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },

@@ -1,4 +1,4 @@
-//! The node agent: pods in, Container Runtime Interface calls out, reports back.
+//! The node agent: takes pods, makes Container Runtime Interface calls, and reports pod statuses.
 
 pub mod backoff;
 mod blocking;
@@ -162,7 +162,7 @@ impl Agent {
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         self.tasks.shutdown().await;
-        // The next agent empties the rest.
+        // The next agent deletes what is left in the trash.
         let trash = self.trash;
         blocking(move || trash.stop()).await;
     }

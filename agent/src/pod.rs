@@ -110,7 +110,7 @@ impl Pod {
         &self.0.api
     }
 
-    /// The spec; empty where the object had none.
+    /// The spec; empty if the object has none.
     pub fn spec(&self) -> &PodSpec {
         &self.0.spec
     }

@@ -18,7 +18,7 @@ use crate::pod::Pod;
 use crate::report::status_store::StatusStore;
 use crate::spec::Node;
 
-/// See the module.
+/// The state that all workers share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) node: Node,

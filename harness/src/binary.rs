@@ -28,7 +28,7 @@ pub enum NoBinary {
 /// `PATH`; else, where `CRIB_BUILD` is 1, the one that [`build`] makes.
 ///
 /// # Errors
-/// When none of them exists.
+/// If none of them exists.
 pub fn crib() -> Result<PathBuf, NoBinary> {
     if let Some(named) = env::var_os("CRIB_BIN") {
         let named = PathBuf::from(named);
@@ -43,7 +43,7 @@ pub fn crib() -> Result<PathBuf, NoBinary> {
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).map(|directory| directory.join("crib"));
-    // Tests are built into target/PROFILE/deps, commands into target/PROFILE.
+    // Cargo builds tests into target/PROFILE/deps and commands into target/PROFILE.
     let beside = profile_directory().map(|directory| directory.join("crib"));
     let found = beside
         .into_iter()

@@ -1,4 +1,4 @@
-//! The calls of the Container Runtime Interface, one short method each. Errors are the runtime's own.
+//! A CRI client with one short method for each call. Errors are the runtime's own.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -12,18 +12,18 @@ use tokio::runtime::{Builder, Handle};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
-/// The longest message either way, as with a kubelet's client (Kubernetes 1.36, cri-client).
+/// The longest message in either direction, as in the kubelet's client (Kubernetes 1.36, cri-client).
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// What a call returns.
+/// The result of a call.
 pub type Answer<T> = Result<T, Status>;
 
-/// A connection to a runtime. Clones share it. The next call reconnects a broken one.
+/// A connection to a runtime. Clones share it. If it breaks, the next call reconnects.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// Every call of the RuntimeService, for what has no method here.
+    /// Every call of the RuntimeService, for calls without a method here.
     pub runtime: RuntimeServiceClient<Channel>,
-    /// Every call of the ImageService, for what has no method here.
+    /// Every call of the ImageService, for calls without a method here.
     pub images: ImageServiceClient<Channel>,
 }
 
@@ -36,10 +36,11 @@ impl Client {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         });
-        // Where connections are driven while a test is blocked, as when it waits for its runtime to end.
+        // Connections run on a background thread, so that they work
+        // while a test blocks, for example until its runtime exits.
         let background = background();
         let _here = background.as_ref().map(Handle::enter);
-        // The authority that crictl and a kubelet send.
+        // The authority that crictl and the kubelet send.
         let channel =
             Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
         Self {
@@ -60,7 +61,7 @@ impl Client {
         Ok(answer.into_inner())
     }
 
-    /// Status, with everything it can tell.
+    /// Status, verbose.
     pub async fn status(&self) -> Answer<v1::StatusResponse> {
         let answer = self
             .runtime
@@ -104,7 +105,7 @@ impl Client {
             .map(drop)
     }
 
-    /// PodSandboxStatus, all of it.
+    /// PodSandboxStatus, the whole response.
     pub async fn pod(&self, id: &str) -> Answer<v1::PodSandboxStatusResponse> {
         let request = v1::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
@@ -118,7 +119,7 @@ impl Client {
             .into_inner())
     }
 
-    /// Whether PodSandboxStatus says READY.
+    /// Whether PodSandboxStatus reports SANDBOX_READY.
     pub async fn pod_is_ready(&self, id: &str) -> Answer<bool> {
         let status = self.pod(id).await?.status.unwrap_or_default();
         Ok(status.state() == v1::PodSandboxState::SandboxReady)
@@ -171,7 +172,7 @@ impl Client {
             .map(drop)
     }
 
-    /// StopContainer; the grace is in seconds.
+    /// StopContainer; the grace period is in seconds.
     pub async fn stop(&self, id: &str, grace: i64) -> Answer<()> {
         let request = v1::StopContainerRequest {
             container_id: id.to_owned(),
@@ -235,7 +236,7 @@ impl Client {
             cmd: command.into_iter().map(Into::into).collect(),
             timeout,
         };
-        // Both outputs are up to 16 MiB long.
+        // Each output may be up to 16 MiB long.
         let mut runtime = self
             .runtime
             .clone()
@@ -243,7 +244,7 @@ impl Client {
         Ok(runtime.exec_sync(request).await?.into_inner())
     }
 
-    /// ExecSync of a script of the shell that has to succeed; returns its standard output.
+    /// ExecSync of a shell script that has to succeed; returns its standard output.
     pub async fn sh(&self, id: &str, script: &str) -> Answer<String> {
         let answer = self.exec(id, ["/bin/sh", "-c", script], 30).await?;
         if answer.exit_code != 0 {
@@ -268,7 +269,7 @@ impl Client {
             .map(drop)
     }
 
-    /// GetContainerEvents. The subscription is there when this returns.
+    /// GetContainerEvents. The subscription is active when this returns.
     pub async fn events(&self) -> Answer<Streaming<v1::ContainerEventResponse>> {
         let answer = self
             .runtime
@@ -293,7 +294,7 @@ impl Client {
             .image_ref)
     }
 
-    /// ImageStatus; `None` when the image is not there.
+    /// ImageStatus; `None` if the image is missing.
     pub async fn image(&self, image: &str) -> Answer<Option<v1::Image>> {
         let request = v1::ImageStatusRequest {
             image: Some(spec(image)),
@@ -308,7 +309,7 @@ impl Client {
             .image)
     }
 
-    /// ListImages, all of them.
+    /// ListImages, without a filter.
     pub async fn list_images(&self) -> Answer<Vec<v1::Image>> {
         let answer = self
             .images
@@ -327,8 +328,8 @@ impl Client {
     }
 }
 
-/// An event loop on a thread of its own, shared by all connections of the process. Without one (the box has no thread to
-/// give) they live on the caller's.
+/// An event loop on a thread of its own, shared by all connections of the process. If no thread can be started,
+/// connections run on the caller's event loop.
 fn background() -> Option<Handle> {
     static BACKGROUND: OnceLock<Option<tokio::runtime::Runtime>> = OnceLock::new();
     let made = BACKGROUND.get_or_init(|| {

@@ -1,12 +1,14 @@
-//! ◆ Reads the log format every CRI runtime writes: `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, one file a container attempt.
+//! ◆ Parses the log format of CRI runtimes: `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, one file for each
+//! container attempt.
 //!
-//! The source of the rules is the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`): tags are separated by `:`, the first
-//! is `P` for a piece of a line that goes on in the next entry of the same stream, or `F` for the end of a line.
-//! [`Joiner`] is fed bytes as they come and returns whole lines; it knows no files, so it can be tested with any cut of the bytes.
+//! The rules are those of the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`):
+//! tags are separated by `:`, and the first is `P` for a partial line, continued in the next
+//! entry of the same stream, or `F` for the end of a line. [`Joiner`] takes bytes as they
+//! arrive and returns whole lines. It reads no files, so tests can cut the bytes anywhere.
 
 use std::fmt;
 
-/// Where a container wrote a line.
+/// The stream that a container wrote a line to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
     /// Standard output.
@@ -32,16 +34,16 @@ impl fmt::Display for Stream {
     }
 }
 
-/// One entry of a log file, its line end not included.
+/// One entry of a log file, without its line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// RFC 3339 with nanoseconds, as it stands in the file.
+    /// RFC 3339 with nanoseconds, as in the file.
     pub time: &'a str,
-    /// Where it was written.
+    /// The stream.
     pub stream: Stream,
-    /// Whether the line goes on in the stream's next entry.
+    /// Whether the line continues in the stream's next entry.
     pub partial: bool,
-    /// What was written.
+    /// The text.
     pub text: &'a [u8],
 }
 
@@ -72,18 +74,18 @@ pub fn parse(line: &[u8]) -> Option<Entry<'_>> {
 /// One whole line of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When its first piece was written: RFC 3339; empty for a malformed entry.
+    /// The time of its first entry: RFC 3339; empty for a malformed entry.
     pub time: String,
-    /// Where it was written.
+    /// The stream.
     pub stream: Stream,
     /// The line without its end; bytes that are not UTF-8 are replaced.
     pub text: String,
 }
 
-/// The longest line that is put together, in bytes; a longer one comes in pieces of at least this size.
+/// The longest joined line in bytes; a longer one is returned in pieces of at least this size.
 pub const LONGEST_LINE: usize = 1 << 20;
 
-/// Turns the bytes of one log file, however they are cut, into whole lines.
+/// Joins the bytes of one log file, however they are cut, into whole lines.
 #[derive(Debug, Default)]
 pub struct Joiner {
     unread: Vec<u8>,
@@ -124,7 +126,7 @@ impl Joiner {
         self.unread.extend_from_slice(rest);
     }
 
-    /// Returns what is left when nothing more will come: an entry without a line end, lines without their last piece.
+    /// Returns the rest at the end of the file: an entry without a line end, lines without their last entry.
     pub fn finish(&mut self, lines: &mut Vec<Line>) {
         let unread = std::mem::take(&mut self.unread);
         if !unread.is_empty() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a test waits for what should come at once. It is long because a box may be slow, and costs time only where
-/// something is broken.
+/// How long a test waits for an event that should come at once. It is long because a host may be slow; only a failing
+/// test waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(2);

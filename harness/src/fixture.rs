@@ -1,16 +1,16 @@
-//! The least that a runtime needs to be told, for tests to change where they care.
+//! Minimal configurations of pods and containers, for tests to change.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cri::v1;
 
-/// The image of containers in tests: `CRI_IMAGE`, else the host's own root, which crib brings along.
+/// The image of containers in tests: `CRI_IMAGE`, otherwise crib's built-in image of the host's root.
 #[must_use]
 pub fn image() -> String {
     std::env::var("CRI_IMAGE").unwrap_or_else(|_| "crib.local/host".to_owned())
 }
 
-/// A word that no other test has: for names, labels and the environment of processes to be found from outside.
+/// A unique word, for names, labels and environment variables that identify processes from outside.
 #[must_use]
 pub fn unique(prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -18,8 +18,8 @@ pub fn unique(prefix: &str) -> String {
     format!("{prefix}-{}-{count}", std::process::id())
 }
 
-/// A pod of the kind that a kubelet asks for (Kubernetes 1.36): its own network and IPC, a process namespace for each
-/// container.
+/// A pod sandbox like the kubelet's (Kubernetes 1.36): its own
+/// network and IPC, and a process namespace for each container.
 #[must_use]
 pub fn sandbox(name: &str) -> v1::PodSandboxConfig {
     let security_context = v1::LinuxSandboxSecurityContext {
@@ -82,13 +82,13 @@ pub fn container<S: Into<String>>(
     }
 }
 
-/// A [`container`] that runs a script of the shell.
+/// A [`container`] that runs a shell script.
 #[must_use]
 pub fn script(name: &str, text: &str) -> v1::ContainerConfig {
     container(name, ["/bin/sh", "-c", text])
 }
 
-/// A [`container`] that runs until it is stopped, and goes at once on SIGTERM.
+/// A [`container`] that runs until it is stopped, and exits at once on SIGTERM.
 #[must_use]
 pub fn forever(name: &str) -> v1::ContainerConfig {
     // The first process of a process namespace ignores signals that it has no handler for.
@@ -98,7 +98,7 @@ pub fn forever(name: &str) -> v1::ContainerConfig {
     )
 }
 
-/// The security context of a container, to be changed.
+/// The security context of a container, for changes.
 pub fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
     config
         .linux
@@ -107,7 +107,7 @@ pub fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecu
         .get_or_insert_default()
 }
 
-/// The namespaces of a pod, to be changed.
+/// The namespaces of a pod, for changes.
 pub fn pod_namespaces(config: &mut v1::PodSandboxConfig) -> &mut v1::NamespaceOption {
     config
         .linux

@@ -104,7 +104,7 @@ impl Layer {
             .change(|entry| entry.link = target.to_owned())
     }
 
-    /// Gives the entry added last to another user and group.
+    /// Sets the owner and group of the entry added last.
     pub fn owned_by(self, uid: u64, gid: u64) -> Self {
         self.change(|entry| entry.owner = (uid, gid))
     }
@@ -116,19 +116,18 @@ impl Layer {
         self.file(&format!("{directory}{separator}.wh.{name}"), 0o644, "")
     }
 
-    /// Hides all that the layers below have in the directory `path`.
+    /// Hides the contents of the directory `path` in the layers below.
     pub fn opaque(self, path: &str) -> Self {
         self.file(&format!("{path}/.wh..wh..opq"), 0o644, "")
     }
 
-    /// A program of this machine, under the same absolute path, with the libraries that `ldd`
-    /// finds it to need.
+    /// A program of this machine, under the same absolute path, with the libraries that `ldd` lists.
     ///
     /// # Errors
     /// The program or a library cannot be read, or `ldd` cannot be run.
     pub fn host_program(mut self, path: &str) -> io::Result<Self> {
         let output = Command::new("ldd").arg(path).output()?;
-        // `ldd` fails for a static program, which needs nothing.
+        // `ldd` fails for a static program, which needs no libraries.
         let listing = String::from_utf8_lossy(&output.stdout);
         let libraries = listing
             .lines()
@@ -142,10 +141,10 @@ impl Layer {
         Ok(self)
     }
 
-    /// The layer as a tar stream; the same for the same entries.
+    /// The layer as a tar stream; equal for equal entries.
     ///
     /// # Errors
-    /// It has a path that no tar file holds.
+    /// A path does not fit in a tar file.
     pub fn tar(&self) -> io::Result<Vec<u8>> {
         if let Some(stream) = &self.stream {
             return Ok(stream.clone());
@@ -187,7 +186,7 @@ impl Layer {
     }
 }
 
-/// An image in the making, for linux on this machine's architecture.
+/// A builder of an image for linux on this machine's architecture.
 #[derive(Debug, Clone)]
 pub struct ImageBuilder {
     name: String,
@@ -196,7 +195,7 @@ pub struct ImageBuilder {
 }
 
 impl ImageBuilder {
-    /// An image without layers; `name` is what PullImage is to be asked for.
+    /// An image without layers; `name` is its name for PullImage.
     pub fn new(name: &str) -> Self {
         let config = serde_json::Map::from_iter([(
             "Env".to_owned(),
@@ -209,7 +208,7 @@ impl ImageBuilder {
         }
     }
 
-    /// Puts a layer on top.
+    /// Adds a layer on top.
     pub fn layer(mut self, layer: Layer) -> Self {
         self.layers.push(layer);
         self
@@ -220,7 +219,7 @@ impl ImageBuilder {
         self
     }
 
-    /// The command line's beginning.
+    /// The image's entrypoint.
     pub fn entrypoint<S: Into<String>>(self, words: impl IntoIterator<Item = S>) -> Self {
         self.set(
             "Entrypoint",
@@ -232,7 +231,7 @@ impl ImageBuilder {
         )
     }
 
-    /// The command line's end.
+    /// The image's command.
     pub fn cmd<S: Into<String>>(self, words: impl IntoIterator<Item = S>) -> Self {
         self.set(
             "Cmd",
@@ -244,7 +243,7 @@ impl ImageBuilder {
         )
     }
 
-    /// The environment, in place of a common PATH: `KEY=value`.
+    /// The environment, in place of a default PATH: `KEY=value`.
     pub fn env<S: Into<String>>(self, entries: impl IntoIterator<Item = S>) -> Self {
         self.set(
             "Env",
@@ -261,17 +260,17 @@ impl ImageBuilder {
         self.set("User", user.into())
     }
 
-    /// The directory processes start in.
+    /// The working directory of processes.
     pub fn working_dir(self, path: &str) -> Self {
         self.set("WorkingDir", path.into())
     }
 
-    /// The signal that ends a container gracefully.
+    /// The stop signal.
     pub fn stop_signal(self, name: &str) -> Self {
         self.set("StopSignal", name.into())
     }
 
-    /// Paths that want a volume.
+    /// The paths of volumes.
     pub fn volumes<'a>(self, paths: impl IntoIterator<Item = &'a str>) -> Self {
         let paths: serde_json::Map<String, Value> = paths
             .into_iter()
@@ -283,7 +282,7 @@ impl ImageBuilder {
     /// Writes a docker archive (`manifest.json`, uncompressed layers) to the file `path`.
     ///
     /// # Errors
-    /// The file cannot be written, or a layer has a path that no tar file holds.
+    /// The file cannot be written, or a path in a layer does not fit in a tar file.
     pub fn write_docker(&self, path: &Path) -> io::Result<()> {
         let layers = self.layer_tars()?;
         let config = self.config_document(&layers)?;
@@ -308,7 +307,7 @@ impl ImageBuilder {
         fs::write(path, tar_of(&self.layout()?)?)
     }
 
-    /// Writes an OCI layout to the directory `path`, making it.
+    /// Writes an OCI layout to the directory `path`, which it creates.
     ///
     /// # Errors
     /// As [`ImageBuilder::write_docker`].
@@ -391,7 +390,7 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// This machine's architecture as images spell it.
+/// This machine's architecture in image configurations.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -409,7 +408,7 @@ mod tests {
 
     use super::*;
 
-    /// What the runtime makes of the image at `path`, in a store in `root`.
+    /// A store in `root` with the runtime's unpacked layers of the image at `path`.
     fn pulled(path: PathBuf, root: &Path) -> (ImageStore, Vec<PathBuf>) {
         let options = ImageOptions {
             archives: vec![path],

@@ -1,9 +1,9 @@
-//! What is left of a test: processes, mounts, network links, control groups, files.
+//! Finds what a test leaves behind: processes, mounts, network links, cgroups, files.
 //!
-//! Tests run at the same time, so a check looks only at what belongs to its test. Everything that a test starts knows
-//! the test's directory, whose name is unique: a process that has it in its arguments, environment, working
-//! directory, root, open files or mounts belongs to the test, and so do its descendants; a network namespace that is
-//! left is one that such a process holds. The runtime's bridge has a name that is made of the state directory's.
+//! Tests run at the same time, so a check finds only what belongs to its test. Everything that a test starts refers to
+//! the test's directory, whose name is unique. A process belongs to the test if the name is in its arguments,
+//! environment, working directory, root, open files or mounts; so do its descendants. A leaked network namespace is one
+//! that such a process keeps alive. The name of the runtime's bridge is derived from the state directory's.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,14 +15,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::witness::{self, Witness};
 
-/// Something that should be gone.
+/// A leaked resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leak {
     /// A process.
     Process {
-        /// It.
+        /// The process.
         process: Witness,
-        /// What it runs.
+        /// Its command line.
         command: String,
         /// Why it belongs to the test.
         because: String,
@@ -56,7 +56,7 @@ impl fmt::Display for Leak {
     }
 }
 
-/// Looks for what belongs to one test.
+/// Finds the leaks of one test.
 #[derive(Debug, Clone)]
 pub struct Leaks {
     root: PathBuf,
@@ -64,7 +64,7 @@ pub struct Leaks {
 }
 
 impl Leaks {
-    /// Of the test whose directory is `root`. Its last part should be a name that nothing else on the box has.
+    /// The leaks of the test whose directory is `root`. The directory's name should be unique on the host.
     #[must_use]
     pub fn below(root: &Path) -> Self {
         Self {
@@ -73,19 +73,19 @@ impl Leaks {
         }
     }
 
-    /// Also the bridge and the cgroups of the runtime with this state directory.
+    /// Includes the bridge and the cgroups of the runtime with this state directory.
     #[must_use]
     pub fn with_state_dir(mut self, state_dir: &Path) -> Self {
         self.state_dirs.push(state_dir.to_owned());
         self
     }
 
-    /// The test's processes, the test's own not among them.
+    /// The test's processes, except the test itself.
     #[must_use]
     pub fn processes(&self) -> Vec<Leak> {
         let own = witness::own();
         let own_mounts = own.link("ns/mnt");
-        // A thread of the test that is starting something is a copy of the test until its new program runs.
+        // A thread of the test that starts a program is a copy of the test until `execve`.
         let own_program = own.link("exe");
         let all: Vec<Witness> = witness::processes()
             .into_iter()
@@ -146,7 +146,7 @@ impl Leaks {
         {
             return Some(format!("it has {} open", open.display()));
         }
-        // Paths in mounts may be relative to another root: the name alone has to do.
+        // Paths in mounts may be relative to another root, so compare the name only.
         let name = self
             .root
             .file_name()
@@ -157,7 +157,7 @@ impl Leaks {
             .then(|| "it has files of the test mounted".to_owned())
     }
 
-    /// The test's mounts in the namespace of the test's own process.
+    /// The test's mounts in the mount namespace of the test's own process.
     #[must_use]
     pub fn mounts(&self) -> Vec<Leak> {
         let table = witness::own().text("mountinfo");
@@ -168,7 +168,7 @@ impl Leaks {
             .collect()
     }
 
-    /// The bridges of the test's runtimes, and what is connected to them.
+    /// The bridges of the test's runtimes, and the links attached to them.
     #[must_use]
     pub fn links(&self) -> Vec<Leak> {
         let bridges: Vec<String> = self
@@ -191,7 +191,7 @@ impl Leaks {
             .collect()
     }
 
-    /// The packet rules of the test's runtimes, as far as this user may list them.
+    /// The packet rules of the test's runtimes, if this user may list them.
     #[must_use]
     pub fn tables(&self) -> Vec<Leak> {
         let names = self.state_dirs.iter();
@@ -204,7 +204,7 @@ impl Leaks {
             .collect()
     }
 
-    /// The cgroups of the test's runtimes, in every hierarchy: one for each pod, and in them those of containers.
+    /// The cgroups of the test's runtimes, in every hierarchy: one for each pod, and in it those of containers.
     #[must_use]
     pub fn cgroups(&self) -> Vec<Leak> {
         let directories = self.state_dirs.iter().flat_map(|state_dir| {
@@ -223,7 +223,7 @@ impl Leaks {
             .collect()
     }
 
-    /// Everything that is left, the test's directory among it.
+    /// All leaks, including the test's directory.
     #[must_use]
     pub fn check(&self) -> Vec<Leak> {
         let mut left = self.running();
@@ -233,7 +233,7 @@ impl Leaks {
         left
     }
 
-    /// Everything that is left apart from files.
+    /// All leaks except files.
     #[must_use]
     pub fn running(&self) -> Vec<Leak> {
         [
@@ -247,8 +247,8 @@ impl Leaks {
     }
 }
 
-/// The name of a runtime's bridge, packet rules and cgroups. Computed here and not by the runtime, because leaks are observed
-/// from outside.
+/// The name of a runtime's bridge, packet rules and cgroups. It is computed here and not by the runtime, because leaks
+/// are observed from outside.
 fn instance_name(state_dir: &Path) -> String {
     let digest = Sha256::digest([state_dir.as_os_str().as_bytes(), &[0]].concat());
     let digits: String = digest

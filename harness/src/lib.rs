@@ -1,7 +1,7 @@
-//! Tools for tests of a Container Runtime Interface server or client, and what the `crib` command shares with them.
+//! Tools for tests of a Container Runtime Interface server or client, some of which the `crib` command shares.
 //!
-//! A test starts a runtime of its own, speaks to it through its socket, and observes its effects from outside.
-//! Dropping the [`Runtime`], also in a panic, ends everything it started and panics if anything is left.
+//! A test starts a runtime of its own, calls it through its socket, and observes its effects from outside. Dropping the
+//! [`Runtime`], also in a panic, ends everything it started and panics if anything is left.
 //!
 //! ```no_run
 //! use harness::Runtime;
@@ -16,9 +16,9 @@
 //! }
 //! ```
 //!
-//! Reading order: [`runtime`] and [`node`] start things, [`client`] and [`pod`] speak to them, [`eventually()`] waits,
-//! [`witness`] and [`leak`] look from outside, [`fixture`] and [`fixture_image`] make what is needed, [`registry`] serves it;
-//! [`streaming`] is at the other end of exec, attach and port-forward.
+//! Reading order: [`runtime`] and [`node`] start daemons, [`client`] and [`pod`] call them, [`eventually()`] waits,
+//! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images,
+//! [`registry`] serves images; [`streaming`] is the client side of exec, attach and port-forward.
 
 pub mod binary;
 pub mod client;

@@ -1,4 +1,5 @@
-//! A network namespace of a test's own: what is made in it goes with it, and the box's own network is left alone.
+//! A network namespace for one test: the kernel removes everything
+//! in it with it, and the host's network is not changed.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -7,17 +8,17 @@ use std::process::{Command, Output, Stdio};
 use crate::process::Process;
 use crate::witness::Witness;
 
-/// A namespace, with its loopback interface up, which lives as long as this does.
+/// A network namespace, with its loopback interface up. It lives as long as this value.
 #[derive(Debug)]
 pub struct Netns {
     process: Process,
 }
 
 impl Netns {
-    /// Makes one, which only root can do.
+    /// Makes a network namespace; only root can.
     ///
     /// # Errors
-    /// When the kernel, or the box for want of util-linux and iproute2, does not allow it.
+    /// If the kernel does not allow it, or util-linux or iproute2 is missing.
     pub fn make() -> io::Result<Self> {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", "echo made; exec sleep infinity"]);
@@ -41,13 +42,13 @@ impl Netns {
         }
     }
 
-    /// The file that is the namespace.
+    /// The namespace's file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.witness().path("ns/net")
     }
 
-    /// What runs a program in it.
+    /// A command that runs a program in the namespace.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
@@ -58,10 +59,10 @@ impl Netns {
         command
     }
 
-    /// Runs a program in it, and returns what it writes.
+    /// Runs a program in the namespace, and returns its standard output.
     ///
     /// # Errors
-    /// When it fails, with what it complains of.
+    /// If the program fails, with its standard error.
     pub fn run(&self, program: &str, arguments: &[&str]) -> io::Result<String> {
         let output: Output = self.command(program).args(arguments).output()?;
         if output.status.success() {
@@ -74,7 +75,7 @@ impl Netns {
         )))
     }
 
-    /// Connects it with another one by a pair of interfaces, `wire` in each; the first gets `own`, the other one `other`.
+    /// Connects two namespaces by a veth pair, `wire` in each; the first gets the address `own`, the second `other`.
     ///
     /// # Errors
     /// See [`Self::run`].

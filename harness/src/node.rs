@@ -1,4 +1,4 @@
-//! A node of a test's own: a runtime, and an agent that keeps the pods of a directory of manifests running on it.
+//! A node for one test: a runtime, and an agent that runs the pods of a directory of manifests on it.
 
 mod pods;
 
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A runtime with an agent. Dropping it ends the agent first, then everything else.
 #[derive(Debug)]
 pub struct Node {
-    // The order matters: fields are dropped from the first to the last.
+    // The order matters: fields are dropped from first to last.
     agent: Option<Process>,
     /// The runtime.
     pub runtime: Runtime,
@@ -36,7 +36,7 @@ impl Node {
         Self::start_with(Options::default()).await
     }
 
-    /// A node whose runtime is started as `options` say.
+    /// A node whose runtime is started with `options`.
     ///
     /// # Errors
     /// See [`Options::start`].
@@ -57,7 +57,7 @@ impl Node {
         self.runtime.root().join("manifests")
     }
 
-    /// Where the agent keeps volumes.
+    /// The agent's root directory.
     #[must_use]
     pub fn agent_root(&self) -> PathBuf {
         self.runtime.root().join("agent")
@@ -81,19 +81,19 @@ impl Node {
         fs::remove_file(self.manifests().join(name))
     }
 
-    /// The agent's process, while it runs.
+    /// The agent's process id, while it runs.
     #[must_use]
     pub fn agent_pid(&self) -> Option<i32> {
         self.agent.as_ref().map(Process::pid)
     }
 
-    /// What the agent has logged.
+    /// The agent's log.
     #[must_use]
     pub fn agent_log(&self) -> String {
         fs::read_to_string(self.runtime.root().join("agent.log")).unwrap_or_default()
     }
 
-    /// Kills the agent with SIGKILL. Its pods go on.
+    /// Kills the agent with SIGKILL. Its pods keep running.
     pub async fn kill9_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             agent.signal(Signal::SIGKILL);
@@ -101,17 +101,17 @@ impl Node {
         }
     }
 
-    /// Ends the agent in order. Its pods go on. `None` when it does not end, or has ended before.
+    /// Ends the agent with SIGTERM. Its pods keep running. Returns `None` if it does not exit, or exited before.
     pub async fn stop_agent(&mut self) -> Option<ExitStatus> {
         let mut agent = self.agent.take()?;
         agent.signal(Signal::SIGTERM);
         agent.wait(PATIENCE).await
     }
 
-    /// Starts the agent; one that runs is killed.
+    /// Starts the agent; a running one is killed first.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start_agent(&mut self) -> Result<(), StartError> {
         let root = self.runtime.root();
         let log = File::options()

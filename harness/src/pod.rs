@@ -1,4 +1,4 @@
-//! A running pod sandbox as a test holds it: its id, its client, and the configuration it was made from.
+//! A running pod sandbox: its id, its client, and its configuration.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,14 @@ use crate::cri_log;
 use crate::eventually::{PATIENCE, WaitError, eventually, within};
 use crate::fixture;
 
-/// A pod that was run. Dropping it does nothing: the pod ends with its runtime, or by the calls for it.
+/// A running pod. Dropping it does nothing: the pod ends with its runtime, or by CRI calls.
 #[derive(Debug, Clone)]
 pub struct Pod {
     /// The sandbox's id.
     pub id: String,
-    /// What it was made from.
+    /// The sandbox's configuration.
     pub config: v1::PodSandboxConfig,
-    /// The runtime that it runs on.
+    /// A client of the pod's runtime.
     pub client: Client,
 }
 
@@ -34,7 +34,7 @@ impl Pod {
         })
     }
 
-    /// What runs a script of the shell in this pod: a configuration, nothing runs yet.
+    /// The configuration of a container that runs a shell script in this pod. Does not create it.
     #[must_use]
     pub fn script(&self, name: &str, text: &str) -> v1::ContainerConfig {
         fixture::script(name, text)
@@ -86,13 +86,13 @@ impl Pod {
         .await
     }
 
-    /// Waits until a container has ended.
+    /// Waits until a container has exited.
     ///
     /// # Errors
     /// The runtime's.
     ///
     /// # Panics
-    /// When it runs for longer than [`PATIENCE`].
+    /// If it runs for longer than [`PATIENCE`].
     pub async fn ended(&self, id: &str) -> Answer<v1::ContainerStatus> {
         eventually(
             PATIENCE,
@@ -105,10 +105,10 @@ impl Pod {
         .await
     }
 
-    /// Runs a container to its end, which has to be a good one, and returns what it wrote to its standard output.
+    /// Runs a container until its exit, which has to be successful, and returns its standard output.
     ///
     /// # Errors
-    /// The runtime's; or what went wrong in the container.
+    /// The runtime's, or the container's failure.
     pub async fn output(&self, config: v1::ContainerConfig) -> Answer<String> {
         let id = self.start(config).await?;
         let status = self.ended(&id).await?;

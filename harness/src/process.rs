@@ -1,4 +1,4 @@
-//! A process that a test started: waited for by an event, never left behind.
+//! A process that a test starts. The test waits for it by a pidfd, and never leaves it behind.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,7 +15,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Readable when the process has ended.
+    /// Readable once the process has exited.
     pidfd: OwnedFd,
     ended: Option<ExitStatus>,
 }
@@ -54,24 +54,24 @@ impl Process {
         i32::try_from(self.child.id()).unwrap_or(i32::MAX)
     }
 
-    /// The writing end of its standard input, if that is a pipe and was not taken.
+    /// The writing end of its standard input, if that is a pipe and was not taken before.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// The reading end of its standard output, if that is a pipe and was not taken.
+    /// The reading end of its standard output, if that is a pipe and was not taken before.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// Sends it a signal; one that has ended gets none.
+    /// Sends a signal, unless the process has exited.
     pub fn signal(&mut self, signal: Signal) {
         if self.try_wait().is_none() {
             let _ = kill(Pid::from_raw(self.pid()), signal);
         }
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has exited.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -79,17 +79,17 @@ impl Process {
         self.ended
     }
 
-    /// Waits for its end, at most `limit`.
+    /// Waits for its exit, at most `limit`.
     pub async fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         if self.try_wait().is_none() {
             let pidfd = self.pidfd.try_clone().ok()?;
-            // Whether it came to an end or to the limit is seen below.
+            // The return value below tells an exit from a timeout.
             let _ = tokio::task::spawn_blocking(move || wait_for_end(&pidfd, limit)).await;
         }
         self.try_wait()
     }
 
-    /// Waits for its end, at most `limit`, where nothing may be awaited.
+    /// Waits for its exit, at most `limit`, in code that cannot await.
     pub fn wait_blocking(&mut self, limit: Duration) -> Option<ExitStatus> {
         if self.try_wait().is_none() {
             wait_for_end(&self.pidfd, limit);
@@ -98,7 +98,7 @@ impl Process {
     }
 }
 
-/// Waits until the process of `pidfd` has ended, at most `limit`.
+/// Waits until the process of `pidfd` has exited, at most `limit`.
 fn wait_for_end(pidfd: &OwnedFd, limit: Duration) {
     let end = Instant::now() + limit;
     loop {

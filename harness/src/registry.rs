@@ -1,8 +1,8 @@
-//! An image registry in the test's own process: pull and push as the OCI distribution specification 1.1 has it.
+//! An image registry in the test's own process: pull and push as in the OCI distribution specification 1.1.
 //!
-//! One server can stand in for several registries: an image that is loaded as `registry.k8s.io/pause:3.10` is found by the
-//! path `registry.k8s.io/pause`, by `pause` together with `?ns=registry.k8s.io` (which containerd sends to mirrors), and by
-//! `pause` alone as long as no other registry has something else there.
+//! One server can stand in for several registries. An image loaded as `registry.k8s.io/pause:3.10` is served at the
+//! path `registry.k8s.io/pause`, at `pause` with `?ns=registry.k8s.io` (which containerd sends to mirrors), and at
+//! `pause` alone unless another registry has a different image there.
 //!
 //! ```no_run
 //! use harness::fixture_image::{ImageBuilder, Layer};
@@ -20,11 +20,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `route` ◆, `names` ◆, `document` ◆ | what a request, a name and a manifest mean |
+//! | `route` ◆, `names` ◆, `document` ◆ | parse requests, names and manifests |
 //! | `store` | blobs and names in a directory, which is an OCI layout |
-//! | `load` | archives and layouts into the store |
-//! | `auth`, `tls`, `fault` | who may come in, how, and what goes wrong |
-//! | `serve`, `answer` | requests to answers |
+//! | `load` | loads archives and layouts into the store |
+//! | `auth`, `tls`, `fault` | authentication, TLS, and faults that tests inject |
+//! | `serve`, `answer` | handle requests and send responses |
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -69,12 +69,12 @@ use store::Store;
 /// Why the registry failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The directory cannot be used.
+    /// The directory is not usable.
     #[error("failed to keep images in {path}; check the directory and its permissions")]
     Store {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Binding to the address failed.
@@ -82,18 +82,18 @@ pub enum RegistryError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Generating the certificate failed.
     #[error("failed to set up TLS")]
     Tls {
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// How a registry is started.
+/// Options of a registry.
 #[derive(Clone, Debug)]
 pub struct Options {
     listen: SocketAddr,
@@ -116,59 +116,59 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Where it listens; a free port of 127.0.0.1 without.
+    /// Sets the address; the default is a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// The directory in which it keeps images, and finds those of an earlier one; a temporary one without.
+    /// Sets the directory for images, which may have those of an earlier registry; the default is a temporary one.
     #[must_use]
     pub fn root(mut self, directory: &Path) -> Self {
         self.root = Some(directory.to_owned());
         self
     }
 
-    /// Who may use it.
+    /// Sets the authentication.
     #[must_use]
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
         self
     }
 
-    /// Challenges below `/v2/NAME/` only: `/v2/` itself needs no authentication, as with some registries.
+    /// Sends challenges below `/v2/NAME/` only: `/v2/` itself needs no authentication, as in some registries.
     #[must_use]
     pub fn open_base(mut self) -> Self {
         self.door.open_base = true;
         self
     }
 
-    /// Names this URL as its token server, in place of its own.
+    /// Names this URL as the token server, in place of the registry's own.
     #[must_use]
     pub fn realm(mut self, url: &str) -> Self {
         self.door.realm = Some(url.to_owned());
         self
     }
 
-    /// Tokens are good for this many requests, after which there is a challenge again.
+    /// Makes tokens valid for this many requests; the next one gets a challenge again.
     #[must_use]
     pub fn token_uses(mut self, uses: u32) -> Self {
         self.door.token_uses = Some(uses);
         self
     }
 
-    /// Speaks TLS with a certificate of its own: see [`Registry::ca`].
+    /// Serves TLS with a certificate of its own: see [`Registry::ca`].
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Starts it. It serves when this returns.
+    /// Starts the registry. It serves when this returns.
     ///
     /// # Errors
-    /// When the address or the directory is not usable.
+    /// If the address or the directory is not usable.
     pub async fn start(self) -> Result<Registry, RegistryError> {
         let keep = |source| RegistryError::Store {
             path: self.root.clone().unwrap_or_else(std::env::temp_dir),
@@ -220,7 +220,7 @@ impl Options {
     }
 }
 
-/// A registry. Dropping it closes all connections, and removes its directory when that is a temporary one.
+/// A registry. Dropping it closes all connections, and removes a temporary directory.
 #[derive(Debug)]
 pub struct Registry {
     server: Arc<Server>,
@@ -242,26 +242,26 @@ impl Registry {
         Options::default().start().await
     }
 
-    /// A registry that is not started as usual.
+    /// Options for a registry that differs from the default.
     #[must_use]
     pub fn with() -> Options {
         Options::default()
     }
 
-    /// Ends it, and waits for that.
+    /// Stops the registry and waits for its end.
     pub async fn stop(self) {
         drop(self.end);
         // A task that panicked has ended too.
         let _ = self.task.await;
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `127.0.0.1:PORT`: the first part of the names of its images.
+    /// `127.0.0.1:PORT`: the host in the names of its images.
     #[must_use]
     pub fn host(&self) -> String {
         self.address.to_string()
@@ -279,8 +279,8 @@ impl Registry {
         self.ca.as_deref()
     }
 
-    /// Loads an OCI layout, an OCI or docker archive, or a directory of them. Without a name they need names of their own.
-    /// Returns the names.
+    /// Loads an OCI layout, an OCI or docker archive, or a directory of them. Without `name`, each image needs a name
+    /// of its own. Returns the names.
     ///
     /// # Errors
     /// It cannot be read, or has no name.
@@ -320,7 +320,8 @@ impl Registry {
         self.server.store.put_bytes(bytes)
     }
 
-    /// Adds a manifest or an index under a name (`docker.io/library/it:1`) without validating it, and returns its digest.
+    /// Adds a manifest or an index under a name (`docker.io/library/it:1`)
+    /// without validating it, and returns its digest.
     ///
     /// # Errors
     /// It cannot be written, or the name is bad.
@@ -352,31 +353,31 @@ impl Registry {
         Ok(digest)
     }
 
-    /// Does something wrong from now on.
+    /// Injects a fault from now on.
     pub fn fail(&self, fault: Fault) {
         self.server.faults.add(fault);
     }
 
-    /// Does nothing wrong any more.
+    /// Removes all faults.
     pub fn recover(&self) {
         self.server.faults.clear();
     }
 
-    /// The requests that were answered so far, or since [`Registry::forget`].
+    /// The requests answered so far, or since [`Registry::forget`].
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         let seen = self.server.seen.lock();
         seen.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Forgets the requests that were answered so far.
+    /// Clears the list of answered requests.
     pub fn forget(&self) {
         let seen = self.server.seen.lock();
         seen.unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// Takes connections until the end.
+/// Accepts connections until the shutdown.
 async fn accept(
     listener: TcpListener,
     acceptor: Option<TlsAcceptor>,
@@ -385,7 +386,7 @@ async fn accept(
 ) {
     let mut connections = JoinSet::new();
     loop {
-        // All arms are cancel-safe: accepting gives a connection or leaves it in the queue.
+        // All arms are cancel-safe: accept returns a connection or leaves it in the queue.
         let stream = tokio::select! {
             () = shutdown.cancelled() => {
                 connections.shutdown().await;
@@ -395,14 +396,14 @@ async fn accept(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of descriptors, most likely: others will be closed.
+                    // Most likely the process has no free descriptor: closing connections frees some.
                     tracing::warn!(%error, "cannot take a connection");
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                     continue;
                 }
             },
         };
-        // Answers are small or written in large pieces: waiting for more only delays them.
+        // Responses are small or written in large pieces: Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         let (server, acceptor) = (server.clone(), acceptor.clone());
         connections.spawn(async move {

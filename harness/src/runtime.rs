@@ -1,4 +1,4 @@
-//! A runtime of a test's own: `crib runtime` in a directory of its own, and its end.
+//! Starts a `crib runtime` for one test, in a directory of its own, and ends it.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,34 +26,34 @@ mod wrap;
 
 use disk::Disk;
 
-/// How long a runtime may take to start or to end.
+/// How long a runtime may take to start or to exit.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a runtime may take to delete what a test has left: a container may have made a lot.
+/// How long a runtime may take to delete what a test has left: a container may have made many files.
 const REMOVAL: Duration = Duration::from_secs(300);
 
 /// Why the runtime for the test failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Nothing to start.
+    /// No `crib` command was found.
     #[error(transparent)]
     NoBinary(#[from] NoBinary),
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("failed to {doing}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// It ended, or said something else than that it listens.
+    /// The runtime exited, or its first line was not the expected one.
     #[error("the runtime did not start ({status}): {log}")]
     Ended {
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it wrote.
+        /// Its output.
         log: String,
     },
-    /// The image that tests run could not be pulled.
+    /// The tests' image cannot be pulled.
     #[error(
         "the runtime at {endpoint} does not give the image {}: is it running, and is CRI_IMAGE an image that it can pull?",
         fixture::image()
@@ -61,7 +61,7 @@ pub enum StartError {
     NoImage {
         /// The endpoint.
         endpoint: String,
-        /// What it answered.
+        /// The runtime's error.
         source: Box<tonic::Status>,
     },
 }
@@ -70,7 +70,7 @@ fn io(doing: &'static str) -> impl Fn(io::Error) -> StartError {
     move |source| StartError::Io { doing, source }
 }
 
-/// How a runtime is started.
+/// Options of a runtime.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     binary: Option<PathBuf>,
@@ -87,7 +87,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Pods outlive the daemon, so that it can be killed and started again. Otherwise they end with it.
+    /// Pods outlive the daemon, so that it can be killed and restarted. By default they end with it.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
@@ -108,14 +108,14 @@ impl Options {
         self
     }
 
-    /// Runs as another user and group, which only root can do.
+    /// Runs as another user and group; only root can.
     #[must_use]
     pub fn user(mut self, uid: u32, gid: u32) -> Self {
         self.user = Some((uid, gid));
         self
     }
 
-    /// An image archive or a directory of them, for PullImage.
+    /// An image archive or a directory of archives, for PullImage.
     #[must_use]
     pub fn archive(mut self, path: &Path) -> Self {
         self.archives.push(path.to_owned());
@@ -129,28 +129,28 @@ impl Options {
         self
     }
 
-    /// One more word of the command line, as `--registry-mirror=docker.io=http://127.0.0.1:5000`.
+    /// One more argument, for example `--registry-mirror=docker.io=http://127.0.0.1:5000`.
     #[must_use]
     pub fn argument(mut self, word: impl Into<String>) -> Self {
         self.arguments.push(word.into());
         self
     }
 
-    /// Runs in another network namespace, which only root can do.
+    /// Runs in another network namespace; only root can.
     #[must_use]
     pub fn netns(mut self, path: &Path) -> Self {
         self.netns = Some(path.to_owned());
         self
     }
 
-    /// A file that the runtime is started with, open as descriptor 9.
+    /// A file that the runtime inherits open as descriptor 9.
     #[must_use]
     pub fn descriptor(mut self, path: &Path) -> Self {
         self.descriptor = Some(path.to_owned());
         self
     }
 
-    /// A variable of the runtime's environment.
+    /// An environment variable of the runtime.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
@@ -165,10 +165,10 @@ impl Options {
         }
     }
 
-    /// Starts it, and waits until it serves.
+    /// Starts the runtime, and waits until it serves.
     ///
     /// # Errors
-    /// With everything that the runtime wrote, when it does not.
+    /// If it does not serve, with all its output.
     pub async fn start(self) -> Result<Runtime, StartError> {
         // Before there is a directory that would be left.
         self.crib()?;
@@ -196,10 +196,10 @@ impl Options {
     }
 }
 
-/// A runtime. Dropping it ends it with everything it runs, removes its directory, and panics when anything is left.
+/// A runtime. Dropping it ends it and everything it runs, removes its directory, and panics if anything is left.
 #[derive(Debug)]
 pub struct Runtime {
-    /// The way to speak to it.
+    /// A client of the runtime.
     pub client: Client,
     /// The test's directory; `None` with the runtime of `CRI_ENDPOINT`.
     root: Option<PathBuf>,
@@ -210,7 +210,7 @@ pub struct Runtime {
 #[derive(Debug)]
 struct Daemon {
     process: Process,
-    /// An ephemeral runtime ends when this is closed: also with a test that is killed.
+    /// An ephemeral runtime exits when this is closed, so that it also ends with a killed test.
     stdin: Option<ChildStdin>,
 }
 
@@ -238,19 +238,20 @@ impl Runtime {
         }
     }
 
-    /// A runtime that is not started as usual. It is always a new one of crib's.
+    /// Options for a runtime that differs from the default. It is always a new crib runtime.
     #[must_use]
     pub fn with() -> Options {
         Options::default()
     }
 
-    /// Whether the test may kill it: it is not one that `CRI_ENDPOINT` names.
+    /// Whether the test may kill it, because it is not the runtime of `CRI_ENDPOINT`.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.root.is_some()
     }
 
-    /// The test's directory, which holds everything. With the runtime of `CRI_ENDPOINT`: the system's temporary directory.
+    /// The test's directory, which holds everything. With the
+    /// runtime of `CRI_ENDPOINT`: the system's temporary directory.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.root.clone().unwrap_or_else(std::env::temp_dir)
@@ -271,19 +272,19 @@ impl Runtime {
         self.root().join("state")
     }
 
-    /// The process of the daemon, while it runs.
+    /// The daemon's process id, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.daemon.as_ref().map(|daemon| daemon.process.pid())
     }
 
-    /// What looks for its leaks.
+    /// The finder of its leaks.
     #[must_use]
     pub fn leaks(&self) -> Leaks {
         Leaks::below(&self.root()).with_state_dir(&self.state_dir())
     }
 
-    /// What the daemon has logged.
+    /// The daemon's log.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.root().join("runtime.log")).unwrap_or_default()
@@ -328,7 +329,7 @@ impl Runtime {
         Pod::run(&self.client, self.sandbox(name)).await
     }
 
-    /// Kills the daemon with SIGKILL and waits for its end. Pods of a durable one go on.
+    /// Kills the daemon with SIGKILL and waits for its exit. Pods of a durable daemon keep running.
     pub async fn kill9(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.process.signal(Signal::SIGKILL);
@@ -336,14 +337,15 @@ impl Runtime {
         }
     }
 
-    /// Ends the daemon in order. Pods of a durable one go on. `None` when it does not end, or has ended before.
+    /// Ends the daemon in order. Pods of a durable daemon keep
+    /// running. Returns `None` if it does not exit, or exited before.
     pub async fn stop(&mut self) -> Option<ExitStatus> {
         let mut daemon = self.daemon.take()?;
         daemon.ask_to_end();
         daemon.process.wait(PATIENCE).await
     }
 
-    /// Starts the daemon again, ending it in order before if it runs.
+    /// Restarts the daemon, ending it in order first if it runs.
     ///
     /// # Errors
     /// See [`Options::start`].
@@ -442,7 +444,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends everything, and says what did not go as it should.
+    /// Ends everything, and returns what went wrong.
     fn end(&mut self) -> Vec<String> {
         let Some(root) = self.root.clone() else {
             return Vec::new();
@@ -457,11 +459,11 @@ impl Runtime {
         if let Err(problem) = self.sweep(&root) {
             problems.push(problem);
         }
-        // Empty by now. Another user may not be allowed to take it out of the directory where this one has put it.
+        // The directory is empty by now. Another user may not be allowed to remove it from the parent directory.
         let _ = fs::remove_dir(&root);
         let leaks = self.leaks().check();
         problems.extend(leaks.iter().map(|leak| format!("left: {leak}")));
-        // The box is to be clean for the next test even so.
+        // The host has to be clean for the next test in any case.
         for leak in leaks {
             if let Leak::Process { process, .. } = leak {
                 let _ = nix::sys::signal::kill(
@@ -477,9 +479,9 @@ impl Runtime {
         problems
     }
 
-    /// Lets a last runtime take over what there is and remove it: only it can, where files belong to subordinate ids.
+    /// Starts a last runtime that removes what is left: only a runtime can remove files of subordinate ids.
     fn sweep(&self, root: &Path) -> Result<(), String> {
-        // It is not on the small disk, which is gone by then.
+        // It does not run on the small disk, which no longer exists.
         let mut command = self.command("s.sock", None).map_err(|e| e.to_string())?;
         command
             .arg("--until-stdin-closes")

@@ -1,9 +1,9 @@
-//! Tests that a box cannot run say so, with the reason.
+//! Lets a test that the host cannot run report that, with the reason.
 
 use std::io::Write as _;
 
-/// Ends the test that calls it, after `skipped: NAME: REASON` was written to standard error, where the test runner does not
-/// swallow it. `REASON` is a format string with its arguments.
+/// Returns from the calling test after writing `skipped: NAME: REASON` to standard error, bypassing the test runner's
+/// capture. `REASON` is a format string with its arguments.
 ///
 /// ```
 /// # fn probe() -> Result<(), String> { Ok(()) }
@@ -23,6 +23,6 @@ macro_rules! skip {
 
 /// Writes the line of [`skip!`](crate::skip!).
 pub fn say(name: &str, reason: &str) {
-    // Not by a macro of the print family: the test runner keeps what those print of tests that pass.
+    // Not by a print macro: the test runner captures the output of those in tests that pass.
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {reason}");
 }

@@ -1,4 +1,4 @@
-//! Clients of the URLs that Exec, Attach and PortForward answer with, of any runtime.
+//! Clients for the stream URLs of Exec, Attach and PortForward, of any runtime.
 //!
 //! ```no_run
 //! # async fn example(url: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! A URL is valid for one request, successful or not. [`Transport::Spdy`] is what every runtime speaks; over a WebSocket, containerd
-//! and CRI-O have no way to half-close standard input.
+//! A URL is valid for one request, successful or not. Every runtime speaks [`Transport::Spdy`]; over a WebSocket,
+//! containerd and CRI-O have no way to half-close standard input.
 
 mod command;
 mod dial;

@@ -1,4 +1,4 @@
-//! What the kernel says about processes, files and links: from outside, past the runtime that is tested.
+//! Observes processes, files and links through the kernel, not through the tested runtime.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use file_tree::mountinfo::mounts;
 
-/// A process of the box, by its id in the test's own process namespace.
+/// A process of the host, by its id in the test's own process namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Witness {
     /// The process id.
     pub pid: i32,
 }
 
-/// The process that asks.
+/// This process.
 #[must_use]
 pub fn own() -> Witness {
     Witness {
@@ -21,7 +21,7 @@ pub fn own() -> Witness {
     }
 }
 
-/// Every process there is.
+/// All processes.
 #[must_use]
 pub fn processes() -> Vec<Witness> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -31,8 +31,8 @@ pub fn processes() -> Vec<Witness> {
         .collect()
 }
 
-/// The processes that have `mark` (`NAME=VALUE`) in their environment or as an argument, in the order of their ids. An
-/// ordinary user reads the environment of its own processes only, but the arguments of all.
+/// The processes that have `mark` (`NAME=VALUE`) in their environment or as an argument, sorted by id. An ordinary user
+/// can read only the environment of its own processes, but the arguments of all.
 #[must_use]
 pub fn marked(mark: &str) -> Vec<Witness> {
     let mut found: Vec<Witness> = processes()
@@ -57,19 +57,19 @@ impl Witness {
         Path::new("/proc").join(self.pid.to_string()).join(name)
     }
 
-    /// A file of `/proc/PID`; empty when it cannot be read.
+    /// A file of `/proc/PID`; empty if it cannot be read.
     #[must_use]
     pub fn bytes(self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).unwrap_or_default()
     }
 
-    /// A text file of `/proc/PID`; empty when it cannot be read.
+    /// A text file of `/proc/PID`; empty if it cannot be read.
     #[must_use]
     pub fn text(self, name: &str) -> String {
         String::from_utf8_lossy(&self.bytes(name)).into_owned()
     }
 
-    /// Its namespaces: from the name (`net`, `pid`, …) to what identifies it (`net:[4026531840]`).
+    /// Its namespaces: from the kind (`net`, `pid`, …) to the identity (`net:[4026531840]`).
     #[must_use]
     pub fn namespaces(self) -> BTreeMap<String, String> {
         let entries = fs::read_dir(self.path("ns"))
@@ -101,7 +101,7 @@ impl Witness {
         u64::from_str_radix(&self.status(field)?, 16).ok()
     }
 
-    /// Its arguments, with spaces between them; empty for one that has ended and was not waited for.
+    /// Its arguments, separated by spaces; empty for a zombie.
     #[must_use]
     pub fn command_line(self) -> String {
         self.text("cmdline")
@@ -110,7 +110,7 @@ impl Witness {
             .to_owned()
     }
 
-    /// Its cgroups, as directories: from the controllers of each hierarchy to where it is. Version 2 has an empty name.
+    /// Its cgroups: from the controllers of each hierarchy to the cgroup's directory. v2 has an empty name.
     #[must_use]
     pub fn cgroups(self) -> BTreeMap<String, PathBuf> {
         let table = own().text("mountinfo");
@@ -130,7 +130,7 @@ impl Witness {
         lines.collect()
     }
 
-    /// A file of a controller in its cgroup, under its name in version 1 or 2; empty when there is none.
+    /// A controller's file in its cgroup, by its name in v1 or v2; empty if it is missing.
     #[must_use]
     pub fn cgroup_file(self, controller: &str, v1: &str, v2: &str) -> String {
         let cgroups = self.cgroups();
@@ -143,7 +143,7 @@ impl Witness {
         text.unwrap_or_default().trim().to_owned()
     }
 
-    /// Its parent; 0 for one that has none here.
+    /// Its parent; 0 if the parent is in another process namespace, or there is none.
     #[must_use]
     pub fn parent(self) -> i32 {
         self.status("PPid")
@@ -151,13 +151,13 @@ impl Witness {
             .unwrap_or(0)
     }
 
-    /// Where a link of `/proc/PID` leads (`cwd`, `root`, `exe`, `fd/3`).
+    /// The target of a link of `/proc/PID` (`cwd`, `root`, `exe`, `fd/3`).
     #[must_use]
     pub fn link(self, name: &str) -> Option<PathBuf> {
         fs::read_link(self.path(name)).ok()
     }
 
-    /// Where its open descriptors lead.
+    /// The targets of its open descriptors.
     #[must_use]
     pub fn descriptors(self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path("fd"))
@@ -169,7 +169,7 @@ impl Witness {
             .collect()
     }
 
-    /// Whether it is there and has not ended.
+    /// Whether it exists and has not exited.
     #[must_use]
     pub fn runs(self) -> bool {
         self.status("State")
@@ -177,7 +177,7 @@ impl Witness {
     }
 }
 
-/// The network links of the namespace that the test is in.
+/// The network links of the test's own network namespace.
 #[must_use]
 pub fn links() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/net")
@@ -189,7 +189,8 @@ pub fn links() -> Vec<String> {
         .collect()
 }
 
-/// Where cgroups can be found: the roots of all hierarchies, this process's own place in each, and the one above that.
+/// The directories in which cgroups can be: the roots of all
+/// hierarchies, and this process's own cgroup in each, with its parent.
 #[must_use]
 pub fn cgroup_directories() -> Vec<PathBuf> {
     let own = own();
@@ -197,7 +198,7 @@ pub fn cgroup_directories() -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = Vec::new();
     for mount in mounts(&table).filter(|mount| mount.kind.starts_with("cgroup")) {
         let at = PathBuf::from(mount.at);
-        // Version 2 has no list of controllers in /proc/PID/cgroup.
+        // v2 has no list of controllers in /proc/PID/cgroup.
         let unified = mount.kind == "cgroup2";
         let cgroups = own.text("cgroup");
         let paths = cgroups.lines().filter_map(|line| {
@@ -225,7 +226,7 @@ pub fn cgroup_directories() -> Vec<PathBuf> {
     places
 }
 
-/// The cgroups in a cgroup, the innermost first.
+/// The cgroups in a cgroup, innermost first.
 #[must_use]
 pub fn cgroups_below(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

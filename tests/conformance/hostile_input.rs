@@ -199,7 +199,7 @@ async fn unknown_enum_values_are_rejected(
     assert_alive(&runtime).await;
 }
 
-/// INVALID_ARGUMENT whatever errno the kernel returns, so that a kubelet does not retry for ever.
+/// INVALID_ARGUMENT whatever errno the kernel returns, so that a kubelet does not retry forever.
 #[rstest]
 #[case::log_directory(|p: &mut PodSandboxConfig, _: &mut ContainerConfig, s| p.log_directory = s)]
 #[case::log_path(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s: String| c.log_path = s[1..].into())]

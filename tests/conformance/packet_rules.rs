@@ -150,7 +150,8 @@ async fn pod_traffic_leaves_with_host_address() {
     }
 }
 
-/// The host's owner decides about IP forwarding. Without it there are no rules, and the forwarder serves host ports.
+/// The host's administrator decides about IP forwarding. Without
+/// it there are no rules, and the forwarder serves host ports.
 #[tokio::test]
 async fn host_ports_work_without_ip_forwarding() {
     let Some(Hosts { other, host }) = Hosts::make(false) else {

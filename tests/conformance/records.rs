@@ -129,7 +129,7 @@ async fn pods_with_damaged_records_are_kept_until_removal() {
         damage.make(&sandbox_dir(&runtime, &pod.id).join("sandbox.json"));
     }
 
-    // The first restart must not change what the second one finds.
+    // The first restart must not change the state that the second one reads.
     for _ in 0..2 {
         runtime.restart().await.unwrap();
         assert_eq!(process(&healthy_mark), healthy_before);

@@ -104,7 +104,7 @@ async fn containers_survive_kill_of_daemon() {
         .await
         .unwrap();
     pod.ended(&ended_before).await.unwrap();
-    // While there is no daemon, one container ends when the test says so, and another writes.
+    // While no daemon runs, one container exits at the test's signal, and another writes to its log.
     let wait = format!("until [ -e {at}/go ]; do sleep 0.02; done");
     let ends = pod
         .start(with_volume("ends", format!("{wait}; echo going; exit 5")))
@@ -340,7 +340,7 @@ async fn daemon_killed_at_any_instant_leaves_consistent_state() {
             client.stop(&id, 0).await?;
             client.remove_pod(&pod.id).await
         });
-        // At another instant in each round.
+        // Kill the daemon at a different instant in each round.
         tokio::time::sleep(one_life * round / 16).await;
         runtime.kill9().await;
         life.abort();

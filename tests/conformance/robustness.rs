@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::support::{Means, code, skip_if, wait_for_log_line};
 
-/// Longer than any operation here takes unless it hangs.
+/// Longer than any operation here takes, unless it hangs.
 const LIMIT: Duration = Duration::from_secs(40);
 
 async fn within_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -81,8 +81,8 @@ async fn exec_returns_while_orphan_writes() {
     assert!(answer.stdout.starts_with(b"first\n"));
 }
 
-/// An exec without a timeout and a stop with a long grace period must not delay the shutdown; the leak check then finds any
-/// leftovers.
+/// An exec without a timeout and a stop with a long grace period must
+/// not delay the shutdown; the leak check then finds any leftovers.
 #[tokio::test]
 async fn runtime_stops_during_exec_and_stop() {
     let mut runtime = Runtime::with().start().await.unwrap();
@@ -114,7 +114,7 @@ async fn runtime_stops_during_exec_and_stop() {
     within_timeout("the stop", stop).await.unwrap().unwrap_err();
 }
 
-/// RemovePodSandbox neither waits for the keeper for ever nor leaves the pod.
+/// RemovePodSandbox neither waits forever for the keeper nor leaves the pod.
 #[tokio::test]
 async fn remove_pod_works_with_stopped_keeper() {
     let runtime = Runtime::start().await.unwrap();

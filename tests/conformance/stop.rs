@@ -76,7 +76,7 @@ async fn stop_kills_after_grace_period() {
     runtime.client.stop(&id, 1).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!((status.exit_code, status.reason.as_str()), (137, "Error"));
-    // SIGTERM was sent before.
+    // The container received SIGTERM first.
     assert_eq!(pod.log(&status).last().unwrap().text, "no");
 }
 

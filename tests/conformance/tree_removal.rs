@@ -118,7 +118,7 @@ async fn removal_continues_after_daemon_is_killed() {
         fs::read_dir(containers.join("containers")).unwrap().count(),
         0
     );
-    // As if the daemon had been killed before it began to delete.
+    // As if the daemon had been killed before it started to delete.
     let late = runtime.state_dir().join("trash/late");
     fs::create_dir_all(late.join("a/b/c")).unwrap();
     File::create(late.join("a/file")).unwrap();

@@ -1,4 +1,4 @@
-//! The process that keepers are forked from.
+//! The zygote, which keepers are forked from.
 
 use harness::{PATIENCE, Runtime, eventually, fixture, witness, witness::Witness};
 use nix::sys::signal::{Signal, kill};

@@ -1,4 +1,4 @@
-//! The agent is killed, the runtime is killed: pods go on, and who comes back takes them over.
+//! The agent and the runtime are killed: pods keep running, and the restarted daemons take them over.
 
 use harness::{Node, PATIENCE, Runtime, eventually};
 
@@ -30,7 +30,7 @@ async fn new_agent_adopts_pods_of_killed_agent() {
             .unwrap(),
         "once\n"
     );
-    // While nobody looks, one manifest goes and another one comes.
+    // While no agent runs, one manifest is removed and another one added.
     node.delete_manifest("goes.yaml").unwrap();
     node.write_manifest(
         "comes.yaml",
@@ -49,7 +49,7 @@ async fn new_agent_adopts_pods_of_killed_agent() {
         }
     })
     .await;
-    // The one that was there runs on as it was: not started again, not initialised again.
+    // The surviving container keeps running: it is neither restarted nor initialised again.
     let after = ready(&node, "p", "app").await;
     assert_eq!(
         (after.id.as_str(), after.created_at),
@@ -64,7 +64,7 @@ async fn new_agent_adopts_pods_of_killed_agent() {
         "once\n"
     );
 
-    // It is the new one's in every way.
+    // The new agent manages the pod fully.
     node.delete_manifest("p.yaml").unwrap();
     node.delete_manifest("comes.yaml").unwrap();
     no_pods(&node).await;
@@ -99,7 +99,7 @@ async fn pods_are_adopted_after_agent_and_runtime_are_killed() {
         )
         .unwrap();
     }
-    // In the middle of their making.
+    // Kill both while the pods are being created.
     ready(&node, "pod-0", "app").await;
     node.runtime.kill9().await;
     node.kill9_agent().await;

@@ -1,4 +1,4 @@
-//! From a manifest to processes, and away again.
+//! The lifecycle of pods, from a manifest to its removal.
 
 use cri::v1::ContainerState::{ContainerExited, ContainerRunning};
 use harness::{Node, PATIENCE, eventually};
@@ -38,7 +38,7 @@ async fn init_containers_run_in_order_before_others() {
 #[tokio::test]
 async fn removed_manifest_stops_pod_gracefully() {
     let node = Node::start().await.unwrap();
-    // It tells a pod that stays that it was asked, because its own log goes too.
+    // The container records the SIGTERM in a directory that remains, because its log is removed with the pod.
     let told = node.runtime.root().join("told");
     std::fs::create_dir(&told).unwrap();
     let script =
@@ -151,7 +151,7 @@ async fn on_failure_policy_restarts_failed_containers_only() {
         &manifest("never", "Never", &[("app", "exit 3")]),
     )
     .unwrap();
-    // The first restart comes at once, and is enough here.
+    // The first restart has no back-off delay, and is enough here.
     eventually(PATIENCE, "the second attempt to succeed", || async {
         let all = containers(&node, "fails").await;
         let last = all.last().cloned();

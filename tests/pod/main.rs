@@ -1,5 +1,5 @@
-//! The agent and the runtime together, as processes of their own: manifests go in, processes come out, and either may be
-//! killed at any time. What `crib run` shows of it is tested in `tests/cli`.
+//! The agent and the runtime together, as separate processes: manifests become running containers, and either process
+//! may be killed at any time. `tests/cli` tests the output of `crib run`.
 #![allow(clippy::unwrap_used)]
 
 mod crash;

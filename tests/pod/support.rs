@@ -1,12 +1,12 @@
-//! Manifests, and what the runtime has made of them.
+//! Manifests, and queries of the runtime for their pods.
 
 use std::collections::HashMap;
 
 use cri::v1::{Container, ContainerFilter, ContainerState, PodSandboxFilter};
 use harness::{Node, PATIENCE, cri_log, eventually};
 
-/// A pod with the given containers, each a name and a script of the shell; a name that begins with `init` is one of an
-/// init container. All share an emptyDir at /shared.
+/// A pod with the given containers, each a name and a shell script; names that begin with `init` are init containers.
+/// All share an emptyDir at /shared.
 pub(crate) fn manifest(name: &str, policy: &str, containers: &[(&str, &str)]) -> String {
     let list = |init: bool| {
         let chosen = containers
@@ -31,11 +31,11 @@ pub(crate) fn manifest(name: &str, policy: &str, containers: &[(&str, &str)]) ->
     .replace("  initContainers:\n  containers:", "  containers:")
 }
 
-/// A script that runs until it is asked to end.
+/// A script that runs until SIGTERM.
 pub(crate) const FOREVER: &str =
     "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
 
-/// The containers of the pod in the order of their making, with their names and attempts.
+/// The containers of a pod in order of creation, with their names and attempts.
 pub(crate) async fn containers(node: &Node, pod: &str) -> Vec<(String, u32, Container)> {
     let filter = ContainerFilter {
         label_selector: HashMap::from([("io.kubernetes.pod.name".to_owned(), pod.to_owned())]),
@@ -93,14 +93,14 @@ pub(crate) async fn line(node: &Node, container: &Container, text: &str) {
     .await;
 }
 
-/// What a container has logged.
+/// The lines of a container's log.
 pub(crate) async fn lines(node: &Node, container: &Container) -> Vec<String> {
     let status = node.runtime.client.container(&container.id).await.unwrap();
     let lines = cri_log::lines(&std::fs::read(&status.log_path).unwrap_or_default());
     lines.into_iter().map(|line| line.text).collect()
 }
 
-/// Waits until the runtime and the agent have nothing of any pod any more.
+/// Waits until neither the runtime nor the agent has anything left of any pod.
 pub(crate) async fn no_pods(node: &Node) {
     eventually(PATIENCE, "every pod to be gone", || async {
         let pods = node
@@ -124,8 +124,8 @@ pub(crate) async fn no_pods(node: &Node) {
     .await;
 }
 
-/// Waits until the container `app` of a pod runs [`FOREVER`]: not only its process, also its answer to SIGTERM. The first
-/// process of a process namespace ignores a signal that it has no answer to.
+/// Waits until the container `name` of a pod runs [`FOREVER`] and has its handler for SIGTERM: the first process of a
+/// process namespace ignores signals without a handler.
 pub(crate) async fn ready(node: &Node, pod: &str, name: &str) -> Container {
     let container = container_in(node, pod, name, ContainerState::ContainerRunning).await;
     line(node, &container, "ready").await;

@@ -1,4 +1,4 @@
-//! Volumes that a container fills to harm whoever removes them: the agent goes on, and they go.
+//! Volumes that a container fills to disrupt their removal: the agent keeps working, and removes them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,10 +9,10 @@ use harness::{Node, eventually};
 
 use crate::support::{FOREVER, containers, manifest, no_pods, ready};
 
-/// How long a large tree may take to be made, or to go, on a box that is busy.
+/// How long the creation or removal of a large tree may take on a busy host.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Nests 8192 directories in the volume: their path is longer than any path may be.
+/// Nests 8192 directories in the volume, so that their path exceeds PATH_MAX.
 const NEST: &str = "cd /shared; p=d/; for i in 1 2 3 4 5 6 7 8 9 10; do p=$p$p; done; \
     for i in 1 2 3 4 5 6 7 8; do mkdir -p $p && cd -P $p || exit 9; done 2>/dev/null; echo nested";
 

@@ -9,7 +9,7 @@ use tokio_stream::StreamExt;
 use super::retry::Retry;
 use crate::cri::{Code, Cri, RuntimeEvent};
 
-/// What the listener sends.
+/// A message of the listener.
 #[derive(Debug)]
 pub(super) enum StreamEvent {
     /// The stream is open: no later event is missed.

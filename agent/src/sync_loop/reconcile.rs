@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cri::PodRef;
 use crate::pod::{Pod, PodUid};
 
-/// What a worker was last told.
+/// The last update sent to a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkerState {
     /// The worker's pod.
@@ -76,8 +76,8 @@ pub(crate) fn reconcile(
     actions
 }
 
-/// Finds pods of the runtime that neither a source nor a worker has. Call it only after every source's first update, and
-/// with a listing that is newer than the last pod's removal.
+/// Finds pods of the runtime that neither a source nor a worker has. Call it only after every
+/// source's first update, and with a listing that is newer than the last pod's removal.
 pub(crate) fn orphans<'a>(
     runtime: impl IntoIterator<Item = &'a PodRef>,
     desired: &[Pod],

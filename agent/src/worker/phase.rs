@@ -5,7 +5,7 @@
 //!    \----Finished---------^                       (immediately, if the pod was deleted before)
 //! ```
 
-/// What the worker is doing.
+/// A worker's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// It brings the pod to its desired state.

@@ -1,4 +1,4 @@
-//! Tables and properties of the log format: however a file is cut, the same lines come out, and none is lost.
+//! Tables and properties of the log format: however a file is cut, the joiner returns the same lines, and loses none.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -121,7 +121,7 @@ fn joiner_splits_lines_over_limit() {
     assert_eq!(sizes, [LONGEST_LINE, LONGEST_LINE, LONGEST_LINE / 2]);
 }
 
-/// What a runtime writes for one line: its pieces, then the end.
+/// A runtime's entries for one line: its partial entries, then the full one.
 fn written(stream: Stream, pieces: &[String]) -> String {
     let last = pieces.len().saturating_sub(1);
     pieces

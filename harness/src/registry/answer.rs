@@ -1,4 +1,4 @@
-//! An answer of the registry, and how it is sent: as it should be, or with a fault.
+//! A response of the registry, sent correctly or with a fault.
 
 use std::io::{self, SeekFrom};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 /// How much of a blob is read at a time.
 const CHUNK: usize = 256 * 1024;
 
-/// What the client is to get.
+/// A response before it is sent.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -50,7 +50,7 @@ impl Answer {
         }
     }
 
-    /// Bytes of some type.
+    /// A body of some media type.
     pub(super) fn bytes(media_type: &str, bytes: impl Into<Bytes>) -> Self {
         let mut answer = Self::empty(StatusCode::OK).with(CONTENT_TYPE, media_type);
         answer.content = Content::Bytes(bytes.into());
@@ -62,7 +62,7 @@ impl Answer {
         Self::bytes("application/json; charset=utf-8", value.to_string())
     }
 
-    /// A refusal in the form of the specification.
+    /// An error in the specification's form.
     pub(super) fn refusal(status: StatusCode, code: &str, message: &str) -> Self {
         let errors = json!({"errors": [{"code": code, "message": message, "detail": null}]});
         let mut answer = Self::json(&errors);
@@ -77,7 +77,7 @@ impl Answer {
         answer
     }
 
-    /// Adds a header; one that HTTP does not allow is left out.
+    /// Adds a header, unless HTTP does not allow its value.
     pub(super) fn with(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.insert(name, value);
@@ -98,7 +98,7 @@ impl Answer {
         }
     }
 
-    /// What hyper sends.
+    /// Converts it for hyper.
     pub(super) fn send(self, fault: Option<&What>) -> Response<Body> {
         let manner = Manner::of(fault);
         let length = self.length().saturating_sub(manner.shorten);
@@ -129,7 +129,7 @@ impl Answer {
     }
 }
 
-/// How a body is sent.
+/// The manner of sending a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Manner {
     cut: Option<u64>,
@@ -157,10 +157,10 @@ impl Manner {
 
 type Sender = mpsc::Sender<io::Result<Frame<Bytes>>>;
 
-/// Reads the content and hands it to the connection, until the client is gone.
+/// Reads the content and sends it, until the client disconnects.
 async fn pump(content: Content, length: u64, manner: Manner, sender: Sender) {
     if let Err(error) = pump_all(content, length, manner, &sender).await {
-        // A client that is gone needs no error.
+        // A client that has disconnected gets no error.
         let _ = sender.send(Err(error)).await;
     }
 }
@@ -179,7 +179,7 @@ async fn pump_all(
             Box::new(file)
         }
     };
-    // At a rate, in ten pieces a second.
+    // At a limited rate, ten pieces a second.
     let piece = manner
         .slow
         .map_or(CHUNK as u64, |rate| (rate / 10).clamp(1, CHUNK as u64));
@@ -189,7 +189,7 @@ async fn pump_all(
         let now = piece.min(length - sent).min(limit.saturating_sub(sent));
         if now == 0 {
             if manner.cut.is_some() {
-                // An error drops what the connection has not written yet: it writes when nothing more comes.
+                // An error makes hyper drop unwritten bytes; it writes them while no more come.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 return Err(io::Error::other("a fault cuts the connection"));
             }

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::route::{Route, field};
 
-/// How clients say who they are.
+/// How clients authenticate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Auth {
-    /// They need not.
+    /// Without authentication.
     #[default]
     Open,
     /// With a name and a password in every request.
@@ -25,22 +25,22 @@ pub enum Auth {
         /// The password.
         password: String,
     },
-    /// With a token that the endpoint `/token` gives out, for what it was asked for.
+    /// With a token from the endpoint `/token`, for the requested scope.
     Bearer(Bearer),
 }
 
-/// To whom the token endpoint gives tokens.
+/// The credentials that the token endpoint accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bearer {
     /// User name and password; without them every client gets a token.
     pub user: Option<(String, String)>,
-    /// An identity token (an OAuth 2 refresh token) that does as well.
+    /// An identity token (an OAuth 2 refresh token) that is accepted too.
     pub identity_token: Option<String>,
-    /// A token that may do everything, and need not be fetched.
+    /// A token for every scope that clients need not fetch.
     pub registry_token: Option<String>,
 }
 
-/// Why a text is no [`Auth`].
+/// Why a text is not a valid [`Auth`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("write basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD")]
 pub struct BadAuth;
@@ -65,21 +65,21 @@ impl FromStr for Auth {
     }
 }
 
-/// How long a token is good for.
+/// The lifetime of a token.
 const LIFETIME: Duration = Duration::from_secs(300);
 
-/// What is unusual about a door.
+/// Options that deviate from the default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DoorOptions {
     /// `/v2/` needs no authentication.
     pub(super) open_base: bool,
-    /// The token server's URL, when it is another one.
+    /// The token server's URL, if it is another one.
     pub(super) realm: Option<String>,
-    /// How many requests a token is good for.
+    /// How many requests a token is valid for.
     pub(super) token_uses: Option<u32>,
 }
 
-/// The door.
+/// Authorises requests and issues tokens.
 #[derive(Debug)]
 pub(super) struct Door {
     auth: Auth,
@@ -94,7 +94,7 @@ struct Token {
     left: Option<u32>,
 }
 
-/// The challenge for an unauthorized client: the header `WWW-Authenticate`.
+/// The challenge for an unauthorised client: the header `WWW-Authenticate`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Challenge(pub(super) String);
 
@@ -107,7 +107,7 @@ impl Door {
         }
     }
 
-    /// Whether a request with this `Authorization` header may come in. `here` is the address as the client knows it.
+    /// Authorises a request by its `Authorization` header. `here` is the address as the client knows it.
     pub(super) fn check(
         &self,
         header: Option<&str>,
@@ -163,7 +163,8 @@ impl Door {
         good
     }
 
-    /// The token endpoint: `fields` are of the query (GET) or of the form (POST). `None` when the client gets none.
+    /// The token endpoint: `fields` come from the query (GET) or
+    /// the form (POST). Returns `None` if the client is denied.
     pub(super) fn token(
         &self,
         header: Option<&str>,
@@ -173,7 +174,7 @@ impl Door {
             return Ok(None);
         };
         let identity = match (header.and_then(basic), field(fields, "grant_type")) {
-            // How docker's client sends an identity token with GET.
+            // docker's client sends an identity token this way with GET.
             (Some((user, password)), _) if user == "<token>" => Some(password),
             (_, Some("refresh_token")) => field(fields, "refresh_token").map(str::to_owned),
             _ => None,
@@ -234,7 +235,7 @@ fn basic(header: &str) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
-/// What a token has to be for.
+/// The scope that a request needs.
 fn scope(method: &str, route: &Route) -> Option<String> {
     if *route == Route::Catalog {
         return Some("registry:catalog:*".to_owned());
@@ -247,7 +248,7 @@ fn scope(method: &str, route: &Route) -> Option<String> {
     Some(format!("repository:{}:{actions}", route.name()?))
 }
 
-/// Whether what a token is for contains all of `wanted`.
+/// Whether the scope of a token contains all of `wanted`.
 fn covers(has: &str, wanted: &str) -> bool {
     match (has.rsplit_once(':'), wanted.rsplit_once(':')) {
         (Some((has, can)), Some((on, actions))) => {

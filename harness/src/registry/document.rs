@@ -1,4 +1,4 @@
-//! ◆ What a registry reads in a manifest: its type, what it needs, and what it is about.
+//! ◆ Parses a manifest: its type, its blobs, and its subject.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use super::route::Digest;
 pub(super) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// An OCI image index.
 pub(super) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// A manifest of docker's second schema.
+/// A docker manifest, schema version 2.
 pub(super) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
-/// The part of a manifest or an index that a registry looks at.
+/// The fields of a manifest or an index that a registry reads.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Document {
-    /// What it says it is.
+    /// Its media type, if it has one.
     pub(super) media_type: Option<String>,
     /// The image's configuration.
     pub(super) config: Option<Descriptor>,
@@ -25,11 +25,10 @@ pub(super) struct Document {
     pub(super) layers: Vec<Descriptor>,
     /// An index's manifests.
     pub(super) manifests: Vec<Descriptor>,
-    /// The manifest that it says something about.
+    /// The manifest that it refers to (OCI `subject`).
     pub(super) subject: Option<Descriptor>,
     /// The artifact type, if it is not an image.
     pub(super) artifact_type: Option<String>,
-    /// Free words.
     pub(super) annotations: BTreeMap<String, String>,
 }
 
@@ -37,20 +36,20 @@ pub(super) struct Document {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Descriptor {
-    /// What it is.
+    /// Its media type.
     pub(super) media_type: String,
-    /// What was hashed.
+    /// The content's digest.
     pub(super) digest: String,
-    /// How long it is.
+    /// The content's length.
     pub(super) size: u64,
-    /// Free words.
+    /// Annotations.
     pub(super) annotations: BTreeMap<String, String>,
-    /// Where else a foreign layer is.
+    /// Where else a foreign layer can be downloaded.
     pub(super) urls: Vec<String>,
 }
 
 impl Document {
-    /// Reads one.
+    /// Parses a manifest.
     ///
     /// # Errors
     /// It is not JSON, or a field has the wrong type.
@@ -58,7 +57,7 @@ impl Document {
         serde_json::from_slice(bytes)
     }
 
-    /// Its type: what it says, else what its shape says.
+    /// Its media type: the field, otherwise the type that its structure implies.
     pub(super) fn kind(&self) -> &str {
         match &self.media_type {
             Some(said) if !said.is_empty() => said,
@@ -67,18 +66,18 @@ impl Document {
         }
     }
 
-    /// The blobs that have to be here for it to be of use. Foreign layers are elsewhere.
+    /// The blobs that it needs in the registry. Foreign layers are elsewhere.
     pub(super) fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
         let here = |layer: &&Descriptor| layer.urls.is_empty();
         self.config.iter().chain(self.layers.iter().filter(here))
     }
 
-    /// The digest of its subject, where that has the form of one.
+    /// The digest of its subject, if that is well-formed.
     pub(super) fn subject(&self) -> Option<Digest> {
         self.subject.as_ref()?.digest.parse().ok()
     }
 
-    /// What a listing of referrers says that it is: without a type of its own, the one of its configuration.
+    /// Its artifact type in a listing of referrers: its own, otherwise its configuration's media type.
     pub(super) fn artifact_type(&self) -> Option<String> {
         let own = self.artifact_type.clone();
         own.or_else(|| Some(self.config.as_ref()?.media_type.clone()))
@@ -86,7 +85,7 @@ impl Document {
     }
 }
 
-/// Whether a client takes a type, by its `Accept` headers; without any it takes everything.
+/// Whether a client's `Accept` headers allow a type; without any, all types are allowed.
 pub(super) fn accepts<'a>(headers: impl Iterator<Item = &'a str>, kind: &str) -> bool {
     let mut some = false;
     for range in headers.flat_map(|header| header.split(',')) {

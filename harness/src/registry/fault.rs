@@ -1,9 +1,9 @@
-//! What a registry does wrong when a test asks for it.
+//! Faults that a test injects into a registry.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Something that goes wrong with the requests it fits.
+/// A fault for matching requests.
 ///
 /// ```
 /// use harness::registry::Fault;
@@ -19,26 +19,26 @@ pub struct Fault {
     left: Option<u32>,
 }
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// This status, with the seconds after which to try again.
+    /// A status, with the seconds for `Retry-After`.
     Status(u16, Option<u32>),
-    /// The same path at another address.
+    /// A redirect to the same path at another address.
     Redirect(String),
-    /// The connection is closed without an answer.
+    /// Close the connection without a response.
     Disconnect,
-    /// The connection is closed after so many bytes of the body.
+    /// Close the connection after this many bytes of the body.
     Cut(u64),
-    /// Nothing more comes after so many bytes of the body.
+    /// Send nothing after this many bytes of the body.
     Stall(u64),
-    /// A bit of the body is wrong.
+    /// Flip a bit of the body.
     Corrupt,
-    /// The body lacks so many bytes at its end, and its length says the same.
+    /// Omit this many bytes at the end of the body, with a matching length.
     Shorten(u64),
-    /// So many bytes of the body a second.
+    /// Send this many bytes of the body a second.
     Slow(u64),
-    /// The answer begins after a while.
+    /// Delay the response.
     Delay(Duration),
 }
 
@@ -52,13 +52,13 @@ impl Fault {
         }
     }
 
-    /// Answers with this status instead of what was asked for.
+    /// Responds with this status.
     #[must_use]
     pub fn status(code: u16) -> Self {
         Self::new(What::Status(code, None))
     }
 
-    /// Says after how many seconds to try again, together with a [`Fault::status`].
+    /// Adds `Retry-After` in seconds to a [`Fault::status`].
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
         if let What::Status(_, after) = &mut self.what {
@@ -67,69 +67,70 @@ impl Fault {
         self
     }
 
-    /// Sends the client to the same path below `url`, as registries do that keep blobs elsewhere.
+    /// Redirects the client to the same path below `url`, as registries do that store blobs elsewhere.
     #[must_use]
     pub fn redirect(url: &str) -> Self {
         Self::new(What::Redirect(url.trim_end_matches('/').to_owned()))
     }
 
-    /// Closes the connection instead of answering.
+    /// Closes the connection instead of responding.
     #[must_use]
     pub fn disconnect() -> Self {
         Self::new(What::Disconnect)
     }
 
-    /// Closes the connection after this many bytes of the answer's body; a client that reads slowly gets a little less.
+    /// Closes the connection after this many bytes of the response's
+    /// body; a client that reads slowly gets slightly less.
     #[must_use]
     pub fn cut(bytes: u64) -> Self {
         Self::new(What::Cut(bytes))
     }
 
-    /// Says nothing any more after this many bytes of the answer's body, and leaves the connection open.
+    /// Sends nothing after this many bytes of the response's body, and keeps the connection open.
     #[must_use]
     pub fn stall(bytes: u64) -> Self {
         Self::new(What::Stall(bytes))
     }
 
-    /// Changes a bit of the answer's body.
+    /// Flips a bit of the response's body.
     #[must_use]
     pub fn corrupt() -> Self {
         Self::new(What::Corrupt)
     }
 
-    /// Leaves this many bytes out at the end of the answer's body, with a length that agrees.
+    /// Omits this many bytes at the end of the response's body, with a matching length.
     #[must_use]
     pub fn shorten(bytes: u64) -> Self {
         Self::new(What::Shorten(bytes))
     }
 
-    /// Sends the answer's body with this many bytes a second.
+    /// Sends the response's body at this many bytes a second.
     #[must_use]
     pub fn slow(bytes_per_second: u64) -> Self {
         Self::new(What::Slow(bytes_per_second.max(1)))
     }
 
-    /// Answers after a while.
+    /// Delays the response.
     #[must_use]
     pub fn delay(time: Duration) -> Self {
         Self::new(What::Delay(time))
     }
 
-    /// Only for requests with `part` in their path: `/blobs/`, `/manifests/`, a repository or a digest.
+    /// Limits the fault to requests with `part` in their path: `/blobs/`, `/manifests/`, a repository or a digest.
     #[must_use]
     pub fn on(mut self, part: &str) -> Self {
         part.clone_into(&mut self.path);
         self
     }
 
-    /// Only for requests with this method.
+    /// Limits the fault to requests with this method.
     #[must_use]
     pub fn method(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
-    /// Only so many times.
+    /// Limits the fault to this many requests.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.left = Some(times);
@@ -143,22 +144,20 @@ impl Fault {
     }
 }
 
-/// The faults that are asked for, in their order.
+/// The injected faults, in order.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Mutex<Vec<Fault>>);
 
 impl Faults {
-    /// One more.
     pub(super) fn add(&self, fault: Fault) {
         self.with(|faults| faults.push(fault));
     }
 
-    /// No more.
     pub(super) fn clear(&self) {
         self.with(Vec::clear);
     }
 
-    /// The first that fits a request; it counts as used.
+    /// The first fault that matches a request; it counts as used.
     pub(super) fn next(&self, method: &str, path: &str) -> Option<What> {
         self.with(|faults| {
             let fault = faults.iter_mut().find(|fault| fault.fits(method, path))?;

@@ -1,4 +1,5 @@
-//! Brings images into a registry: OCI layouts, OCI archives and docker archives, compressed or not, or a directory of them.
+//! Loads images into a registry: OCI layouts, OCI archives and
+//! docker archives, compressed or not, or a directory of them.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -19,7 +20,7 @@ mod archive;
 /// The annotation with the full name that docker and containerd write.
 const FULL_NAME: &str = "io.containerd.image.name";
 
-/// Why an image cannot be brought into a registry.
+/// Why an image cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file cannot be read or written.
@@ -27,21 +28,21 @@ pub enum LoadError {
     Io {
         /// The image.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It is something else.
+    /// The file or directory is not an image.
     #[error(
         "{path} is neither an OCI layout nor an OCI or docker archive: it has no index.json and no manifest.json"
     )]
     NoImage {
-        /// What was to be an image.
+        /// The path.
         path: PathBuf,
     },
     /// It is not an archive, or is truncated.
     #[error("{path} is not a complete tar archive")]
     NoArchive {
-        /// What was to be an archive.
+        /// The path.
         path: PathBuf,
     },
     /// A directory contains no image.
@@ -52,26 +53,26 @@ pub enum LoadError {
         /// The directory.
         path: PathBuf,
     },
-    /// Something in it is not as it has to be.
+    /// The image is invalid.
     #[error("the image {path} is broken: {problem}")]
     Broken {
         /// The image.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
-    /// It does not say what it is called.
+    /// The image has no name.
     #[error("the image {path} has no name: give it one, {path}=NAME:TAG")]
     NoName {
         /// The image.
         path: PathBuf,
     },
-    /// One name for several images.
+    /// One name was given for several images.
     #[error("{path} has {count} images: one name does not fit them all")]
     Several {
         /// The archive.
         path: PathBuf,
-        /// How many it has.
+        /// The number of images.
         count: usize,
     },
     /// The name breaks the grammar.
@@ -79,12 +80,12 @@ pub enum LoadError {
     BadName {
         /// The name.
         name: String,
-        /// Why.
+        /// The cause.
         source: ParseError,
     },
 }
 
-/// Loads what is at `path` and returns the names it can be pulled by.
+/// Loads the images at `path` and returns the names by which they can be pulled.
 pub(super) fn load(
     store: &Store,
     path: &Path,
@@ -103,7 +104,7 @@ pub(super) fn load(
     let names = if !metadata.is_dir() {
         let staging = tempfile::tempdir_in(store.root()).map_err(io)?;
         let members = unpack(path, staging.path()).map_err(|error| {
-            // Errors of the kernel have an errno; the others mean that the file is not an archive.
+            // Kernel errors have an errno; all others mean that the file is not an archive.
             match error.raw_os_error() {
                 Some(_) => io(error),
                 None => LoadError::NoArchive {
@@ -130,7 +131,7 @@ pub(super) fn load(
     Ok(names)
 }
 
-/// The archives and layouts in a directory, in order.
+/// The archives and layouts in a directory, sorted.
 fn images_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut images = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -147,7 +148,7 @@ fn images_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(images)
 }
 
-/// Where the members of an image are.
+/// The source of an image's files.
 enum Source {
     Directory,
     Members(HashMap<String, PathBuf>),
@@ -250,7 +251,7 @@ impl Loader<'_> {
             let said = entry.annotations.get(FULL_NAME);
             let said = said.or_else(|| {
                 let named = entry.annotations.get(REF_NAME);
-                // Many tools write the tag alone, which says nothing.
+                // Many tools write the tag alone, which names no repository.
                 named.filter(|named| named.contains(['/', ':']))
             });
             let all = match (name, said) {
@@ -270,7 +271,7 @@ impl Loader<'_> {
         Ok(names)
     }
 
-    /// What manifest.json calls the image that an entry of index.json is.
+    /// The names in manifest.json of the image of an index.json entry.
     fn saved_names(&self, entry: &Descriptor, saved: &[Saved]) -> Result<Vec<String>, LoadError> {
         let (_, bytes) = self.document(entry)?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -302,7 +303,7 @@ impl Loader<'_> {
         Ok((digest, bytes))
     }
 
-    /// Takes a manifest or an index with all that it needs.
+    /// Stores a manifest or an index with all content that it refers to.
     fn put(
         &self,
         repository: &str,
@@ -318,7 +319,7 @@ impl Loader<'_> {
                 .digest
                 .parse()
                 .is_ok_and(|digest| self.member(&member_of(&digest)).is_some());
-            // An archive of one platform keeps the index of all.
+            // An archive of one platform may keep the index of all platforms: skip the missing ones.
             if here {
                 self.put(repository, None, child)?;
             }
@@ -416,7 +417,7 @@ impl Loader<'_> {
     }
 }
 
-/// The type of a layer by its first bytes.
+/// The media type of a layer, by its first bytes.
 fn layer_type(magic: [u8; 4]) -> &'static str {
     match magic {
         [0x1f, 0x8b, ..] => "application/vnd.docker.image.rootfs.diff.tar.gzip",
@@ -430,7 +431,7 @@ fn member_of(digest: &Digest) -> String {
     format!("blobs/{algorithm}/{digits}")
 }
 
-/// An image name in full.
+/// A full image name.
 pub(super) struct ImageName {
     /// `docker.io/library/busybox` for `busybox`.
     pub(super) repository: String,

@@ -1,25 +1,25 @@
-//! ◆ Which repositories exist, what their tags mean, and which of them a client means.
+//! ◆ The repositories, their tags, and the repository that a request refers to.
 //!
-//! A repository is kept under its full name where it has one (`registry.k8s.io/pause`), so that one server can stand in for
-//! several registries that use the same paths. A client that is sent here by a mirror's configuration names the registry
-//! that it wanted in the query (`?ns=registry.k8s.io`, as containerd does) or in the path, or not at all.
+//! A repository is stored under its full name if it has one (`registry.k8s.io/pause`), so that one server can stand in
+//! for several registries that use the same paths. A client that uses this server as a mirror names the original
+//! registry in the query (`?ns=registry.k8s.io`, as containerd does) or in the path, or not at all.
 
 use std::collections::BTreeMap;
 
 use super::route::{Digest, Reference};
 
-/// What is kept of a manifest, apart from its bytes.
+/// A stored manifest, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
-    /// The type that it was pushed with.
+    /// The media type that it was pushed with.
     pub(super) media_type: String,
     /// Its length in bytes.
     pub(super) size: u64,
-    /// The manifest that it says something about.
+    /// The manifest that it refers to (OCI `subject`).
     pub(super) subject: Option<Digest>,
-    /// What a listing of referrers shows of it.
+    /// Its artifact type in a listing of referrers.
     pub(super) artifact_type: Option<String>,
-    /// What a listing of referrers shows of it.
+    /// Its annotations in a listing of referrers.
     pub(super) annotations: BTreeMap<String, String>,
 }
 
@@ -40,23 +40,23 @@ impl Repository {
     }
 }
 
-/// All repositories by their names.
+/// All repositories by name.
 #[derive(Debug, Default)]
 pub(super) struct Names(pub(super) BTreeMap<String, Repository>);
 
-/// Why no manifest is found.
+/// Why a manifest was not found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     /// No repository has the name.
     Repository,
     /// The repository has no such tag or digest.
     Manifest,
-    /// Several registries have it, and it is not the same: their repositories.
+    /// Several registries have different manifests for it: their repositories.
     Several(Vec<String>),
 }
 
 impl Names {
-    /// The repositories that a client can mean, the likeliest alone where there is one.
+    /// The repositories that a request can refer to; only the best match if there is one.
     pub(super) fn meant(&self, path: &str, registry: Option<&str>) -> Vec<&str> {
         let here = |name: &str| self.0.get_key_value(name).map(|(name, _)| name.as_str());
         if let Some(registry) = registry.map(canonical) {
@@ -74,7 +74,7 @@ impl Names {
         same
     }
 
-    /// The manifest that a client means, with its repository.
+    /// The manifest that a request refers to, with its repository.
     pub(super) fn manifest(
         &self,
         path: &str,
@@ -104,7 +104,7 @@ impl Names {
         }
     }
 
-    /// The name under which what is pushed to `path` is kept.
+    /// The repository's stored name for a push to `path`.
     pub(super) fn for_push(path: &str, registry: Option<&str>) -> String {
         match registry {
             Some(registry) => format!("{}/{path}", canonical(registry)),
@@ -112,7 +112,7 @@ impl Names {
         }
     }
 
-    /// Keeps a manifest, and what its tag means.
+    /// Stores a manifest and its tag.
     pub(super) fn put(
         &mut self,
         name: &str,
@@ -127,7 +127,7 @@ impl Names {
         }
     }
 
-    /// Forgets a tag, or a manifest with all its tags. Whether there was one.
+    /// Removes a tag, or a manifest with all its tags. Returns whether it existed.
     pub(super) fn remove(&mut self, name: &str, reference: &Reference) -> bool {
         let Some(repository) = self.0.get_mut(name) else {
             return false;
@@ -145,7 +145,7 @@ impl Names {
         there
     }
 
-    /// The manifests that say something about `subject`.
+    /// The manifests whose subject is `subject`.
     pub(super) fn referrers<'a>(
         &'a self,
         path: &str,
@@ -162,7 +162,7 @@ impl Names {
     }
 }
 
-/// Docker Hub has several host names and one name.
+/// Docker Hub has several host names but one canonical name.
 fn canonical(registry: &str) -> &str {
     match registry {
         "index.docker.io" | "registry-1.docker.io" => "docker.io",
@@ -170,7 +170,7 @@ fn canonical(registry: &str) -> &str {
     }
 }
 
-/// The host of a full name, and the path there.
+/// The host of a full name, and the rest.
 fn split(name: &str) -> (Option<&str>, &str) {
     match name.split_once('/') {
         Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => {

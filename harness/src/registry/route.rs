@@ -1,72 +1,72 @@
-//! ◆ What a request asks of a registry: the paths and queries of the OCI distribution specification 1.1.
+//! ◆ Parses the paths and queries of the OCI distribution specification 1.1.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The resource that a path names.
+/// The resource of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// `/v2/`: whether this is a registry, and whether one may come in.
+    /// `/v2/`: checks the API version and the client's authentication.
     Base,
-    /// `/token`: where bearer tokens are given out.
+    /// `/token`: issues bearer tokens.
     Token,
     /// `/v2/_catalog`.
     Catalog,
     /// `/v2/NAME/tags/list`.
     Tags {
-        /// The repository as it stands in the path.
+        /// The repository in the path.
         name: String,
     },
     /// `/v2/NAME/manifests/REFERENCE`.
     Manifest {
-        /// The repository as it stands in the path.
+        /// The repository in the path.
         name: String,
         /// A tag or a digest.
         reference: Reference,
     },
     /// `/v2/NAME/blobs/DIGEST`.
     Blob {
-        /// The repository as it stands in the path.
+        /// The repository in the path.
         name: String,
-        /// Which blob.
+        /// The blob.
         digest: Digest,
     },
     /// `/v2/NAME/blobs/uploads/`.
     Uploads {
-        /// The repository as it stands in the path.
+        /// The repository in the path.
         name: String,
     },
     /// `/v2/NAME/blobs/uploads/ID`.
     Upload {
-        /// The repository as it stands in the path.
+        /// The repository in the path.
         name: String,
-        /// What the server called the upload.
+        /// The server's id of the upload.
         id: String,
     },
     /// `/v2/NAME/referrers/DIGEST`.
     Referrers {
-        /// The repository as it stands in the path.
+        /// The repository in the path.
         name: String,
-        /// The manifest that is referred to.
+        /// The subject of the listing.
         digest: Digest,
     },
 }
 
-/// Why a path is no [`Route`]: each has an error code of the specification.
+/// Why a path is not a [`Route`]: each variant has an error code of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadPath {
-    /// Nothing is served there.
+    /// The path is not served.
     Unknown,
     /// The repository's name breaks the grammar.
     Name,
     /// It is neither a tag nor a digest.
     Reference,
-    /// The digest has another form than `sha256:…` or `sha512:…`.
+    /// The digest is not of the form `sha256:…` or `sha512:…`.
     Digest,
 }
 
 impl Route {
-    /// Reads the path of a request.
+    /// Parses the path of a request.
     pub(super) fn parse(path: &str) -> Result<Self, BadPath> {
         match path {
             "/v2" | "/v2/" => return Ok(Self::Base),
@@ -106,7 +106,7 @@ impl Route {
         }
     }
 
-    /// The repository that is meant, where there is one.
+    /// The repository, if the route has one.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Self::Base | Self::Token | Self::Catalog => None,
@@ -120,8 +120,8 @@ impl Route {
     }
 }
 
-/// Joins the components of a repository's name when each keeps to the grammar. The first may be a registry's host with a
-/// port, since one server can stand in for several.
+/// Joins the components of a repository's name if each is valid. The first may be a registry's host with a port, since
+/// one server can stand in for several.
 fn repository(words: &[&str]) -> Result<String, BadPath> {
     let (first, rest) = words.split_first().ok_or(BadPath::Unknown)?;
     let name = first.split_once(':').map_or(*first, |(host, port)| {
@@ -160,7 +160,7 @@ fn is_component(word: &str) -> bool {
 pub(super) enum Reference {
     /// Up to 128 letters, digits, `_`, `.` and `-`.
     Tag(String),
-    /// What was hashed.
+    /// A digest.
     Digest(Digest),
 }
 
@@ -184,12 +184,12 @@ impl FromStr for Reference {
     }
 }
 
-/// `sha256:…` or `sha512:…`, its form checked.
+/// A well-formed `sha256:…` or `sha512:…`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(String);
 
 impl Digest {
-    /// The digest that a hash is written as.
+    /// The digest for a hash.
     pub(super) fn of_hash(algorithm: &str, hash: &[u8]) -> Self {
         let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         Self(format!("{algorithm}:{digits}"))
@@ -200,7 +200,7 @@ impl Digest {
         self.0.split_once(':').unwrap_or((&self.0, ""))
     }
 
-    /// As it is written.
+    /// The digest's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -231,7 +231,7 @@ impl FromStr for Digest {
     }
 }
 
-/// The fields of a query or a form, decoded, in their order.
+/// The fields of a query or a form, decoded, in order.
 pub(super) fn fields(query: &str) -> Vec<(String, String)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs
@@ -245,13 +245,13 @@ pub(super) fn fields(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The first field of a name.
+/// The first field with this name.
 pub(super) fn field<'a>(fields: &'a [(String, String)], key: &str) -> Option<&'a str> {
     let found = fields.iter().find(|(name, _)| name == key);
     found.map(|(_, value)| value.as_str())
 }
 
-/// Replaces `%2F` and its like; what is not well-formed stays as it is.
+/// Decodes percent-encoding such as `%2F`; malformed codes stay as they are.
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -275,8 +275,8 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A range of bytes as a client asks for it, in a file of `length` bytes: first byte and how many. `None` when the file has
-/// none of them; a header that cannot be read asks for everything.
+/// Parses a `Range` header for a file of `length` bytes: first byte and length. Returns `None` if the file has none of
+/// the bytes; a malformed header means the whole file.
 pub(super) fn range(header: Option<&str>, length: u64) -> Option<Option<(u64, u64)>> {
     let Some((first, last)) = header
         .and_then(|header| header.strip_prefix("bytes="))

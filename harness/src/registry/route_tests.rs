@@ -1,4 +1,4 @@
-//! Tables of what paths, digests, queries and ranges mean.
+//! Tables of paths, digests, queries and ranges with their parsed forms.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;

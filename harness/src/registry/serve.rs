@@ -1,4 +1,4 @@
-//! Answers a request: the fault that a test wants, the door, then what the OCI distribution specification says.
+//! Handles a request: the injected fault, then authentication, then the OCI distribution specification.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,10 +21,10 @@ mod blobs;
 mod manifests;
 mod uploads;
 
-/// The header with the digest of what is sent.
+/// The header with the content's digest.
 pub(super) const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
-/// A request that was answered.
+/// An answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// `GET`, `HEAD`, `PUT` and so on.
@@ -35,13 +35,13 @@ pub struct Seen {
     pub query: String,
     /// The header `Range`.
     pub range: Option<String>,
-    /// Whether there was a header `Authorization`.
+    /// Whether it had the header `Authorization`.
     pub authorized: bool,
-    /// The status of the answer; 0 when the connection was closed instead.
+    /// The status of the response; 0 if the connection was closed instead.
     pub status: u16,
 }
 
-/// Everything that a request needs.
+/// The state that requests use.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) store: Store,
@@ -62,12 +62,12 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// A header that is text.
+    /// A header's value, if it is text.
     pub(super) fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The registry that the client wanted when it was sent here.
+    /// The original registry, if the client uses this server as a mirror.
     pub(super) fn registry(&self) -> Option<&str> {
         field(&self.fields, "ns").filter(|ns| !ns.is_empty())
     }
@@ -85,7 +85,7 @@ impl From<Infallible> for Hangup {
 }
 
 impl Server {
-    /// Answers, and remembers that.
+    /// Responds to a request, and records it.
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -238,7 +238,7 @@ impl Server {
     }
 }
 
-/// The part of a listing that is asked for with `n` and `last`, and how to ask for the next.
+/// The requested page of a listing (`n` and `last`), and the query of the next page.
 fn page(all: Vec<String>, ask: &Ask) -> (Vec<String>, Option<String>) {
     let last = field(&ask.fields, "last");
     let after = all
@@ -284,7 +284,7 @@ fn refuse_path(bad: BadPath) -> Answer {
     }
 }
 
-/// `unknown` is the code for a repository that is not there: one that is asked for a manifest has none.
+/// `unknown` is the error code for a missing repository; requests for a manifest use another one.
 fn refuse_missing(missing: &Missing, name: &str, unknown: &str) -> Answer {
     let (code, said) = match missing {
         Missing::Repository => (unknown, format!("repository {name} not found")),

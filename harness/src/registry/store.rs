@@ -1,7 +1,7 @@
-//! What a registry keeps: blobs by their digest, repositories, and unfinished uploads, in the form of an OCI layout.
+//! Stores blobs by digest, repositories, and unfinished uploads, in the form of an OCI layout.
 //!
 //! The directory has `oci-layout`, `blobs/ALGORITHM/DIGITS` and an `index.json` whose entries are named by
-//! `org.opencontainers.image.ref.name`, so that a runtime or another tool can read it as it is.
+//! `org.opencontainers.image.ref.name`, so that a runtime or another tool can read it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -16,14 +16,14 @@ use super::document::{Descriptor, Document};
 use super::names::{Manifest, Names};
 use super::route::Digest;
 
-/// The annotation that names an entry of an index: `NAME:TAG` here, or the tag alone elsewhere.
+/// The annotation that names an index entry: `NAME:TAG` here, or the tag alone in other tools.
 pub(super) const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// The annotation with an entry's repository, for those that have no tag.
+/// The annotation with an entry's repository, for entries without a tag.
 const REPOSITORY: &str = "dev.crib.repository";
-/// The longest manifest that is taken, as with other registries.
+/// The longest accepted manifest, as in other registries.
 pub(super) const LONGEST_MANIFEST: usize = 4 << 20;
 
-/// A directory, and what is known of it.
+/// A directory and its indexed contents.
 #[derive(Debug)]
 pub(super) struct Store {
     root: PathBuf,
@@ -36,24 +36,24 @@ struct State {
     uploads: HashMap<String, Upload>,
 }
 
-/// A blob that is being sent.
+/// An unfinished blob.
 #[derive(Debug)]
 pub(super) struct Upload {
-    /// Where its bytes are kept until then.
+    /// The file with the bytes received so far.
     pub(super) path: PathBuf,
-    /// How many bytes have come.
+    /// The number of bytes received.
     pub(super) size: u64,
     /// Their hash so far.
     pub(super) hash: Sha256,
 }
 
 impl Store {
-    /// Opens the directory `root`, making it.
+    /// Opens the directory `root`, which it creates if it is missing.
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         for directory in ["blobs/sha256", "blobs/sha512", "uploads"] {
             fs::create_dir_all(root.join(directory))?;
         }
-        // What an earlier server did not finish is of no use: its sessions are gone.
+        // An earlier server's unfinished uploads are useless: their sessions have ended.
         for entry in fs::read_dir(root.join("uploads"))? {
             fs::remove_file(entry?.path())?;
         }
@@ -71,28 +71,28 @@ impl Store {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock half-changed.
+        // No code panics while it holds the lock with a partial change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the names, or changes them; a change has to be followed by [`Store::write_index`].
+    /// Calls `look` with the names; [`Store::write_index`] has to follow a change.
     pub(super) fn names<T>(&self, look: impl FnOnce(&mut Names) -> T) -> T {
         look(&mut self.state().names)
     }
 
-    /// Where a blob is, or would be.
+    /// The path of a blob, even if it is missing.
     pub(super) fn blob_path(&self, digest: &Digest) -> PathBuf {
         let (algorithm, digits) = digest.parts();
         self.root.join("blobs").join(algorithm).join(digits)
     }
 
-    /// The length of a blob that is here.
+    /// The length of a stored blob.
     pub(super) fn blob_size(&self, digest: &Digest) -> Option<u64> {
         let metadata = fs::metadata(self.blob_path(digest)).ok()?;
         metadata.is_file().then_some(metadata.len())
     }
 
-    /// A name for a file that is not finished.
+    /// A new name and path for an unfinished file.
     pub(super) fn fresh(&self) -> io::Result<(String, PathBuf)> {
         let id = super::random_word()?;
         let path = self.root.join("uploads").join(&id);
@@ -110,22 +110,22 @@ impl Store {
         Ok(id)
     }
 
-    /// Takes an upload out, for one request at a time.
+    /// Removes an upload for one request at a time.
     pub(super) fn take(&self, id: &str) -> Option<Upload> {
         self.state().uploads.remove(id)
     }
 
-    /// Puts it back for the next request.
+    /// Returns an upload to the store for the next request.
     pub(super) fn put_back(&self, id: &str, upload: Upload) {
         self.state().uploads.insert(id.to_owned(), upload);
     }
 
-    /// How far an upload is.
+    /// The number of bytes received of an upload.
     pub(super) fn upload_size(&self, id: &str) -> Option<u64> {
         self.state().uploads.get(id).map(|upload| upload.size)
     }
 
-    /// Makes an upload a blob when it has the digest. Whether it had.
+    /// Moves an upload to the blobs if it has the digest. Returns whether it has.
     pub(super) fn finish(&self, upload: &Upload, digest: &Digest) -> io::Result<bool> {
         let found = match digest.parts().0 {
             "sha256" => Digest::of_hash("sha256", &upload.hash.clone().finalize()),
@@ -139,7 +139,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Adds a file as a blob if it has the digest; returns whether it had.
+    /// Copies a file to the blobs if it has the digest. Returns whether it has.
     pub(super) fn copy_blob(&self, from: &Path, digest: &Digest) -> io::Result<bool> {
         if self.blob_size(digest).is_some() {
             return Ok(true);
@@ -154,7 +154,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Keeps bytes as a blob.
+    /// Stores bytes as a blob.
     pub(super) fn put_bytes(&self, bytes: &[u8]) -> io::Result<Digest> {
         let digest = digest_of(bytes);
         self.put_as(bytes, &digest)?;
@@ -170,7 +170,7 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps a manifest whose digest is known to be right. [`Store::write_index`] has to follow.
+    /// Stores a manifest whose digest has been checked. [`Store::write_index`] has to follow.
     pub(super) fn put_manifest(
         &self,
         name: &str,
@@ -192,7 +192,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the names to the directory.
+    /// Writes the names to `index.json`.
     pub(super) fn write_index(&self) -> io::Result<()> {
         let state = self.state();
         let mut entries = Vec::new();
@@ -262,7 +262,7 @@ impl Store {
         self.put_manifest(&name, tag, &digest, &entry.media_type, &bytes, &document)
     }
 
-    /// Tags of a repository, or names of repositories, in order.
+    /// The sorted tags of a repository; none if it is missing.
     pub(super) fn tags(&self, path: &str, registry: Option<&str>) -> Option<Vec<String>> {
         self.names(|names| {
             let meant = names.meant(path, registry);
@@ -283,7 +283,7 @@ pub(super) fn digest_of(bytes: &[u8]) -> Digest {
     Digest::of_hash("sha256", &Sha256::digest(bytes))
 }
 
-/// Whether bytes have a digest of either algorithm.
+/// Whether bytes have a digest, of either algorithm.
 pub(super) fn has_digest(bytes: &[u8], digest: &Digest) -> bool {
     let found = match digest.parts().0 {
         "sha256" => Digest::of_hash("sha256", &Sha256::digest(bytes)),
@@ -292,7 +292,7 @@ pub(super) fn has_digest(bytes: &[u8], digest: &Digest) -> bool {
     found == *digest
 }
 
-/// What a file hashes to, by the algorithm of `like`.
+/// The digest of a file, by the algorithm of `like`.
 pub(super) fn hash_file(path: &Path, like: &Digest) -> io::Result<Digest> {
     match like.parts().0 {
         "sha256" => Ok(Digest::of_hash("sha256", &digest_all::<Sha256>(path)?)),

@@ -1,4 +1,4 @@
-//! The registry as a client meets it: raw requests over a connection, so that nothing hides what is sent.
+//! Tests of the registry with raw requests over a connection, so that no client library hides the bytes.
 #![allow(clippy::unwrap_used)]
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::fixture_image::Layer;
 
-/// An answer as it came over the wire.
+/// A response as received.
 struct Got {
     status: u16,
     head: String,
@@ -43,7 +43,7 @@ async fn send(registry: &Registry, line: &str, headers: &str, body: &[u8]) -> Go
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(body).await.unwrap();
     let mut all = Vec::new();
-    // A connection that is cut gives what came until then.
+    // A connection that is cut returns the bytes received before.
     let _ = stream.read_to_end(&mut all).await;
     let end = all.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.map_or(all.len(), |end| end + 4);

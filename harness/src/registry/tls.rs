@@ -1,4 +1,4 @@
-//! A certificate for a registry on this machine, from an authority made for it.
+//! Makes a certificate for a registry on this machine, with an authority of its own.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 /// Why generating the certificate failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TlsError {
-    /// No key or certificate could be made.
+    /// Generating the key or the certificate failed.
     #[error("failed to make a certificate")]
     Certificate(#[from] rcgen::Error),
     /// The certificate cannot be served.
@@ -18,7 +18,7 @@ pub(super) enum TlsError {
     Serve(#[from] rustls::Error),
 }
 
-/// What accepts TLS connections, and the authority's certificate in PEM.
+/// A TLS acceptor, and the authority's certificate in PEM.
 pub(super) fn acceptor(address: IpAddr) -> Result<(TlsAcceptor, String), TlsError> {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,4 +1,4 @@
-//! A disk of its own for a runtime: a small one, to be filled, or one in a file, to be looked at.
+//! Gives a runtime a disk of its own: a small one to fill, or one in a file to inspect.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -7,21 +7,22 @@ use std::process::Command;
 
 use super::{Options, Runtime};
 
-/// What fills the disk.
+/// The file that fills the disk.
 const FILLER: &str = "filler";
 
 impl Options {
-    /// The state directory is a file system of its own, of so many bytes, which only the runtime sees: see
-    /// [`Runtime::disk`]. For an ordinary user that takes user namespaces, and there is a single id then. Not together
-    /// with [`Options::netns`].
+    /// Puts the state directory on a file system of its own, of this many bytes, which only the runtime sees: see
+    /// [`Runtime::disk`]. An ordinary user needs user namespaces for that, and then has a single id. It cannot be
+    /// combined with [`Options::netns`].
     #[must_use]
     pub fn small_disk(mut self, bytes: u64) -> Self {
         self.disk = Some(Disk::Memory(bytes));
         self
     }
 
-    /// The state directory is the file system in a file, which only the runtime sees mounted. What the kernel has not written
-    /// yet is not in the file: it does so after ten minutes, or when it is asked to. Only root can mount one.
+    /// Puts the state directory on the file system in a file, whose mount only the
+    /// runtime sees. Data that the kernel has not written yet is not in the file:
+    /// the kernel writes it after ten minutes or on a sync. Only root can mount one.
     #[must_use]
     pub fn disk_image(mut self, path: &Path) -> Self {
         self.disk = Some(Disk::Image(path.to_owned()));
@@ -30,8 +31,8 @@ impl Options {
 }
 
 impl Runtime {
-    /// The state directory as the runtime sees it, while it runs: another one than [`Runtime::state_dir`] with
-    /// [`Options::small_disk`].
+    /// The state directory as the runtime sees it, while it runs: with [`Options::small_disk`] it differs from
+    /// [`Runtime::state_dir`].
     #[must_use]
     pub fn disk(&self) -> Option<PathBuf> {
         let inside = Path::new("/proc")
@@ -62,7 +63,7 @@ impl Runtime {
         (!made.is_ok_and(|output| output.status.success())).then_some("mkfs.ext4 is missing")
     }
 
-    /// Leaves so many bytes free on the small disk.
+    /// Leaves this many bytes free on the small disk.
     ///
     /// # Errors
     /// The runtime does not run, or its disk cannot be written to.
@@ -80,18 +81,18 @@ impl Runtime {
     }
 }
 
-/// Where a runtime has its state.
+/// The disk of a runtime's state directory.
 #[derive(Debug, Clone)]
 pub(super) enum Disk {
-    /// An empty file system in memory, of so many bytes.
+    /// An empty file system in memory, of this many bytes.
     Memory(u64),
     /// The file system in a file.
     Image(PathBuf),
 }
 
 impl Disk {
-    /// The beginning of a command line, which a program and its words are to follow: what that program finds in `directory`
-    /// is the file system, which no other process sees.
+    /// The beginning of a command line, to be followed by a program and its arguments. That program sees the file
+    /// system at `directory`; no other process does.
     pub(super) fn around(&self, directory: &Path) -> Command {
         let mut command = Command::new("unshare");
         let (mount, what) = match self {
@@ -111,7 +112,7 @@ impl Disk {
     }
 }
 
-/// The namespaces that it takes.
+/// The namespaces that mounting needs.
 fn flags() -> &'static [&'static str] {
     match nix::unistd::geteuid().is_root() {
         true => &["--mount"],

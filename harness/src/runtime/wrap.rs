@@ -1,9 +1,9 @@
-//! A runtime that is started in other surroundings than the test's.
+//! Wraps a runtime's command, so that it starts in another environment than the test's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `program` as the last word of `command`.
+/// `program` as the last argument of `command`.
 pub(super) fn onto(mut command: Command, program: PathBuf) -> Command {
     command.arg(program);
     command
@@ -16,7 +16,7 @@ pub(super) fn with_descriptor(file: &Path, program: PathBuf) -> Command {
     onto(shell, program)
 }
 
-/// `program` in the network namespace at `path`, which only root can enter.
+/// `program` in the network namespace at `path`; only root can enter it.
 pub(super) fn in_network(path: &Path, program: PathBuf) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={}", path.display()));

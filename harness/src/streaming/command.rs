@@ -1,4 +1,4 @@
-//! A command that runs in a container, or a container's own, as its client has it.
+//! The client side of a command: of an exec's, or of a container's own.
 
 use bytes::Bytes;
 use stream::{Channels, Codec, Connection, Gone, Headers, Inlet, Outlet, Role, Stream, connect};
@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::dial::{self, DialError, Dialled, Transport};
 
-/// Which streams a command has.
+/// The streams of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Streams {
     /// Standard input.
@@ -19,26 +19,26 @@ pub struct Streams {
     pub tty: bool,
 }
 
-/// How a command failed.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// It could not be run.
     #[error("{0}")]
     Failed(String),
-    /// The connection ended without a word about it.
+    /// The connection ended without a status.
     #[error("the connection to the runtime was lost")]
     Lost,
 }
 
-/// A command. Dropped, it is left: what becomes of it then is the runtime's choice.
+/// A command. After a drop, the runtime decides whether it keeps running.
 pub struct Command {
-    /// What it reads. Taken away, it can be written from elsewhere.
+    /// Its standard input, which can be taken.
     pub stdin: Option<Outlet>,
-    /// What it writes; with a terminal, everything.
+    /// Its standard output; with a terminal, all output.
     pub stdout: Option<Inlet>,
-    /// What it complains of.
+    /// Its standard error.
     pub stderr: Option<Inlet>,
-    /// Where sizes of its terminal go.
+    /// The stream for the terminal's size.
     pub sizes: Option<Sizes>,
     error: Inlet,
     /// The error stream carries a JSON status, also on success.
@@ -46,14 +46,14 @@ pub struct Command {
     driving: JoinSet<()>,
 }
 
-/// Where sizes of a terminal go.
+/// The stream for a terminal's size.
 pub struct Sizes(Outlet);
 
 impl Sizes {
-    /// Tells the size: how many columns and rows.
+    /// Sends the size in columns and rows.
     ///
     /// # Errors
-    /// When the server has closed the stream.
+    /// If the server has closed the stream.
     pub async fn tell(&self, width: u16, height: u16) -> Result<(), Gone> {
         let size = format!("{{\"Width\":{width},\"Height\":{height}}}\n");
         self.0.send(size.into()).await
@@ -68,10 +68,10 @@ const SPDY: [&str; 4] = [
 ];
 const WEBSOCKET: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 
-/// Runs what `url` was given for: an Exec, or an Attach, with the same streams.
+/// Opens the streams of the URL of an Exec or an Attach; `wanted` must match that call.
 ///
 /// # Errors
-/// When the server cannot be reached or wants nothing of it.
+/// If the server cannot be reached, or refuses the request.
 pub async fn command(
     url: &str,
     wanted: Streams,
@@ -88,7 +88,7 @@ pub async fn command(
             let stderr = wanted.stderr.then(|| channels.inlet(2));
             let error = channels.inlet(3);
             let sizes = wanted.tty.then(|| Sizes(channels.outlet(4)));
-            // Held to the end: the server closes the connection.
+            // Held until the server closes the connection.
             let held = channels.outlet(0);
             let mut driving = JoinSet::new();
             driving.spawn(async move {
@@ -122,7 +122,7 @@ fn over_spdy(dialled: Dialled<tokio::net::TcpStream>, wanted: Streams) -> Comman
     let sizes = (wanted.tty && resizes).then(|| Sizes(outlet(open("resize"))));
     let mut driving = JoinSet::new();
     driving.spawn(async move {
-        // Held to the end: the server closes the connection.
+        // Held until the server closes the connection.
         let _connection: Connection = connection;
         let _ = driver.run().await;
     });
@@ -141,32 +141,32 @@ impl Command {
     /// Writes to its standard input.
     ///
     /// # Errors
-    /// When the command has no stdin, or has closed it.
+    /// If the command has no standard input, or has closed it.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), Gone> {
         let stdin = self.stdin.as_ref().ok_or(Gone)?;
         stdin.send(Bytes::copy_from_slice(bytes)).await
     }
 
-    /// Ends its standard input, where the protocol has a word for that.
+    /// Ends its standard input, if the protocol supports that.
     pub async fn end_stdin(&mut self) {
         if let Some(stdin) = self.stdin.take() {
             stdin.end().await;
         }
     }
 
-    /// Tells the size of the terminal.
+    /// Sends the size of the terminal.
     ///
     /// # Errors
-    /// When the server has closed the stream.
+    /// If the server has closed the stream.
     pub async fn resize(&self, width: u16, height: u16) -> Result<(), Gone> {
         let sizes = self.sizes.as_ref().ok_or(Gone)?;
         sizes.tell(width, height).await
     }
 
-    /// Waits for its end, and returns the exit code. What it writes has to be taken meanwhile, or was dropped.
+    /// Waits for its exit, and returns the exit code. Drops the output streams that were not taken before.
     ///
     /// # Errors
-    /// When it could not be run or the connection was lost.
+    /// If it could not be run or the connection was lost.
     pub async fn ended(mut self) -> Result<i32, CommandError> {
         drop((self.stdout.take(), self.stderr.take()));
         let mut told = Vec::new();

@@ -1,4 +1,4 @@
-//! From a URL to a connection that speaks what was asked for.
+//! Opens a connection for a stream URL, with the requested protocol.
 
 use std::io;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-/// How long a server may take to answer.
+/// How long a server may take to respond.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest answer that is read.
+/// The longest response that is read.
 const LONGEST: usize = 16 << 10;
 
-/// What streams go over.
+/// The transport of the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
     /// SPDY/3.1.
@@ -25,7 +25,7 @@ pub enum Transport {
     WebSocket,
 }
 
-/// Why a URL led nowhere.
+/// Why a stream URL cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The URL's scheme or form is not supported. The message omits the token in its path.
@@ -33,25 +33,25 @@ pub enum DialError {
         "the stream URL that begins with {0:?} cannot be used: only http://HOST:PORT/PATH is spoken here"
     )]
     Url(String),
-    /// The server did not answer, or closed the connection.
+    /// The server did not respond, or closed the connection.
     #[error("failed to speak to the stream server at {host}")]
     Io {
-        /// Who was asked.
+        /// The server's address.
         host: String,
-        /// What came of it.
+        /// The cause.
         source: io::Error,
     },
-    /// It answers something else.
+    /// The server refused the request.
     #[error("the stream server at {host} refused with {answer}")]
     Refused {
-        /// Who was asked.
+        /// The server's address.
         host: String,
-        /// The status, and the sentence that came with it.
+        /// The status, and the message in the body.
         answer: String,
     },
 }
 
-/// A connection, and the protocol that the server chose of those that were offered.
+/// A connection, and the protocol that the server chose from the offered ones.
 pub(super) struct Dialled<T> {
     pub(super) io: T,
     pub(super) protocol: String,
@@ -75,7 +75,7 @@ pub(super) async fn websocket(
     offered: &[&str],
 ) -> Result<Dialled<WebSocketStream<TcpStream>>, DialError> {
     let mut nonce = [0; 16];
-    // It only tells answers to this request from answers to another: however many bytes are random will do.
+    // The nonce only matches a response to this request, so a short random one suffices.
     let _ = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
     let key = BASE64_STANDARD.encode(nonce);
     let headers = format!(
@@ -107,7 +107,7 @@ fn parts(url: &str) -> Result<(&str, &str), DialError> {
     Ok((host, path))
 }
 
-/// A URL without its path, in which there is a secret.
+/// A URL without its path, which contains a secret.
 fn origin(url: &str) -> &str {
     let host = url.find("://").map_or(0, |at| at + 3);
     let rest = url.get(host..).unwrap_or_default();
@@ -129,7 +129,7 @@ async fn upgrade(url: &str, method: &str, headers: &str) -> Result<(TcpStream, S
         );
         io.write_all(request.as_bytes()).await?;
         let mut head = Vec::new();
-        // Byte by byte: what follows is not HTTP any more.
+        // Byte by byte: the data after the headers is not HTTP.
         while !head.ends_with(b"\r\n\r\n") && head.len() < LONGEST {
             head.push(io.read_u8().await?);
         }

@@ -1,4 +1,4 @@
-//! Ports of a pod, as their client has them.
+//! The client side of a port-forward.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,18 +8,18 @@ use tokio::task::JoinSet;
 
 use super::dial::{self, DialError, Transport};
 
-/// Why a connection was not carried to its end.
+/// Why a connection to a port failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The runtime says why.
+    /// The runtime's error.
     #[error("{0}")]
     Refused(String),
-    /// The runtime does not answer any more.
+    /// The connection to the runtime broke.
     #[error("the connection to the runtime was lost")]
     Lost,
 }
 
-/// The way to a pod's ports. Dropped, every connection through it ends.
+/// A connection for a pod's ports. Dropping it closes every port's connection.
 pub struct Ports {
     connection: Connection,
     requests: AtomicU64,
@@ -28,19 +28,19 @@ pub struct Ports {
 
 /// A connection to a port.
 struct Port {
-    /// What goes wrong with it; at its end, nothing did.
+    /// The error stream; empty if the connection succeeds.
     error: Stream,
-    /// What goes to it and comes from it.
+    /// The data in both directions.
     data: Stream,
 }
 
 const PROTOCOL: &str = "portforward.k8s.io";
 const TUNNELLED: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// Opens the way to the ports of the pod that `url` was given for.
+/// Opens a connection for the ports of the pod of `url`.
 ///
 /// # Errors
-/// When the server cannot be reached or wants nothing of it.
+/// If the server cannot be reached, or refuses the request.
 pub async fn port_forward(url: &str, transport: Transport) -> Result<Ports, DialError> {
     match transport {
         Transport::Spdy => Ok(Ports::over(dial::spdy(url, &[PROTOCOL]).await?.io)),
@@ -65,7 +65,7 @@ impl Ports {
         }
     }
 
-    /// Waits until the runtime has closed the way. Cancel-safe.
+    /// Waits until the runtime has closed the connection. Cancel-safe.
     pub async fn ended(&mut self) {
         self.driving.join_next().await;
     }
@@ -87,11 +87,11 @@ impl Ports {
         }
     }
 
-    /// Carries what a client of this side says to a port, and back, until both have ended or either has gone. The future
-    /// does not borrow: many can be driven while [`Self::ended`] is waited for.
+    /// Copies data between a client and a port until both have ended or either has disconnected. The future does not
+    /// borrow: many can be driven while [`Self::ended`] is awaited.
     ///
     /// # Errors
-    /// When the port cannot be reached or is lost.
+    /// If the port cannot be reached, or its connection is lost.
     pub fn carry<C: AsyncRead + AsyncWrite>(
         &self,
         port: u16,
@@ -107,7 +107,7 @@ async fn carry(
     mut data: Stream,
     client: impl AsyncRead + AsyncWrite,
 ) -> Result<(), ForwardError> {
-    // Nothing is said on it from here.
+    // The client sends nothing on the error stream.
     error.outlet.end().await;
     let outlet = data.outlet;
     let (mut read, mut write) = tokio::io::split(client);
@@ -119,7 +119,8 @@ async fn carry(
         std::future::pending::<()>().await;
     };
     let downward = async {
-        // The client has closed its side. Waiting for the remaining data would block the other streams of the connection.
+        // The client has closed its side. Waiting for the remaining
+        // data would block the other streams of the connection.
         if pump_in(&mut data.inlet, &mut write).await.is_err() {
             return Vec::new();
         }
@@ -130,7 +131,7 @@ async fn carry(
         }
         text
     };
-    // Once the port has said its last word, the client's are of no use.
+    // Once the port has finished, data from the client is useless.
     let text = tokio::select! {
         text = downward => text,
         () = upward => return Ok(()),

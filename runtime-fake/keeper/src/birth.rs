@@ -1,9 +1,9 @@
-//! The last step of a new process into a process namespace that others live in already.
+//! The last step of a new process into a process namespace that already has other processes.
 //!
-//! A process there may be able to look into all the others, to stop them and to change them (CAP_SYS_PTRACE), whatever
-//! else separates them. So a new one is set up outside, where no process inside sees it, by a process that has been given
-//! the container's root, user, capabilities and filter but not its process namespace. When nothing is left to be done but
-//! `execve`, that process forks its successor into the namespace, reports its pid to the keeper, and exits.
+//! A process in the namespace that has CAP_SYS_PTRACE can inspect, stop and change all the others, whatever else
+//! separates them. So the keeper sets a new process up outside, where no process inside sees it. That process has the
+//! container's root, user, capabilities and filter but not its process namespace. When only `execve` is left to do, it
+//! forks its successor into the namespace, reports the successor's pid to the keeper, and exits.
 
 use std::{
     io::{self, Write as _},
@@ -22,15 +22,15 @@ use crate::{
     terminal,
 };
 
-/// Has the next process that this one forks be born into a process namespace.
+/// Makes the next fork of this process enter a process namespace.
 pub(crate) fn aim(namespace: &OwnedFd) -> Step {
     let name = Some(LinkNameSpaceType::ProcessID);
     rustix::thread::move_into_link_name_space(namespace.as_fd(), name)
         .context("join the process namespace")
 }
 
-/// The calls that are left to be made from here to `execve`. Where the container's own filter lets them pass, it is loaded
-/// before: loading it takes CAP_SYS_ADMIN, which a process in the namespace is not to have.
+/// The system calls from here to `execve`. If the container's own filter allows them, it is loaded before the fork:
+/// loading it takes CAP_SYS_ADMIN, which a process in the namespace must not have.
 fn calls_left() -> [SystemCall; 10] {
     let number = |number: libc::c_int| u64::from(number.unsigned_abs());
     let call = SystemCall::new;
@@ -51,7 +51,7 @@ fn calls_left() -> [SystemCall; 10] {
     ]
 }
 
-/// Forks the process that becomes the program, where [`aim`] has aimed, and ends.
+/// Forks the process that becomes the program into the namespace given to [`aim`], and exits.
 pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
     let what = "start a process in the container";
     sys::reset_signals();
@@ -65,13 +65,13 @@ pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
     match sys::fork_sibling().context(what) {
         Err(failure) => fail(&report, failure),
         Ok(Fork::Parent(pid)) => {
-            // A filter may be in force: no more calls than those above, which is why nothing is allocated.
+            // A filter may be in force that allows only the calls above, so nothing is allocated here.
             let mut line = [0u8; 32];
             let mut rest = &mut line[..];
             let _ = writeln!(rest, r#"{{"Born":{pid}}}"#);
             let length = 32 - rest.len();
             let told = rustix::io::write(&report, &line[..length]) == Ok(length);
-            // That it is closed says that the program runs: the other process alone is to decide when.
+            // The keeper takes the closed pipe to mean that the program runs: only the successor may close it last.
             drop(report);
             if told {
                 let _ = rustix::io::write(&gate.1, b"g");
@@ -82,7 +82,7 @@ pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
             let (gate, other) = gate;
             drop(other);
             let mut go = [0u8; 1];
-            // The keeper has to know of it before it does anything; if the report fails, it exits.
+            // The keeper has to know its pid before it does anything; if the report fails, it exits.
             if rustix::io::read(&gate, &mut go) != Ok(1) {
                 sys::exit(report::START_ERROR);
             }

@@ -1,6 +1,6 @@
 //! Capabilities by name and number (capabilities(7)).
 
-/// All that Linux 6 knows, in the order of their numbers (capabilities(7)).
+/// All capabilities of Linux 6, in the order of their numbers (capabilities(7)).
 pub const NAMES: [&str; 41] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -45,7 +45,7 @@ pub const NAMES: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// The number of a capability; its name in any case, with or without `CAP_`.
+/// The number of a capability. The name may be in upper or lower case, with or without `CAP_`.
 #[must_use]
 pub fn number(name: &str) -> Option<u8> {
     let upper = name.to_ascii_uppercase();

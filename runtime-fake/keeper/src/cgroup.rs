@@ -1,12 +1,13 @@
-//! Control groups: what limits a container, counts what it uses, and ends all of it.
+//! Control groups: they limit a container, account for its usage, and kill all of it.
 //!
-//! `hierarchy` says what a box has, `limits` what a client may ask for, `path` where a cgroup is and `plan` which
-//! files are to be written: all pure. `detect` looks at the box, `directory` makes cgroups and writes their files,
-//! `cleanup` tells what the kernel killed for want of memory, kills, and takes away.
+//! `hierarchy` describes the hierarchies of the host, `limits` checks a client's limits, `path` decides where a cgroup
+//! is and `plan` which files to write: all pure. `detect` inspects the host, `directory` makes cgroups and writes their
+//! files, and `cleanup` counts OOM kills, kills processes and removes cgroups.
 //!
-//! A pod's cgroup is the client's (`cgroup_parent`) or `/cribXXXXXXXX/SANDBOX`, by the state directory; a container's is one
-//! below. Keepers make those of containers, since they fork them: a process enters on v1 by itself, through descriptors that
-//! its keeper opened, and on v2 by being born there. Anything else waits for an RCU grace period, 10 ms and more.
+//! A pod's cgroup is the client's (`cgroup_parent`) or `/cribXXXXXXXX/SANDBOX`, by the state directory; a container's
+//! is one below. Keepers make those of containers, since they fork them. On v1 a process moves itself through
+//! descriptors that its keeper opened; on v2 it is created inside (CLONE_INTO_CGROUP). Any other way waits for an RCU
+//! grace period, 10 ms and more.
 
 pub mod cleanup;
 pub mod detect;
@@ -28,30 +29,30 @@ pub use limits::{InvalidCgroup, Limits};
 pub use path::CgroupPath;
 pub use plan::Write;
 
-/// A container's cgroup: what a keeper makes before it forks.
+/// A container's cgroup, which the keeper makes before it forks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CgroupPlan {
-    /// Where it is in the hierarchies.
+    /// Its path in the hierarchies.
     #[serde(rename = "place")]
     pub path: CgroupPath,
-    /// Its limits, and its devices on v1.
+    /// Its limits, and on v1 its devices.
     pub writes: Vec<Write>,
-    /// Its devices on v2; none when nothing restricts them there.
+    /// Its devices on v2; none if they are not restricted there.
     pub devices: Option<Vec<DeviceRule>>,
 }
 
-/// What could not be done to a cgroup.
+/// A failed operation on a cgroup.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {what}")]
 pub struct CgroupError {
     /// Completes "failed to …".
     pub what: String,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
 }
 
 impl CgroupError {
-    /// Whether it is about what the client asked for, not about the box.
+    /// Whether the client's request is the cause, not the host.
     pub fn is_the_clients(&self) -> bool {
         let codes = [libc::EINVAL, libc::ERANGE, libc::EBUSY, libc::EOPNOTSUPP];
         self.source

@@ -1,5 +1,5 @@
-//! The keeper's part in control groups: it makes those of its containers before it forks them, and takes them away when
-//! they have ended. The kernel may take a moment to remove the rest; no call waits for that.
+//! Makes the cgroups of containers before the keeper forks them, and removes them after their exit. The kernel may take
+//! a moment until a cgroup is empty; no call waits for that.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::{
     failure::{Failure, FailureKind, plain},
 };
 
-/// How long the end of a container waits for the rest of its processes, which were killed.
+/// How long a container's exit waits for the rest of its processes, which were killed.
 const ORPHANS: Duration = Duration::from_millis(50);
-/// How long the end of a pod waits for all of them.
+/// How long a pod's shutdown waits for all of them.
 const LAST: Duration = Duration::from_secs(2);
-/// How long until cgroups that were not empty are looked at again.
+/// How long until a non-empty cgroup is tried again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 
 impl From<CgroupError> for Failure {
@@ -29,14 +29,14 @@ impl From<CgroupError> for Failure {
     }
 }
 
-/// The pod's own cgroup, and what is left of those of containers.
+/// The pod's own cgroup, and the remaining ones of exited containers.
 #[derive(Default)]
 pub(crate) struct Cgroups {
     pod: Option<CgroupPlan>,
-    /// The pod's is still to be made.
+    /// The pod's cgroup has not been made yet.
     owed: bool,
     left: Vec<CgroupPath>,
-    /// That of the pod's process.
+    /// The cgroup of the pod's pause process.
     pause: Option<CgroupPath>,
 }
 
@@ -50,12 +50,12 @@ impl Cgroups {
         }
     }
 
-    /// Work that can wait until every call is answered.
+    /// Does the work that can wait until every call is answered.
     pub(crate) fn catch_up(&mut self) {
         if std::mem::take(&mut self.owed)
             && let Some(plan) = &self.pod
         {
-            // Should it fail, so will the first container, which says why.
+            // If this fails, the first container's cgroup fails too, and that call returns the error.
             let made = directory::make(&plan.path)
                 .and_then(|()| directory::change(&plan.path, &plan.writes));
             if let Err(failed) = made {
@@ -66,20 +66,20 @@ impl Cgroups {
         self.left.retain(|cgroup| !cleanup::remove(cgroup));
     }
 
-    /// Whether [`Self::catch_up`] has something to do that nothing will tell of.
+    /// Whether [`Self::catch_up`] has to run again without an event.
     pub(crate) fn waits(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Takes care of the cgroup of a container that has ended. With `orphans` there may be processes that do not end with
-    /// the first one: they are gone before that one's end is told.
+    /// Removes the cgroup of an exited container, or keeps it for later. With `orphans`, processes may outlive the
+    /// first one: wait until they are gone before its exit is reported.
     pub(crate) fn ended(&mut self, cgroup: CgroupPath, orphans: bool) {
         if !(orphans && cleanup::remove_in_time(&cgroup, ORPHANS)) {
             self.left.push(cgroup);
         }
     }
 
-    /// Everything has ended.
+    /// Kills what is left after the pod's shutdown, and removes its cgroups.
     pub(crate) fn end(&mut self, alone: bool) {
         for cgroup in self.left.drain(..).chain(self.pause.take()) {
             cleanup::kill(&cgroup);

@@ -1,7 +1,7 @@
-//! What runs in the new process between a fork of the keeper and the container's program.
+//! The code of the new process between a fork of the keeper and the container's program.
 //!
-//! The keeper has one thread, so a fork of it may run any code. The child says on its report pipe how it went: one
-//! [`Report`] when it waits at the barrier, another one if `execve` fails; the pipe closes when the program runs.
+//! The keeper has one thread, so its fork may run any code. The child reports on its report pipe: one [`Report`] when
+//! it waits at the barrier, and another one if `execve` fails. The pipe closes when the program runs.
 
 use std::{
     io::Read as _,
@@ -40,23 +40,23 @@ pub(crate) struct Ends {
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
-    /// Says how it went.
+    /// The pipe for its reports.
     pub(crate) report: OwnedFd,
-    /// Takes a terminal, which is used instead of the pipes.
+    /// The socket for sending a terminal, which is used instead of the pipes.
     pub(crate) terminal: Option<OwnedFd>,
 }
 
-/// Where a container's first process comes to live.
+/// The pod and namespaces of a container's first process.
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'a> {
     pub(crate) pod: &'a Pod,
-    /// The process namespace that others live in already, if it is one.
+    /// The process namespace to join, if it is shared.
     pub(crate) shared: Option<&'a Shared>,
-    /// Tells what [`root::idmap::prepare`] does, for a process in the pod's own user namespace.
+    /// The socket on which [`root::idmap::prepare`] sends mounts, for a process in the pod's own user namespace.
     pub(crate) prepared: Option<&'a OwnedFd>,
 }
 
-/// A container's first process.
+/// Runs a container's first process.
 pub(crate) fn container(
     plan: &LaunchPlan,
     home: Home<'_>,
@@ -74,15 +74,16 @@ pub(crate) fn container(
     let host = host.map(OwnedFd::as_fd);
     let set_up = || -> Step<Next<'_>> {
         entered?;
-        // In a user namespace of the pod's it has got one before it came there, where ordinary users' limits hold.
+        // In the pod's user namespace it has a keyring already, made
+        // outside, where ordinary users' quotas do not apply.
         begin(&plan.process, home.pod.user_namespace.is_none())?;
         if plan.isolation != IsolationMode::Process {
             hide()?;
-            // Its root is the cgroup that this process is in by now.
+            // The root of the new cgroup namespace is the cgroup that this process is in.
             unshare(UnshareFlags::NEWCGROUP).context("make the container's cgroup namespace")?;
         }
         adjust_oom_score(plan.oom_score_adj);
-        // Devices and mount points get just the modes they are given.
+        // Devices and mount points get exactly their configured modes.
         rustix::process::umask(Mode::empty());
         if let Some(restore) = &plan.restore {
             rustix::process::setsid().context("start a session")?;
@@ -128,7 +129,7 @@ pub(crate) fn container(
         Next::Restore(plan, _) => &plan.user,
     };
     say(&report, &Report::Ready(user.clone()));
-    // A keeper that ends, or gives the container up, closes the barrier without a word.
+    // A keeper that exits, or gives the container up, closes the barrier without writing to it.
     let mut go = [0u8; 1];
     match (std::fs::File::from(barrier).read(&mut go), next) {
         (Ok(1), Next::Program(ready)) if home.shared.is_some() => {
@@ -140,7 +141,7 @@ pub(crate) fn container(
     }
 }
 
-/// What the set-up of every process begins with.
+/// The beginning of every process's set-up.
 fn begin(plan: &ProcessPlan, keyring: bool) -> Step {
     sys::die_with_parent().context("be ended with the keeper")?;
     if keyring {
@@ -149,17 +150,17 @@ fn begin(plan: &ProcessPlan, keyring: bool) -> Step {
     process::confine(plan)
 }
 
-/// What a container's first process becomes when it is started.
+/// What a container's first process becomes at StartContainer.
 enum Next<'a> {
     Program(process::Ready),
-    /// criu, which makes the processes of a checkpoint; the root is for them, and still to be entered.
+    /// criu, which restores the processes of a checkpoint; it still has to enter the root.
     Restore(&'a RestorePlan, PathBuf),
 }
 
-/// A standard input that is nothing is the container's own `/dev/null`, as with runc: the host's would be a file that
-/// no process inside can find again.
+/// Replaces a standard input that is /dev/null by the container's
+/// own, as runc does: no process inside could open the host's again.
 fn take_own_null() {
-    // A client may have mounted something else there, which is not to be waited for.
+    // A client may have mounted another file there; opening it must not block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let null = rustix::fs::open("/dev/null", flags, Mode::empty());
     let is_null = |stat: rustix::fs::Stat| {
@@ -173,17 +174,17 @@ fn take_own_null() {
     }
 }
 
-/// Where a further process comes to live: the namespaces of its container's first one, `target`.
+/// The namespaces of an exec: those of its container's first process, `target`.
 pub(crate) struct Target<'a> {
     pub(crate) pid: i32,
     pub(crate) users: Option<&'a UserNamespace>,
-    /// The mount namespace; none where there are no namespaces.
+    /// The mount namespace; none without namespaces.
     pub(crate) mounts: Option<OwnedFd>,
     /// The process namespace, if it is not the host's.
     pub(crate) pids: Option<OwnedFd>,
 }
 
-/// A further process in a container.
+/// Runs another process in a container.
 pub(crate) fn exec(
     plan: &ExecPlan,
     target: Target<'_>,
@@ -225,11 +226,12 @@ pub(crate) fn exec(
                     birth::aim(pids)?;
                 }
                 let what = "join the container's mount namespace";
-                // The keeper has one thread, yet the kernel requires root and directory to be unshared.
+                // setns(2) requires that root and working directory are unshared, even in a process with one thread.
                 unshare(UnshareFlags::FS).context(what)?;
                 let name = Some(LinkNameSpaceType::Mount);
                 rustix::thread::move_into_link_name_space(namespace.as_fd(), name).context(what)?;
-                // So that all it starts can be found (see `exec_processes`). Without one, less is found.
+                // Its cgroup namespace identifies all that it starts (see `exec_processes`). Without one, the kill is
+                // less complete.
                 let _ = unshare(UnshareFlags::NEWCGROUP);
             }
         }
@@ -252,7 +254,7 @@ pub(crate) fn exec(
 }
 
 fn enter_cgroup(cgroup_fds: Option<CgroupFds>) -> Step {
-    // Into its v2 cgroup this process was born.
+    // On v2 the process was created in its cgroup.
     cgroup_fds.map_or(Ok(()), |cgroup_fds| {
         cgroup_fds.enter().context("enter the container's cgroup")
     })
@@ -260,11 +262,11 @@ fn enter_cgroup(cgroup_fds: Option<CgroupFds>) -> Step {
 
 pub(crate) fn adjust_oom_score(wanted: Option<i32>) {
     let Some(wanted) = wanted else { return };
-    // Without CAP_SYS_RESOURCE it cannot go below where it is: it stays there, which is the nearest that is allowed.
+    // Without CAP_SYS_RESOURCE the kernel rejects a lower value than the current one, which then stays.
     let _ = std::fs::write("/proc/self/oom_score_adj", wanted.to_string());
 }
 
-/// Puts the pipes where the program expects them. Nothing can be reported before that, so errors end the process.
+/// Makes the pipes the standard streams. It cannot report before that, so an error ends the process.
 fn take_over(ends: Ends) -> (OwnedFd, Option<OwnedFd>) {
     let Ends {
         stdin,

@@ -11,13 +11,13 @@ use crate::{
     protocol::{Message, Request},
 };
 
-/// A connection that never blocks.
+/// A non-blocking connection.
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
     receiver: Receiver,
-    /// The first of them may have been sent in part.
+    /// The first one may have been sent in part.
     outgoing: VecDeque<Outgoing<OwnedFd>>,
-    /// A message that cannot be sent: the daemon would wait for it, so the connection ends.
+    /// Why a message could not be sent. The daemon would wait for it forever, so the connection ends.
     failed: Option<io::Error>,
 }
 
@@ -36,7 +36,7 @@ impl Connection {
         !self.outgoing.is_empty()
     }
 
-    /// Queues `message` and the descriptors that it speaks of; [`Self::flush`] sends.
+    /// Queues `message` and its descriptors; [`Self::flush`] sends them.
     pub(crate) fn say(&mut self, message: &Message, descriptors: Vec<OwnedFd>) {
         let frame = serde_json::to_vec(message)
             .map_err(io::Error::from)
@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket takes without blocking.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -69,7 +69,7 @@ impl Connection {
         self.flush()
     }
 
-    /// The requests that have come, each with its descriptors; the end of the stream is an error.
+    /// The received requests, each with its descriptors; the end of the stream is an error.
     pub(crate) fn requests(&mut self) -> io::Result<Vec<(Request, Vec<OwnedFd>)>> {
         match self.receiver.fill(&self.stream) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,4 +1,4 @@
-//! A container as its keeper holds it.
+//! A container in its keeper.
 //!
 //! ```text
 //! Creating ──ready──▶ Created ──start──▶ Starting ──execve──▶ Running ──exit──▶ Exited
@@ -43,7 +43,7 @@ use crate::{
     terminal,
 };
 
-/// Where a container is in its life, with the number of the request that waits for the next step.
+/// A container's state, with the number of the request that waits for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Creating { number: u64 },
@@ -53,50 +53,50 @@ pub(crate) enum Phase {
     Exited,
 }
 
-/// How long the set-up of a container may take: a source of a mount may be on a server that does not answer. A kubelet
-/// waits for two minutes (runtimeRequestTimeout).
+/// The limit of a container's set-up: the source of a mount may be on a server that does not respond. The kubelet waits
+/// for two minutes (runtimeRequestTimeout).
 const SET_UP: Duration = Duration::from_secs(100);
 
 /// A container and its first process.
 pub(crate) struct Container {
     pub(crate) phase: Phase,
-    /// The first process; meaningless once [`Phase::Exited`].
+    /// The pid of the first process; meaningless once [`Phase::Exited`].
     pub(crate) pid: i32,
     pub(crate) isolation: IsolationMode,
     pub(crate) output: Output,
     pub(crate) started: Option<Timestamp>,
     pub(crate) start_error: Option<Failure>,
     pub(crate) exit: Option<Exit>,
-    /// The requests that wait for its end, to forget it.
+    /// The numbers of the Forget requests that wait for its exit.
     pub(crate) forget: Vec<u64>,
     /// Its cgroup, until it has ended.
     pub(crate) cgroup: Option<CgroupPath>,
     /// Its other processes may outlive the first one.
     pub(crate) orphans: bool,
-    /// The directory of a criu that is to bring back its processes, and is `pid` until it has done so.
+    /// The directory of the criu that restores its processes; `pid` is criu until it has done so.
     pub(crate) restoring: Option<PathBuf>,
-    /// The daemon has requested its exit, so it was not killed for want of memory.
+    /// The daemon killed it, so the OOM killer did not.
     pub(crate) killed: bool,
-    /// The process that prepares its root, until that has ended.
+    /// The process that prepares its root, until that process exits.
     pub(crate) preparing: Option<i32>,
-    /// `pid` is not the process that was created: that one has forked it.
+    /// `pid` is not the created process but one that the created process forked.
     pub(crate) successor: bool,
-    /// How long its set-up may take.
+    /// The limit of its set-up.
     pub(crate) limit: Limit,
     report: Option<ReportPipe>,
     barrier: Option<File>,
     input: Input,
-    /// Where its terminal comes from, until it has come.
+    /// The socket on which its terminal arrives, until it has.
     terminal: Option<OwnedFd>,
 }
 
-/// The keeper's end of a container's standard input. A program that reads finds nothing rather than the end, as long as
-/// a client has it.
+/// The keeper's end of a container's standard input. As long as the keeper or a client holds it, a read in the
+/// container blocks instead of returning EOF.
 enum Input {
     None,
-    /// Every client that wants it gets it.
+    /// Every client that requests it gets a copy.
     Kept(OwnedFd),
-    /// The first client gets it, and ends it (CRI v1, ContainerConfig.stdin_once).
+    /// The first client gets it; closing it ends the input (CRI v1, ContainerConfig.stdin_once).
     Once(Option<OwnedFd>),
 }
 
@@ -104,10 +104,10 @@ enum Input {
 pub(crate) enum ReportEvent {
     Nothing,
     Ready(UserIds),
-    /// Another process becomes the program.
+    /// Another process, with this pid, becomes the program.
     Born(i32),
     Failed(Failure),
-    /// Closed: by a successful `execve`, or with the process.
+    /// Closed: by a successful `execve`, or by the exit of the process.
     Closed,
 }
 
@@ -129,7 +129,7 @@ impl ReportPipe {
         self.pipe.as_fd()
     }
 
-    /// The next event. After [`ReportEvent::Closed`] there is no more.
+    /// Reads the next event. [`ReportEvent::Closed`] is the last one.
     pub(crate) fn read(&mut self) -> ReportEvent {
         loop {
             if let Some(end) = self.text.iter().position(|b| *b == b'\n') {
@@ -176,8 +176,8 @@ pub(crate) fn joined(
     }
 }
 
-/// Starts to prepare the root of a container in a user namespace; what is ready comes out of the socket. Returns the
-/// process that does it, too.
+/// Forks the process that prepares the root of a container in a user namespace. Returns the socket on which the
+/// prepared mounts arrive, and the process id.
 fn prepare_outside(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>) -> Step<(OwnedFd, i32)> {
     let what = "prepare the container's root";
     let (ours, theirs) = UnixStream::pair().context(what)?;
@@ -191,7 +191,7 @@ fn prepare_outside(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>) -> Ste
 }
 
 impl Container {
-    /// Forks the first process, which sets itself up and reports. `shared` is the process namespace that it joins.
+    /// Forks the first process, which sets itself up and reports. `shared` is the process namespace to join.
     pub(crate) fn create(
         plan: &LaunchPlan,
         pod: &Pod,
@@ -229,10 +229,10 @@ impl Container {
         };
         let flags = match (plan.isolation, &plan.pids) {
             (IsolationMode::Process, _) => 0,
-            // criu makes the process namespace with the processes.
+            // criu creates the process namespace with the processes.
             (_, Pids::Own) if plan.restore.is_some() => libc::CLONE_NEWNS,
             (_, Pids::Own) => libc::CLONE_NEWNS | libc::CLONE_NEWPID,
-            // One that others live in it enters last of all.
+            // The child joins a shared process namespace last.
             (_, Pids::Pod | Pids::Target { .. } | Pids::Host) => libc::CLONE_NEWNS,
         };
         let filter = process::filter(&plan.process)?;
@@ -285,12 +285,12 @@ impl Container {
         })
     }
 
-    /// Takes note that its processes came back, of which `pid` is the first.
+    /// Records that criu has restored its processes, of which `pid` is the first.
     pub(crate) fn is_back(&mut self, pid: i32, at: Timestamp) {
         self.pid = pid;
         self.started = Some(at);
         self.phase = Phase::Running;
-        // From now on they end with their namespace.
+        // From now on they end with their process namespace.
         self.orphans = false;
     }
 
@@ -321,7 +321,7 @@ impl Container {
         if let Err(failure) =
             opened.context(format_args!("open the log file {}", self.output.path()))
         {
-            // It will never run: the client that gets the error finds it exited, with the reason.
+            // The container will never run: the client that gets this error finds it exited, with the reason.
             self.start_error = Some(failure.clone());
             self.signal(libc::SIGKILL);
             return Err(failure);
@@ -333,12 +333,12 @@ impl Container {
             ));
         };
         self.phase = Phase::Starting { number };
-        // A process that died at the barrier is noticed by its end, with the reason.
+        // If the process died at the barrier, its exit reports the reason.
         let _ = std::io::Write::write_all(&mut barrier, b"g");
         Ok(())
     }
 
-    /// The next event from its report pipe.
+    /// Reads the next event from its report pipe.
     pub(crate) fn next_report(&mut self) -> ReportEvent {
         let Some(report) = &mut self.report else {
             return ReportEvent::Nothing;
@@ -358,8 +358,8 @@ impl Container {
         event
     }
 
-    /// Copies what it writes from now on into the pipes given, too. Returns the terminal, or the way to its standard input
-    /// where that is wanted and still to be had.
+    /// Copies what it writes from now on to `outputs` too. Returns its terminal, or the pipe to its standard input if
+    /// the client requested it and it is available.
     pub(crate) fn attach(
         &mut self,
         stdin: bool,
@@ -378,7 +378,7 @@ impl Container {
         Ok(input)
     }
 
-    /// Makes its standard streams those of the user `uid`, as the keeper knows it.
+    /// Makes `uid`, as the keeper sees it, the owner of its standard streams.
     pub(crate) fn own_streams(&self, uid: u32) {
         let input = match &self.input {
             Input::None => None,
@@ -391,12 +391,12 @@ impl Container {
         }
     }
 
-    /// How long until its set-up has taken all the time that it may.
+    /// The time left for its set-up.
     pub(crate) fn set_up_left(&self) -> Option<Duration> {
         matches!(self.phase, Phase::Creating { .. }).then(|| self.limit.left())
     }
 
-    /// Everything to be watched.
+    /// The descriptors to poll.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.report
             .iter()
@@ -404,7 +404,7 @@ impl Container {
             .chain(self.output.pipes())
     }
 
-    /// The way into its cgroup, for further processes.
+    /// Opens its cgroup for further processes.
     pub(crate) fn cgroup_fds(&self) -> Step<Option<CgroupFds>> {
         let cgroup_fds = self.cgroup.as_ref().map(directory::open_fds).transpose();
         Ok(cgroup_fds?)
@@ -413,7 +413,7 @@ impl Container {
     /// Sends a signal to the first process.
     pub(crate) fn signal(&self, signal: i32) {
         if self.phase != Phase::Exited {
-            // It is our child and not reaped yet, so the number is still its own.
+            // It is our child and not reaped yet, so its pid has not been reused.
             sys::kill(self.pid, signal);
         }
         if signal == libc::SIGKILL
@@ -423,7 +423,7 @@ impl Container {
         }
     }
 
-    /// Takes note of the end of the first process.
+    /// Records the exit of the first process.
     pub(crate) fn ended(&mut self, code: i32) -> Exit {
         let oom_killed = code == 128 + libc::SIGKILL
             && !self.killed
@@ -436,7 +436,8 @@ impl Container {
         if let Some(preparing) = self.preparing {
             sys::kill(preparing, libc::SIGKILL);
         }
-        // Where it had no process namespace of its own, others may be left: of its session, and wherever they went.
+        // Without a process namespace of its own, processes may be
+        // left in its process group and elsewhere in its cgroup.
         sys::kill(-self.pid, libc::SIGKILL);
         if let Some(place) = self.cgroup.as_ref().filter(|_| self.orphans) {
             cleanup::kill(place);
@@ -466,13 +467,13 @@ fn null() -> Step<OwnedFd> {
     Ok(File::open("/dev/null").context("open /dev/null")?.into())
 }
 
-/// The container's end of its standard input, if it has one, and the keeper's.
+/// Makes the standard input, if it has one: the container's end and the keeper's.
 fn make_input(plan: &LaunchPlan) -> std::io::Result<(Option<OwnedFd>, Input)> {
     if !plan.stdin {
         return Ok((None, Input::None));
     }
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-    // For the clients that get it.
+    // Non-blocking, for the clients that get it.
     rustix::io::ioctl_fionbio(&writer, true)?;
     let input = if plan.stdin_once {
         Input::Once(Some(writer))

@@ -1,5 +1,5 @@
-//! criu, which freezes processes, writes them to files and makes them again (<https://criu.org>): how it is asked, and what
-//! it says when it fails.
+//! criu dumps processes to files and restores them (<https://criu.org>). These modules define its requests, mounts and
+//! error messages.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -10,10 +10,10 @@ use std::path::Path;
 
 pub use rpc::{Dump, DumpError, dump};
 
-/// Errors that criu goes on after, and those that say only that it gave up.
+/// Errors that do not stop criu, and those that only say that it gave up.
 const NO_REASON: [&str; 3] = ["rlimit: Can't setup", "Dumping FAILED", "Restoring FAILED"];
 
-/// The first error in what criu wrote: the later ones are of those that had to give up because of it.
+/// The first error in criu's log: later ones follow from it.
 pub fn complaint(log: &str) -> Option<String> {
     // `(00.012345) Error (criu/mount.c:123): mnt: Can't …`: the source line helps when reporting a bug to criu.
     let errors = log.lines().filter_map(|line| {
@@ -24,7 +24,7 @@ pub fn complaint(log: &str) -> Option<String> {
     reasons.find(|error| !error.is_empty()).map(str::to_owned)
 }
 
-/// The first error in a log file of criu's.
+/// The first error in a log file of criu.
 pub fn complaint_in(log: &Path) -> Option<String> {
     let bytes = std::fs::read(log).ok()?;
     let text = String::from_utf8_lossy(&bytes);

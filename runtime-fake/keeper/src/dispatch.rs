@@ -1,4 +1,4 @@
-//! What the daemon asks of a keeper, call by call.
+//! Handles the daemon's calls, one by one.
 
 use std::os::fd::OwnedFd;
 
@@ -27,7 +27,7 @@ impl Keeper {
         }
     }
 
-    /// Does what is asked; `None` when the answer comes later.
+    /// Handles a call; returns `None` if the answer comes later.
     fn call(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Step<Option<Outcome>> {
         let number = request.number;
         match request.call {
@@ -163,7 +163,7 @@ impl Keeper {
         }
     }
 
-    /// A container whose program runs.
+    /// The container with this id, which must be running.
     fn running(&self, id: &str) -> Step<&Container> {
         match self.containers.get(id) {
             Some(container) if container.phase == Phase::Running => Ok(container),
@@ -181,7 +181,7 @@ fn unknown() -> Failure {
     Failure::new(FailureKind::NotFound, "the keeper knows no such container")
 }
 
-/// TCP sockets of the network namespace that this process is in, for another process to connect: they keep that namespace.
+/// TCP sockets of this process's network namespace, for another process to connect; they keep that namespace.
 fn sockets() -> Step<Vec<OwnedFd>> {
     let make = |family| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

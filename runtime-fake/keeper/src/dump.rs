@@ -1,5 +1,5 @@
-//! criu, started for a dump: in the pod's namespaces, so that network, IPC and UTS are not its business, and outside the
-//! container's, whose processes it has to see as the host does.
+//! Starts criu for a dump: in the pod's network, IPC and UTS namespaces, so that it ignores them, and outside the
+//! container's namespaces, so that it sees the container's processes as the host does.
 
 use std::{
     os::fd::{AsRawFd as _, OwnedFd},
@@ -12,8 +12,8 @@ use crate::{
     sys::{self, Fork},
 };
 
-/// Starts it. What it has to do, and how it went, goes over the socket among `descriptors`, which the daemon has the other
-/// end of; the keeper does not wait for it. It goes on, and lets the container run again, when the daemon is gone.
+/// Starts criu. Its requests and responses go over the socket in `descriptors`, whose other end the daemon has; the
+/// keeper does not wait for criu. If the daemon is gone, criu resumes the container.
 pub(crate) fn start(program: &Path, descriptors: Vec<OwnedFd>) -> Step {
     let what = "start criu";
     let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|got| {
@@ -23,7 +23,7 @@ pub(crate) fn start(program: &Path, descriptors: Vec<OwnedFd>) -> Step {
     match sys::fork(0).context(what)? {
         Fork::Parent(_) => Ok(()),
         Fork::Child => {
-            // Inherited by what is executed, unlike the one that came.
+            // A duplicate is inherited across `execve`, unlike the received descriptor.
             let inherited = rustix::io::dup(&socket);
             let Ok(socket) = inherited else {
                 std::process::exit(1);

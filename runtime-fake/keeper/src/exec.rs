@@ -1,4 +1,4 @@
-//! Further processes in running containers.
+//! Runs further processes in running containers (execs).
 
 use std::{
     collections::BTreeMap,
@@ -25,41 +25,41 @@ use crate::{
     userns::UserNamespace,
 };
 
-/// The execs whose process has not ended, by process id.
+/// The execs whose process has not exited, by process id.
 #[derive(Default)]
 pub(crate) struct Execs {
     running: BTreeMap<i32, Exec>,
 }
 
-/// The running container that a process is started in.
+/// The running container of an exec.
 pub(crate) struct ExecTarget {
     pub(crate) container: String,
     pub(crate) isolation: IsolationMode,
     /// Its first process.
     pub(crate) pid: i32,
-    /// The way into its cgroup.
+    /// The descriptors of its cgroup.
     pub(crate) cgroup: Option<CgroupFds>,
 }
 
 struct Exec {
     /// The container that it runs in.
     container: String,
-    /// The request that waits for the program to run.
+    /// The number of the request that waits until the program runs.
     number: Option<u64>,
     report: Option<ReportPipe>,
-    /// Where its terminal comes from, if it is to have one.
+    /// The socket on which its terminal arrives, if it has one.
     terminal: Option<OwnedFd>,
-    /// Which processes are killed with it.
+    /// The processes that are killed with it.
     scope: ExecScope,
-    /// How long its set-up may take.
+    /// The limit of its set-up.
     limit: Limit,
 }
 
-/// How long the set-up of an exec may take, which is less than the daemon waits for its answer.
+/// The limit of an exec's set-up, which is less than the daemon waits for the answer.
 const SET_UP: Duration = Duration::from_secs(8);
 
 impl Execs {
-    /// Forks a process into a container. The answer comes with [`Self::hear`].
+    /// Forks a process into a container. [`Self::hear`] returns the answer.
     pub(crate) fn start(
         &mut self,
         number: u64,
@@ -91,7 +91,7 @@ impl Execs {
             terminal: child_terminal,
         };
         let filter = process::filter(&plan.process)?;
-        // Opened here: inside a user namespace the container's first process may be another user's.
+        // Opened here: in a user namespace the container's first process may belong to another user.
         let (mounts, pids) = if isolation == IsolationMode::Process {
             (None, None)
         } else {
@@ -128,7 +128,7 @@ impl Execs {
         Ok(())
     }
 
-    /// Kills an exec and all that it started.
+    /// Kills an exec and its descendants.
     pub(crate) fn kill(&self, pid: i32) {
         if let Some(exec) = self.running.get(&pid) {
             exec_processes::kill(pid, &exec.scope);
@@ -151,7 +151,7 @@ impl Execs {
             .map(ReportPipe::fd)
     }
 
-    /// Answers for those whose program runs, or never will.
+    /// The answers for execs whose program runs or has failed to start.
     pub(crate) fn hear(&mut self) -> Vec<Answer> {
         let all: Vec<i32> = self.running.keys().copied().collect();
         all.into_iter()
@@ -177,23 +177,23 @@ impl Execs {
         }
     }
 
-    /// Whether any is still being set up: it may have a successor that is not known yet.
+    /// Whether any exec is still being set up: it may have a successor whose pid is not known yet.
     pub(crate) fn in_set_up(&self) -> bool {
         self.running.values().any(|exec| exec.number.is_some())
     }
 
-    /// Whether `pid` is one of them.
+    /// Whether `pid` is an exec.
     pub(crate) fn has(&self, pid: i32) -> bool {
         self.running.contains_key(&pid)
     }
 
-    /// How long until one has had all the time that its set-up may take.
+    /// The time left until a set-up exceeds its limit.
     pub(crate) fn left(&self) -> Option<Duration> {
         let in_set_up = self.running.values().filter(|exec| exec.number.is_some());
         in_set_up.map(|exec| exec.limit.left()).min()
     }
 
-    /// Kills those whose set-up takes too long. Answers for those that do not end.
+    /// Kills execs whose set-up exceeds its limit. Returns answers for those that do not exit.
     pub(crate) fn limit(&mut self) -> Vec<Answer> {
         let late = || {
             let seconds = SET_UP.as_secs();
@@ -216,10 +216,10 @@ impl Execs {
         answers
     }
 
-    /// Takes note of an end; returns the answer that was due, if any, and the event.
+    /// Records the exit of `pid`; returns the pending answer, if any, and the event.
     pub(crate) fn ended(&mut self, pid: i32, code: i32) -> (Option<Answer>, Option<Message>) {
         let answer = self.hear_of(pid);
-        // By now it may be known by the process that it has forked to be its program.
+        // The last report may have replaced its pid by that of its successor.
         let Some(mut exec) = self.running.remove(&pid) else {
             return (answer, None);
         };
@@ -233,7 +233,7 @@ impl Execs {
     }
 }
 
-/// What a process has for its standard streams; nothing in the place of a terminal that is still to be made.
+/// The standard streams of a process; /dev/null in place of a terminal that is still to be made.
 fn streams(plan: &ExecPlan, descriptors: Vec<OwnedFd>) -> Step<[OwnedFd; 3]> {
     if plan.terminal && descriptors.is_empty() {
         let null =
@@ -249,7 +249,7 @@ fn streams(plan: &ExecPlan, descriptors: Vec<OwnedFd>) -> Step<[OwnedFd; 3]> {
 }
 
 impl Exec {
-    /// The answer to the request that waits, if one does.
+    /// The answer to the pending request, if there is one.
     fn answer(&mut self, pid: i32, result: Step<Outcome>) -> Option<Answer> {
         self.report = None;
         let number = self.number.take()?;

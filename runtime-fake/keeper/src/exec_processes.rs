@@ -1,8 +1,8 @@
-//! The processes that an exec has started, to be killed with it.
+//! Finds the processes that an exec has started, so that they can be killed with it.
 //!
-//! Process groups, sessions and parents can all be left behind by a process that wants to go on alone. So every exec gets
-//! a cgroup namespace of its own, which shows what its container's shows: what the exec starts is born into it, and only
-//! a process with CAP_SYS_ADMIN can leave it.
+//! A process can leave its process group, session and parent. So every exec gets a cgroup namespace of its own, with
+//! the same view as its container's: every process that the exec starts is created in it, and only a process with
+//! CAP_SYS_ADMIN can leave it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,20 +14,20 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::sys;
 
-/// How often the list of processes is read before a herd that grows faster than it is killed is left alone.
+/// How often the list of processes is read. Processes that fork faster than they are killed are then left alone.
 const PASSES: usize = 64;
 
 /// How an exec's processes are recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExecScope {
-    /// They are born into this cgroup namespace.
+    /// They are in this cgroup namespace.
     Namespace(PathBuf),
-    /// There is no such namespace: those of its session, and its descendants.
+    /// There is no such namespace: they are in its session, or are its descendants.
     Session,
 }
 
 impl ExecScope {
-    /// How the processes that `pid` starts are recognised, now that its program runs.
+    /// The scope of `pid`, whose program runs by now.
     pub(crate) fn of(pid: i32) -> Self {
         match (namespace(pid), namespace(std::process::id())) {
             (Some(its), Some(own)) if its != own => Self::Namespace(its),
@@ -40,13 +40,13 @@ fn namespace(pid: impl std::fmt::Display) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/cgroup")).ok()
 }
 
-/// Kills the exec `pid`, a child of this process that was not waited for, and every process in its `scope`.
+/// Kills the exec `pid`, a child that this process has not reaped, and every process in its `scope`.
 pub(crate) fn kill(pid: i32, scope: &ExecScope) {
     sys::kill(-pid, libc::SIGKILL);
     sys::kill(pid, libc::SIGKILL);
     let mut killed = BTreeSet::new();
     for _ in 0..PASSES {
-        // A killed process cannot fork any more: once a pass finds no new one, none is left.
+        // A killed process cannot fork: a pass that finds no new process is the last.
         let found: Vec<i32> = match scope {
             ExecScope::Namespace(its) => processes()
                 .filter(|other| namespace(other).as_ref() == Some(its))
@@ -69,7 +69,7 @@ pub(crate) fn kill(pid: i32, scope: &ExecScope) {
     }
 }
 
-/// Kills a process that is no child of this one, if its pid was not reused.
+/// Kills a process that is not a child of this one, unless its pid was reused.
 fn kill_if(pid: i32, still: impl FnOnce() -> bool) {
     let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     if let Some(process) = process
@@ -79,13 +79,13 @@ fn kill_if(pid: i32, still: impl FnOnce() -> bool) {
     }
 }
 
-/// Every process of this process namespace.
+/// All processes in this process namespace.
 pub(crate) fn processes() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The processes of the session that `leader` leads, and its descendants.
+/// The processes in the session of `leader`, and its descendants.
 fn of_session(leader: i32) -> Vec<i32> {
     let all: BTreeMap<i32, (i32, i32)> = processes()
         .filter_map(|pid| Some((pid, stat(pid)?)))
@@ -121,7 +121,7 @@ fn stat(pid: i32) -> Option<(i32, i32)> {
     parent_and_session(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// From `/proc/PID/stat`: the name in parentheses, which may hold anything, comes before the state and these.
+/// Parses `/proc/PID/stat`. The name in parentheses may contain any character; the state and these fields follow it.
 fn parent_and_session(stat: &str) -> Option<(i32, i32)> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;

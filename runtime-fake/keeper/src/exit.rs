@@ -1,4 +1,4 @@
-//! The exits of the keeper's children: statuses are collected, recorded and reported.
+//! Reaps the keeper's children, and records and reports their exits.
 
 use jiff::Timestamp;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Keeper {
-    /// Follows a container through its set-up.
+    /// Handles the reports of a container's first process.
     pub(crate) fn hear(&mut self, id: &str) {
         loop {
             let Some(container) = self.containers.get_mut(id) else {
@@ -38,7 +38,7 @@ impl Keeper {
                     container.successor = true;
                     continue;
                 }
-                // criu runs, and says by its end how it went.
+                // criu runs; its exit code reports the outcome.
                 (ReportEvent::Closed, Phase::Starting { .. }) if container.restoring.is_some() => {
                     continue;
                 }
@@ -55,7 +55,7 @@ impl Keeper {
                     container.start_error = Some(failure.clone());
                     (number, Err(failure))
                 }
-                // Answered when it has ended, so that the same id can be tried again at once.
+                // Answered after its exit, so that the daemon can reuse the id at once.
                 (ReportEvent::Failed(failure), Phase::Creating { .. }) => {
                     container.start_error = Some(failure);
                     continue;
@@ -69,7 +69,7 @@ impl Keeper {
         }
     }
 
-    /// Takes the exit status of every child that has ended.
+    /// Reaps every child that has exited.
     pub(crate) fn reap(&mut self, flags: WaitPidFlag) {
         loop {
             let (pid, code) = match waitpid(None, Some(flags)) {
@@ -89,13 +89,13 @@ impl Keeper {
     }
 
     fn ended(&mut self, pid: i32, code: i32) {
-        // Reports sent before the exit count: a successor's pid, and that the program ran.
+        // Handle reports that were sent before the exit: they carry a successor's pid, or tell that the program ran.
         if !self.knows(pid) && self.in_set_up() {
             self.hear_all();
         }
         if let Some(id) = self.container_of(pid) {
             self.hear(&id);
-            // It may have forked the process that becomes the program: then its own end is no event.
+            // If it forked the process that becomes the program, its own exit is no event.
             if self.container_of(pid).as_ref() == Some(&id) && !self.restored(&id, code) {
                 self.container_ended(&id, code);
             }
@@ -129,14 +129,14 @@ impl Keeper {
         self.container_of(pid).is_some() || self.execs.has(pid)
     }
 
-    /// Whether a process may end before it is known whose it is.
+    /// Whether a process may exit before its owner is known.
     fn in_set_up(&self) -> bool {
         let starts =
             |c: &Container| c.restoring.is_some() || matches!(c.phase, Phase::Starting { .. });
         self.execs.in_set_up() || self.containers.values().any(starts)
     }
 
-    /// Takes in what all new processes have reported.
+    /// Handles the reports of all new processes.
     pub(crate) fn hear_all(&mut self) {
         for id in self.containers.keys().cloned().collect::<Vec<_>>() {
             self.hear(&id);
@@ -146,14 +146,14 @@ impl Keeper {
         }
     }
 
-    /// Takes note of the ends that came before it was known whose they are.
+    /// Handles exits that were reaped before their owner was known.
     pub(crate) fn catch_up(&mut self) {
         for (pid, code) in std::mem::take(&mut self.early) {
             self.ended(pid, code);
         }
     }
 
-    /// Gives up what takes too long to be set up.
+    /// Gives up set-ups that exceed their limit.
     pub(crate) fn limit(&mut self) {
         for answer in self.execs.limit() {
             self.answered(answer);
@@ -179,7 +179,7 @@ impl Keeper {
         }
     }
 
-    /// Takes note of the end of a criu that was to bring back a container's processes, and says whether they are there.
+    /// Records the exit of criu after a restore; returns whether the container's processes are running.
     fn restored(&mut self, id: &str, code: i32) -> bool {
         let Some(container) = self.containers.get_mut(id) else {
             return false;
@@ -221,7 +221,7 @@ impl Keeper {
         let waiting = std::mem::take(&mut container.forget);
         self.execs.kill_of(id);
         match before {
-            // It never was: the answer to Create says why.
+            // The container was never created: the answer to Create has the reason.
             Phase::Creating { number } => {
                 let failure = self.containers.remove(id).and_then(|c| c.start_error);
                 let unexplained = || {
@@ -260,7 +260,7 @@ impl Keeper {
 
     fn tell_exit(&mut self, id: &str, exit: Exit) {
         if let Some(pod) = &self.pod {
-            // The daemon may be away: what it does not hear now it reads later.
+            // The daemon may be away: it reads the record later.
             if let Err(error) = record::exit(&pod.plan.directory, id, &exit) {
                 let _ = std::io::Write::write_all(
                     &mut std::io::stderr(),
@@ -284,7 +284,7 @@ impl Keeper {
             for pid in &children {
                 sys::kill(*pid, libc::SIGKILL);
             }
-            // Orphans of those that end now become our children: look again after each.
+            // Their orphans become children of this process: list the children again after each exit.
             match waitpid(None, Some(WaitPidFlag::empty())) {
                 Ok(WaitStatus::Exited(pid, code)) => self.ended(pid.as_raw(), code),
                 Ok(WaitStatus::Signaled(pid, signal, _)) => {
@@ -299,7 +299,7 @@ impl Keeper {
             self.reply(number, Ok(Outcome::Done));
         }
         if let Some(connection) = &mut self.connection {
-            // A daemon that is gone reads the records.
+            // Without a connection, the daemon reads the records.
             let _ = connection.flush_all();
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Why a call to a keeper fails, with what was being done.
+//! Why a keeper's call fails, with the operation that failed.
 
 use std::{fmt::Display, io};
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// A sentence.
+    /// The message, a sentence.
     pub message: String,
 }
 
@@ -18,28 +18,28 @@ pub struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The request does not fit what is there: a wrong user, path or capability.
+    /// The request does not fit the container: a wrong user, path or capability.
     Invalid,
-    /// No such container here.
+    /// The keeper has no such container.
     NotFound,
     /// The container is in another state.
     WrongState,
-    /// The box cannot put a writable layer over the image: it has to be copied.
+    /// The host does not support overlayfs on the image: it has to be copied.
     NoOverlay,
-    /// The box cannot map the ids of the image's files: it has to be copied for this container.
+    /// The host does not support idmapped mounts of the image: it has to be copied for this container.
     NoIdMap,
-    /// criu cannot make the processes again that were dumped.
+    /// criu failed to restore the processes.
     NotRestored,
-    /// There was no answer in time.
+    /// The answer did not come in time.
     Silent,
-    /// The connection failed. The keeper may live.
+    /// The connection failed. The keeper may still live.
     Disconnected,
-    /// The box refused.
+    /// Any other error of the host.
     System,
 }
 
 impl Failure {
-    /// A failure of this kind; the message is a sentence fragment.
+    /// Makes a failure of this kind; the message is a sentence fragment.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// Whether the keeper has tried, and will not any more. Otherwise nothing was tried, or what comes of it is unknown.
+    /// Whether the keeper tried the call and will not try again. Otherwise it has not tried, or the outcome is unknown.
     pub fn is_final(&self) -> bool {
         !matches!(
             self.kind,
@@ -62,9 +62,9 @@ impl Failure {
 /// The result of one step of a container's set-up.
 pub type Step<T = ()> = Result<T, Failure>;
 
-/// Adds to an error what the keeper was doing, like anyhow's `Context`.
+/// Adds the failed operation to an error, like anyhow's `Context`.
 pub trait Context<T> {
-    /// The error as a failure of the box: `what` completes "failed to …".
+    /// Turns the error into [`FailureKind::System`]; `what` completes "failed to …".
     fn context(self, what: impl Display) -> Step<T>;
 }
 
@@ -80,7 +80,7 @@ impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
     }
 }
 
-/// An error's text without the number that the standard library puts behind it.
+/// An error's text without the number that the standard library appends.
 pub fn plain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => {

@@ -1,4 +1,4 @@
-//! Forks of the keeper that are born in other namespaces.
+//! Forks of the keeper into other namespaces.
 
 use std::{
     io::{self, Read as _},
@@ -15,28 +15,28 @@ use crate::{
 /// The user namespace and cgroup that a process is cloned into.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CloneTarget<'a> {
-    /// The user namespace that it is root of; its new namespaces belong to it.
+    /// The user namespace in which it is root; its new namespaces belong to it.
     pub(crate) users: Option<&'a UserNamespace>,
     /// The directory of its v2 cgroup.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
 }
 
-/// Forks a child into new namespaces (`flags`) at `target`. What has to be done by a process with the keeper's power, for the
-/// child to inherit, is done `before`.
+/// Forks a child into new namespaces (`flags`) at `target`. `before` runs with the keeper's privileges, and the child
+/// inherits its effects.
 ///
-/// The keeper cannot enter a user namespace itself: there would be no way back. Another child goes, forks the real one as
-/// its own sibling, and ends.
+/// The keeper cannot enter a user namespace itself, because it could not return. Another child enters, forks the real
+/// one as its own sibling, and exits.
 pub(crate) fn fork_into(target: CloneTarget<'_>, flags: i32, before: impl FnOnce()) -> Step<Fork> {
     let what = "start a process in the container";
     let Some(users) = target.users else {
         return sys::fork_inside(flags, target.cgroup).context(what);
     };
     let (mut reader, mut writer) = io::pipe().context(what)?;
-    // A process in another user namespace has no power over cgroups: the one that goes is born in it already.
+    // A process in another user namespace may not move into cgroups: the intermediate process is created in the cgroup.
     match sys::fork_inside(0, target.cgroup).context(what)? {
         Fork::Child => {
             drop(reader);
-            // Hidden before it is born where others see it.
+            // Hide it before the fork: other processes may see the child in its namespaces.
             let sibling = hide()
                 .and_then(|()| own_keyring())
                 .map(|()| before())
@@ -54,7 +54,7 @@ pub(crate) fn fork_into(target: CloneTarget<'_>, flags: i32, before: impl FnOnce
             drop(writer);
             let mut report = Vec::new();
             let read = reader.read_to_end(&mut report);
-            // Just this child: no other code waits for it, and its exit status carries nothing.
+            // Waits for this child only: no other code waits for it, and its exit status carries no information.
             let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(go_between), None);
             read.context(what)?;
             let report: Step<i32> = serde_json::from_slice(&report).map_err(|_| {

@@ -1,9 +1,9 @@
-//! The forwarder of a pod's host ports: a process beside the pod's containers, forked by the keeper.
+//! The forwarder of a pod's host ports: a process that the keeper forks for the pod.
 //!
-//! Its sockets listen in the host's network namespace, where the daemon made them; it lives in the pod's, and so
-//! reaches the pod however that is connected, or not connected. It ends with the keeper. What it moves it does not
-//! look at. The pod sees its own address as the client's: where a client's own address matters, the bridge's packet
-//! rules take what comes from other machines past this process.
+//! Its sockets listen in the host's network namespace, where the daemon made them. The process itself lives in the
+//! pod's network namespace, and so reaches the pod with any network or none. It exits with the keeper. It does not
+//! inspect the data. The pod sees its own address as the client's. On the bridge, packet rules forward traffic from
+//! other machines without this process, and keep the client's address.
 
 mod datagrams;
 mod reactor;
@@ -24,7 +24,7 @@ use crate::{
     sys::{self, Fork},
 };
 
-/// Forks the forwarder; it ends with this process.
+/// Forks the forwarder; it exits with this process.
 pub(crate) fn start(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> Step {
     if plan.sockets.len() != sockets.len() || plan.addresses.is_empty() {
         return Err(Failure::new(
@@ -55,7 +55,7 @@ pub(crate) fn start(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> Step {
 fn run(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
     sys::die_with_parent()?;
     let _ = rustix::thread::set_name(c"crib-forward");
-    // The keeper's ends of pipes and its sockets, its listening one too: they are to end with the keeper's own.
+    // Close the keeper's pipes and sockets, including its listening one: they must close when the keeper exits.
     let mut keep: Vec<i32> = sockets.iter().map(|socket| socket.as_raw_fd()).collect();
     sys::close_others(&mut keep);
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
@@ -63,7 +63,7 @@ fn run(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
     serve(plan, sockets)
 }
 
-/// Returns on an error only.
+/// Returns only on an error.
 fn serve(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
     let reactor = Reactor::new()?;
     let count = sockets.len();
@@ -85,7 +85,7 @@ fn serve(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
     reactor.run(&mut ports)
 }
 
-/// The pod's addresses in the order in which they are tried: those of the client's family first.
+/// The pod's addresses in the order of the attempts: those of the client's family first.
 fn targets(addresses: &[IpAddr], ipv6: bool) -> Vec<IpAddr> {
     let (same, other): (Vec<IpAddr>, Vec<IpAddr>) = addresses
         .iter()
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::plan::Forward;
 
-    /// Forwards a new port of the loopback to `port`; returns the address of the former.
+    /// Forwards a new loopback port to `port`; returns the new port's address.
     fn forwarded(transport: Transport, port: u16) -> SocketAddr {
         let (address, socket): (_, OwnedFd) = match transport {
             Transport::Udp => {
@@ -126,7 +126,7 @@ mod tests {
                 ipv6: false,
                 port,
             }],
-            // Nothing listens on the first one.
+            // The first address has no listener.
             addresses: match transport {
                 Transport::Udp => vec![[127, 0, 0, 1].into()],
                 Transport::Tcp | Transport::Sctp => {
@@ -180,7 +180,7 @@ mod tests {
         let client = TcpStream::connect(address).unwrap();
         let (pod, _) = pod.accept().unwrap();
         let sent: Vec<u8> = (0..20_000_000u32).map(|number| number as u8).collect();
-        // Nothing is read before both directions block.
+        // Neither peer reads before both directions block.
         let filled = [(&client, &pod), (&pod, &client)].map(|(mut to, from)| {
             to.set_nonblocking(true).unwrap();
             let mut length = 0;

@@ -1,6 +1,6 @@
-//! Frames on a stream socket: a four-byte little-endian length, then that many bytes. File descriptors ride on a frame's
-//! first bytes, as many on each as one message carries; a receiver queues them in order, and each document says how many
-//! are its own. Descriptors that get lost on the way are an error on both sides.
+//! Frames on a stream socket: a four-byte little-endian length, then that many bytes. File descriptors are attached to
+//! a frame's first bytes, at most as many on each as one message carries. A receiver queues them in order, and each
+//! document says how many belong to it. Lost descriptors are an error on both sides.
 
 use std::{
     collections::VecDeque,
@@ -19,10 +19,10 @@ use rustix::{
 
 /// The longest document; a peer that sends a longer one is not a keeper.
 pub const MAX_FRAME: usize = 32 << 20;
-/// The most descriptors that one message carries (unix(7): SCM_MAX_FD). Both sides have room for as many.
+/// The most descriptors that one message carries (unix(7): SCM_MAX_FD). Both sides have buffers for that many.
 const PER_MESSAGE: usize = 253;
 
-/// A frame with the descriptors that ride on it, sent as far as its socket takes it.
+/// A frame with its descriptors, partly sent.
 #[derive(Debug)]
 pub struct Outgoing<F> {
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ pub struct Outgoing<F> {
 impl<F: AsFd> Outgoing<F> {
     /// `document`, a JSON text, as a frame.
     pub fn new(mut document: Vec<u8>, descriptors: Vec<F>) -> io::Result<Self> {
-        // Each message needs a byte to carry its descriptors. JSON ends in any number of spaces (RFC 8259, section 2).
+        // Each message needs a byte to carry its descriptors. JSON may end with spaces (RFC 8259, section 2).
         let messages = descriptors.len().div_ceil(PER_MESSAGE);
         if document.len() < messages {
             document.resize(messages, b' ');
@@ -52,11 +52,11 @@ impl<F: AsFd> Outgoing<F> {
         })
     }
 
-    /// Sends one message. Returns whether the whole frame has gone.
+    /// Sends one message. Returns whether the whole frame is sent.
     pub fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
         let riding = self.descriptors.len().min(PER_MESSAGE);
         let rest = &self.bytes[self.sent..];
-        // A byte is enough to carry descriptors while more of them have to ride on the bytes behind.
+        // While descriptors remain, each message carries one byte only.
         let part = if riding < self.descriptors.len() {
             &rest[..1]
         } else {
@@ -76,7 +76,7 @@ impl<F: AsFd> Outgoing<F> {
     }
 }
 
-/// Sends what fits of `bytes`, and all of `descriptors` with it. Returns how many bytes were sent.
+/// Sends as much of `bytes` as fits, with all of `descriptors`. Returns the number of bytes sent.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_MESSAGE))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -106,7 +106,7 @@ fn too_long(length: usize) -> io::Error {
     )
 }
 
-/// Collects bytes and descriptors until frames are whole.
+/// Collects bytes and descriptors into whole frames.
 #[derive(Debug, Default)]
 pub struct Receiver {
     bytes: Vec<u8>,
@@ -132,7 +132,7 @@ impl Receiver {
                 RecvFlags::CMSG_CLOEXEC,
             )
         })?;
-        // The kernel leaves out what it has no room for in this process, and says only this (recvmsg(2)).
+        // The kernel drops descriptors that this process cannot hold, and only sets a flag (recvmsg(2)).
         if got.flags.contains(ReturnFlags::CTRUNC) {
             return Err(io::Error::other(
                 "descriptors were lost on their way: this process may open no more files (RLIMIT_NOFILE)",
@@ -147,7 +147,7 @@ impl Receiver {
         Ok(got.bytes)
     }
 
-    /// The next whole document, if it is here.
+    /// The next document, if it is complete.
     pub fn next_document(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some(header) = self.bytes.first_chunk::<4>() else {
             return Ok(None);
@@ -237,7 +237,7 @@ mod tests {
         use std::os::{fd::AsRawFd as _, unix::fs::MetadataExt as _};
 
         let (a, b) = UnixStream::pair().unwrap();
-        // Each a file of its own, so that the order can be seen.
+        // Each descriptor is a file of its own, so that the test can check their order.
         let files: Vec<File> = (0..count).map(|_| tempfile::tempfile().unwrap()).collect();
         let inode = |file: &File| file.metadata().unwrap().ino();
         let expected: Vec<u64> = files.iter().map(inode).collect();
@@ -264,7 +264,7 @@ mod tests {
         let (a, b) = UnixStream::pair().unwrap();
         let file = File::open("/dev/null").unwrap();
         send(&a, b"x", &[file.as_fd()]).unwrap();
-        // A reader without room gets what one gets that may open no more files.
+        // A receiver without a buffer loses descriptors like one at its RLIMIT_NOFILE.
         assert!(Receiver::default().fill_with(&b, &mut []).is_err());
         let too_many = vec![file.as_fd(); PER_MESSAGE + 1];
         assert!(send(&a, b"x", &too_many).is_err());

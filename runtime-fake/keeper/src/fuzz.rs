@@ -1,4 +1,5 @@
-//! Fuzz targets of this package: frames between daemon and keeper, the documents in them, and what the modules below have.
+//! Fuzz targets of this package: frames between daemon and keeper, the documents in them, and the targets of the
+//! modules below.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 mod accounts;
@@ -40,7 +41,7 @@ const TARGETS: &[Target] = &[
     Target::new("keeper_messages", messages, message_seeds),
 ];
 
-/// Documents come out as they went in, none longer than is allowed.
+/// A receiver returns the documents that were sent, none longer than the limit.
 fn frames(data: &[u8]) {
     let data = &data[..data.len().min(64 << 10)];
     let (mut theirs, ours) = UnixStream::pair().unwrap();
@@ -75,7 +76,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A document that was read is written the same each time.
+/// A parsed document is serialised the same each time.
 fn messages(data: &[u8]) {
     fn stable<T: DeserializeOwned + Serialize>(data: &[u8]) {
         if let Ok(read) = serde_json::from_slice::<T>(data) {

@@ -1,6 +1,6 @@
-//! What this box's kernel has.
+//! Properties of the host's kernel.
 
-/// The running kernel's version, as far as profiles look at it.
+/// The running kernel's major and minor version, which seccomp profiles refer to.
 pub fn kernel() -> (u32, u32) {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
@@ -10,7 +10,7 @@ pub fn kernel() -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Whether images can be shown to user namespaces without being copied: overlayfs takes idmapped layers since Linux 5.19.
+/// Whether user namespaces can use images without a copy: overlayfs supports idmapped layers since Linux 5.19.
 pub fn maps_images() -> bool {
     kernel() >= (5, 19)
 }

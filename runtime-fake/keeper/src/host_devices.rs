@@ -1,4 +1,4 @@
-//! The devices that the host has.
+//! Finds the host's devices.
 
 use std::{
     fs, io,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::plan::{DeviceKind, DeviceNode, Found};
 
-/// Directories of `/dev` that hold no devices of the host's (containerd and runc leave them out).
+/// Directories of `/dev` that hold no host devices (containerd and runc leave them out).
 const NOT_DEVICES: [&str; 7] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"];
 
 /// The devices below a directory.
@@ -37,7 +37,7 @@ pub fn below(top: &Path) -> io::Result<Vec<Found>> {
     Ok(found)
 }
 
-/// A device as the host has it; none for what is no device.
+/// A device node of the host; none if the file is not a device.
 pub fn node(meta: &fs::Metadata) -> Option<DeviceNode> {
     let kind = if meta.file_type().is_char_device() {
         DeviceKind::Character

@@ -1,13 +1,15 @@
-//! The keeper: one small process with one thread for each pod. It is the pod's pause process, its subreaper, the
-//! launcher of its containers, the writer of their logs and the recorder of their exits. It lives in the pod's
-//! namespaces and so holds them, and it outlives the daemon, which finds it again by its socket.
+//! The keeper: one single-threaded process for each pod. It is the pod's pause process, its subreaper, the launcher of
+//! its containers, the writer of their logs and the recorder of their exits.
 //!
-//! It makes no decisions: plans come in, facts go out. See [`protocol`] for the two.
+//! The keeper lives in the pod's namespaces and so keeps them alive. It outlives the daemon; a new daemon finds it by
+//! its socket. It makes no decisions: the daemon sends complete plans, and the keeper reports what happened. See
+//! [`protocol`] for both.
 //!
-//! Read in this order: [`plan`] and [`protocol`] are what comes in and goes out, [`frame`] how. `pod` makes the pod's
-//! namespaces, `container` and `exec` follow processes from the fork to the exit. `child` is what runs between fork and
-//! `execve`: `root` assembles the root file system, `process` gives up privileges. What these stand on knows nothing of them:
-//! `fork`, `unshare`, `mount`, `secure_join`, `report`, `sys`, and [`cgroup`], [`seccomp`], [`lsm`], [`log`], [`criu`].
+//! Read in this order: [`plan`] and [`protocol`] define the messages, [`frame`] how they are sent. `pod` makes the
+//! pod's namespaces, `container` and `exec` follow processes from the fork to the exit. `child` runs between fork and
+//! `execve`: `root` assembles the root file system, `process` drops privileges. They build on `fork`, `unshare`,
+//! `mount`, `secure_join`, `report`, `sys`, and [`cgroup`], [`seccomp`], [`lsm`], [`log`], [`criu`], none of which
+//! depends on them.
 
 mod birth;
 pub mod capability;
@@ -89,14 +91,14 @@ pub use sys::keep_descriptors;
 pub use sys::set_read_only;
 use zygote::Role;
 
-/// How long a keeper without a connection waits for its daemon.
+/// How long a keeper without a pod waits for its daemon.
 const FIRST_WORD: Duration = Duration::from_secs(30);
 
 /// The `main` of `crib __keeper`, which forks keepers (see `zygote.rs`), with its connection to the daemon as standard
-/// input. A keeper has its listening socket as standard input, its lock file as standard output (which tells whether it
-/// lives), and its log as standard error.
+/// input. A keeper has its listening socket as standard input, its lock file as standard output (the lock shows that
+/// the keeper lives), and its log as standard error.
 ///
-/// It must be called before anything has started a thread.
+/// Call it before the process starts any thread.
 pub fn keeper_main() -> ! {
     let served = zygote::serve().and_then(|role| match role {
         Role::Zygote => Ok(()),
@@ -117,7 +119,8 @@ fn keep() -> std::io::Result<()> {
     let _ = rustix::thread::set_name(c"crib-keeper");
     sys::join_new_keyring()?;
     sys::become_subreaper()?;
-    // Signals that a terminal sends to the daemon's group are not for the pod. A leader of a group has no need of it.
+    // Signals that a terminal sends to the daemon's process group must not reach the pod. setsid(2) fails for a process
+    // group leader, which is in a group of its own already.
     let _ = rustix::process::setsid();
     // The lock tells the daemon that this process lives.
     liveness::lock_stdout()?;
@@ -141,11 +144,11 @@ fn keep() -> std::io::Result<()> {
     .serve()
 }
 
-/// What is said to a request.
+/// The answer to a request.
 struct Answer {
     number: u64,
     result: Step<Outcome>,
-    /// What comes along.
+    /// The file descriptors sent with the answer.
     descriptors: Vec<OwnedFd>,
 }
 
@@ -157,9 +160,9 @@ struct Keeper {
     containers: BTreeMap<String, Container>,
     execs: Execs,
     cgroups: Cgroups,
-    /// Processes that ended before it was reported whose they are, with their exit codes.
+    /// Reaped processes, with their exit codes, whose pids no container or exec has reported yet.
     early: Vec<(i32, i32)>,
-    /// The request to end, while the last processes go.
+    /// The number of the Shutdown request, while the last processes exit.
     ending: Option<u64>,
 }
 
@@ -167,7 +170,7 @@ impl Keeper {
     fn serve(mut self) -> std::io::Result<()> {
         while self.ending.is_none() {
             self.wait()?;
-            // Reports come before exits: a program that ran and ended at once has run.
+            // Read reports before exits: a program may have started and exited between two rounds.
             self.hear_all();
             while let Ok(Some(_)) = self.signals.read_signal() {}
             self.reap(WaitPidFlag::WNOHANG);
@@ -189,7 +192,7 @@ impl Keeper {
         self.end()
     }
 
-    /// Waits until there is something to do.
+    /// Waits for the next event or timeout.
     fn wait(&self) -> std::io::Result<()> {
         let mut descriptors: Vec<PollFd<'_>> = vec![
             PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
@@ -214,7 +217,7 @@ impl Keeper {
         let watchers = self.containers.values();
         let watchers = watchers.flat_map(|c| c.output.watchers.descriptors());
         descriptors.extend(watchers);
-        // A daemon that dies between starting a keeper and speaking to it leaves one with nothing to keep.
+        // The daemon may die after it starts the keeper and before it sends Setup; then there is no pod to keep.
         let timeout = if self.pod.is_none() {
             Some(FIRST_WORD)
         } else {
@@ -222,7 +225,7 @@ impl Keeper {
             let again = self.cgroups.waits().then_some(AGAIN);
             set_up.chain(self.execs.left()).chain(again).min()
         };
-        // Rounded up: a poll that ends too early is made again at once.
+        // Rounded up, so that poll(2) does not return just before the timeout.
         let timeout = timeout.map(|time| time + Duration::from_millis(1));
         let timeout = timeout.and_then(|time| PollTimeout::try_from(time).ok());
         match poll(&mut descriptors, timeout.unwrap_or(PollTimeout::NONE)) {
@@ -254,7 +257,7 @@ impl Keeper {
         if why.kind() != std::io::ErrorKind::UnexpectedEof {
             complain(&format!("the connection to the daemon failed: {why}"));
         }
-        // Its clients went with it.
+        // The Attach clients went through the daemon.
         for container in self.containers.values_mut() {
             container.output.watchers.clear();
         }

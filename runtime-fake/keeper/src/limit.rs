@@ -1,25 +1,25 @@
-//! How long a set-up may take before it is given up.
+//! The time limit of a set-up.
 
 use std::time::{Duration, Instant};
 
-/// How long a process that was killed may take to be gone; one that hangs in the kernel is left behind.
+/// How long a killed process may take to exit; one that hangs in the kernel is left behind.
 const LAST: Duration = Duration::from_secs(2);
 
-/// The time by which a process is to be done with its set-up.
+/// The deadline of a process's set-up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     until: Instant,
     killed: bool,
 }
 
-/// What is to be done with a set-up.
+/// What to do with a set-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It has time.
+    /// It has time left.
     Wait,
-    /// It has had its time: it is to be killed.
+    /// Its time is up: kill it.
     Kill,
-    /// It does not end: the caller gets an answer without it.
+    /// It does not exit: answer the caller without it.
     GiveUp,
 }
 
@@ -31,12 +31,12 @@ impl Limit {
         }
     }
 
-    /// How long until there is something to be done.
+    /// The time until the next check.
     pub(crate) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Says what is to be done now; each of the last two once.
+    /// What to do now; each of the last two is returned once.
     pub(crate) fn check(&mut self) -> Verdict {
         match (self.left().is_zero(), self.killed) {
             (false, _) => Verdict::Wait,

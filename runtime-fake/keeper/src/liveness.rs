@@ -1,10 +1,10 @@
-//! Whether a keeper lives: what is certain, and what is not.
+//! Detects whether a keeper lives.
 //!
-//! A keeper locks its standard output, the file `keeper.lock` in the sandbox's directory, for life. The lock is of the
-//! process (fcntl(2), F_SETLK): no fork of the keeper has it, and the kernel takes it back when the process ends, however
-//! that ends. So a lock that is free says that the keeper has ended, and one that is held says by which process.
+//! A keeper locks its standard output, the file `keeper.lock` in the sandbox's directory, for life. The process owns
+//! the lock (fcntl(2), F_SETLK): no fork of the keeper inherits it, and the kernel releases it when the process ends,
+//! for whatever reason. So a free lock means that the keeper has ended, and a held lock names its process.
 //!
-//! Keepers of versions before the lock have no such file. Of those the process id in `keeper.pid` tells.
+//! Keepers of versions before the lock have no such file; for those, `keeper.pid` names the process.
 
 use std::{
     fs::{self, File},
@@ -31,22 +31,22 @@ const PID: &str = "keeper.pid";
 /// The file that is the keeper's standard error.
 const LOG: &str = "keeper.log";
 
-/// What is known of a keeper.
+/// The state of a keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Liveness {
-    /// It lives: its process id.
+    /// It lives and has this process id.
     Running(i32),
-    /// It has ended, or never was.
+    /// It has ended, or never started.
     Ended,
-    /// Neither is certain: why.
+    /// Neither is certain, for this reason.
     Unknown(String),
 }
 
-/// Takes the lock of the keeper that this process is.
+/// Takes the keeper's lock for this process.
 pub fn lock_stdout() -> io::Result<()> {
     use rustix::fs::{FileType, fstat};
     let stdout = rustix::stdio::stdout();
-    // A daemon of a version before the lock gives a keeper /dev/null, which all of them would share.
+    // A daemon of a version before the lock gives all its keepers the same standard output, /dev/null.
     if FileType::from_raw_mode(fstat(stdout)?.st_mode) != FileType::RegularFile {
         return Ok(());
     }
@@ -56,8 +56,8 @@ pub fn lock_stdout() -> io::Result<()> {
     )?)
 }
 
-/// Makes the files of a keeper that is to be started in `sandbox_dir`: its standard output, which it locks, and its
-/// standard error.
+/// Makes the files of a keeper to be started in `sandbox_dir`:
+/// its standard output, which it locks, and its standard error.
 pub fn files(sandbox_dir: &Path) -> io::Result<(File, File)> {
     let mut options = File::options();
     let options = options.create(true).append(true).mode(0o600);
@@ -67,19 +67,19 @@ pub fn files(sandbox_dir: &Path) -> io::Result<(File, File)> {
     ))
 }
 
-/// Puts the process of a keeper on record.
+/// Records the process id of a keeper.
 pub fn note(sandbox_dir: &Path, pid: i32) -> io::Result<()> {
     fs::write(sandbox_dir.join(PID), pid.to_string())
 }
 
-/// What is known of the keeper of the sandbox in `sandbox_dir`.
+/// Detects whether the keeper of the sandbox in `sandbox_dir` lives.
 pub fn of(sandbox_dir: &Path) -> Liveness {
     let unknown = |what: &str, error: &io::Error| {
         Liveness::Unknown(format!("failed to {what}: {}", plain(error)))
     };
     match holder(&sandbox_dir.join(LOCK)) {
         Ok(Some(pid)) => Liveness::Running(pid),
-        // One that was just started has not come to lock it yet.
+        // A keeper that was just started has not locked it yet.
         Ok(None) => match named(sandbox_dir) {
             Ok(Some(pid)) => Liveness::Running(pid),
             Ok(None) | Err(_) => Liveness::Ended,
@@ -103,11 +103,11 @@ fn holder(path: &Path) -> io::Result<Option<i32>> {
         return Err(io::Error::other("keeper.lock is not a regular file"));
     }
     let lock = fcntl_getlk(file.as_fd(), &Flock::from(FlockType::WriteLock))?;
-    // Of a process in another process namespace only its being there is told.
+    // For a process in another process namespace the kernel reports the lock but no pid.
     Ok(lock.map(|lock| lock.pid.map_or(0, |pid| pid.as_raw_nonzero().get())))
 }
 
-/// The process that `keeper.pid` names, if it is that keeper and not another process with its number.
+/// The process that `keeper.pid` names, if it is that keeper and not another process with a reused pid.
 fn named(sandbox_dir: &Path) -> io::Result<Option<i32>> {
     let text = match fs::read_to_string(sandbox_dir.join(PID)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -124,15 +124,15 @@ fn named(sandbox_dir: &Path) -> io::Result<Option<i32>> {
         return Ok(None);
     }
     let file = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
-    // A number may have gone to another keeper, which writes elsewhere.
+    // Another keeper may have reused the pid, but it writes to another log.
     let own = file(&sandbox_dir.join(LOG))?;
     let its = file(Path::new(&format!("/proc/{pid}/fd/2")))?;
-    // One that has ended meanwhile shows nothing, or another process.
+    // If it ended meanwhile, `/proc` shows no process, or another one.
     drop(process);
     Ok((own == its).then_some(pid))
 }
 
-/// A descriptor of the keeper's process, if it lives: what is done with that is done to no other process.
+/// Opens a pidfd of the keeper's process, if it lives, so that a reused pid cannot be mistaken for it.
 pub fn process(sandbox_dir: &Path) -> io::Result<Option<(i32, OwnedFd)>> {
     let find = || match of(sandbox_dir) {
         Liveness::Running(0) => Err(io::Error::other(
@@ -147,7 +147,7 @@ pub fn process(sandbox_dir: &Path) -> io::Result<Option<(i32, OwnedFd)>> {
         Err(Errno::SRCH) => return Ok(None),
         process => process?,
     };
-    // It may have ended, and its number gone to another one, before that.
+    // It may have ended before pidfd_open, and its pid may have been reused.
     if find()? != Some(pid) {
         return Ok(None);
     }
@@ -167,7 +167,8 @@ mod tests {
         assert_eq!(of(dir.path()), Liveness::Ended);
         let (lock, _log) = files(dir.path()).unwrap();
         assert_eq!(of(dir.path()), Liveness::Ended);
-        // Another process takes it, as a keeper does: perl's is an open file's lock.
+        // Another process takes the lock, as a keeper does. Perl's own
+        // flock would lock the open file, not for the process.
         let script = r#"use Fcntl; my $lock = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0);
             fcntl(STDOUT, F_SETLK, $lock) or die; print STDERR "locked\n"; <STDIN>"#;
         let mut child = Command::new("perl")
@@ -197,7 +198,7 @@ mod tests {
         assert!(process(dir.path()).is_err());
     }
 
-    /// Keepers of earlier versions have a process id on record, and no lock.
+    /// Keepers of earlier versions have recorded a process id, and hold no lock.
     #[test]
     fn process_id_shows_whether_keeper_is_alive_without_lock() {
         let dir = tempfile::tempdir().unwrap();

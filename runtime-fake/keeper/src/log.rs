@@ -1,5 +1,5 @@
-//! Lines of a container log, as the CRI has them: `TIME STREAM TAG TEXT`, where the tag is `F` for a line's end and `P`
-//! for a part of a line (Kubernetes 1.36, `pkg/kubelet/kuberuntime/logs`).
+//! Lines of a container log in the CRI's format: `TIME STREAM TAG TEXT`, where the tag is `F` for a full line and `P`
+//! for a partial one (Kubernetes 1.36, `pkg/kubelet/kuberuntime/logs`).
 
 pub mod file;
 
@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use jiff::Timestamp;
 
-/// A line is cut into parts of at most this many bytes.
+/// The longest part of a line in bytes; longer lines are split.
 pub const MAX_PART: usize = 16 << 10;
 
 /// One of a container's two outputs.
@@ -32,12 +32,12 @@ impl Stream {
 #[derive(Debug)]
 pub struct Encoder {
     stream: Stream,
-    /// The begun line: shorter than [`MAX_PART`], without a newline.
+    /// The incomplete line: shorter than [`MAX_PART`], without a newline.
     pending: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder that has seen nothing.
+    /// An encoder without pending bytes.
     #[must_use]
     pub const fn new(stream: Stream) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Encoder {
                 self.flush(&head, b'F', &bytes[..end], out);
                 bytes = &bytes[end + 1..];
             } else if window.len() == room {
-                // A line of just the greatest length whose newline follows is whole, not a part with an empty rest.
+                // A line of exactly the greatest length whose newline follows is full, not partial with an empty rest.
                 let whole = bytes.get(room) == Some(&b'\n');
                 self.flush(&head, if whole { b'F' } else { b'P' }, window, out);
                 bytes = &bytes[room + usize::from(whole)..];
@@ -67,7 +67,7 @@ impl Encoder {
         }
     }
 
-    /// Appends the begun line, if there is one, as a part: its newline never came.
+    /// Appends the incomplete line, if there is one, as partial: its newline never came.
     pub fn finish(&mut self, now: Timestamp, out: &mut Vec<u8>) {
         if !self.pending.is_empty() {
             self.flush(&Head::new(now, self.stream), b'P', &[], out);
@@ -89,7 +89,7 @@ struct Head(Vec<u8>);
 impl Head {
     fn new(now: Timestamp, stream: Stream) -> Self {
         let mut text = Vec::with_capacity(48);
-        // Nine digits always, so that lines align and sort as text. Writing to a vector cannot fail.
+        // Always nine digits, so that lines align and sort as text. Writing to a vector cannot fail.
         let _ = write!(text, "{now:.9} {} ", stream.name());
         Self(text)
     }
@@ -162,7 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// What went in comes out, however it was cut: a part's text is followed at once, a whole line by a newline.
+        /// The log preserves all bytes, however the input was cut: the text of a partial line is followed by the rest,
+        /// that of a full line by a newline.
         #[test]
         fn log_preserves_all_bytes(pieces in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..60), 0..40)) {
 

@@ -1,4 +1,4 @@
-//! What the kernel's security modules, AppArmor and SELinux, are told of a container.
+//! Confines a container with the kernel's security modules, AppArmor and SELinux.
 
 use std::{
     ffi::{CStr, OsStr},
@@ -19,24 +19,24 @@ use rustix::{
 
 use crate::plan::Confinement;
 
-/// Where a file's label is.
+/// The extended attribute of a file's SELinux label.
 const XATTR: &str = "security.selinux";
 
-/// Writes to a file that is there, in one call, as the kernel wants it.
+/// Writes to an existing file in one call, as the kernel requires.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::options().write(true).open(path)?;
     file.write_all(text.as_bytes())
 }
 
-/// Tells the kernel how the next program of this process is confined. To be done while `/proc` is the host's: in a
-/// container it might be anything. It lasts until `execve`, whatever ids and capabilities are given up before that.
+/// Sets the confinement of the next program of this process. Call it while `/proc` is the host's: in a container it
+/// might be any file. It lasts until `execve`, even if the process changes its ids and drops capabilities first.
 pub fn confine(confinement: &Confinement) -> io::Result<()> {
     let root = confinement.kernel.as_deref().unwrap_or(Path::new("/"));
     let attributes = root.join("proc/self/attr");
     if let Some(profile) = &confinement.apparmor_profile {
         let text = format!("exec {profile}");
         match write(&attributes.join("apparmor/exec"), &text) {
-            // Before Linux 5.8 the modules had one set of files between them.
+            // Before Linux 5.8 all modules shared one set of files.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
                     && !attributes.join("apparmor").exists() =>
@@ -52,9 +52,9 @@ pub fn confine(confinement: &Confinement) -> io::Result<()> {
     }
 }
 
-/// Gives a file, or a directory with all that is in it, a label; links are not followed. What is labelled so already is
-/// left alone, and so is a file system that has no labels (as with containerd and CRI-O). The path itself comes last: who
-/// finds it labelled may rely on the rest.
+/// Sets the SELinux label of a file, or of a directory and its contents, without following links. It skips files that
+/// have the label already, and file systems without labels (as containerd and CRI-O do). The path itself comes last, so
+/// that a labelled path implies labelled contents.
 pub fn relabel(path: &Path, label: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let home = std::env::var_os("HOME").is_some_and(|home| path == Path::new(&home));
@@ -82,14 +82,14 @@ fn set_label(path: &Path, label: &str) -> Result<(), Errno> {
         return Ok(());
     }
     match lsetxattr(path, XATTR, label.as_bytes(), XattrFlags::empty()) {
-        // Removed meanwhile.
+        // The file was removed meanwhile.
         Err(Errno::NOENT) => Ok(()),
         set => set,
     }
 }
 
-/// Does something to all that is below a directory, what is deepest first. The paths that `each` gets lead through open
-/// directories: a process that renames files meanwhile cannot lead it elsewhere.
+/// Calls `each` for everything below a directory, deepest first. The paths passed to `each` go through open
+/// directories: a process that renames files meanwhile cannot redirect them.
 fn each_below(path: &Path, each: &dyn Fn(&Path) -> Result<(), Errno>) -> Result<(), Errno> {
     match file_tree::open(path) {
         Ok(top) => file_tree::walk(top, Mounts::Cross, &mut Each(each)),
@@ -109,14 +109,14 @@ impl Visitor for Each<'_> {
     }
 
     fn leave(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-        // There is no setxattrat(2) before Linux 6.13.
+        // setxattrat(2) exists since Linux 6.13 only.
         let parent = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
         (self.0)(&parent.join(OsStr::from_bytes(name.to_bytes())))
     }
 }
 
-/// A directory of the host's own: relabelling it breaks the host (the list is that of go-selinux, with /lib32 and
-/// /libx32).
+/// Whether a directory is the host's own: relabelling it breaks
+/// the host (the list is go-selinux's, with /lib32 and /libx32).
 fn of_the_host(path: &str) -> bool {
     const HOSTS: [&str; 26] = [
         "/",
@@ -149,7 +149,7 @@ fn of_the_host(path: &str) -> bool {
     HOSTS.contains(&path)
 }
 
-/// What a kubelet shows of a pod whose AppArmor profile is not loaded (the words are containerd's).
+/// The message that the kubelet shows for a pod whose AppArmor profile is not loaded (containerd's words).
 #[must_use]
 pub fn profile_not_found(name: &str) -> String {
     format!("apparmor profile not found {name}: load it on this node with apparmor_parser first")

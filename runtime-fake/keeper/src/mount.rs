@@ -1,4 +1,4 @@
-//! Mounts that are attached nowhere yet, and where they are attached to.
+//! Detached mounts, and attaching them.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use crate::{
     unshare::unshare,
 };
 
-/// Makes this process's root an empty one. The process must be in a new mount namespace.
+/// Makes an empty root for this process, which must be in a new mount namespace.
 pub(crate) fn enter_nothing() -> Step {
     let what = "make an empty root";
     let flags = QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY;
@@ -36,12 +36,12 @@ pub(crate) fn enter_nothing() -> Step {
     pivot(empty.as_fd())
 }
 
-/// A `/proc` of this process's own namespace, mounted nowhere.
+/// A detached `/proc` of this process's own process namespace.
 pub(crate) fn new_proc() -> Result<OwnedFd, Errno> {
     new_mount("proc", &[], QUIET)
 }
 
-/// The `/proc` in this process's root, mounted nowhere, if it is that of the process namespace `name`.
+/// A detached clone of the `/proc` in this process's root, if it belongs to the process namespace `name`.
 pub(crate) fn own_proc(name: &Path) -> Option<OwnedFd> {
     let at = Root::own().ok()?.existing(Path::new("/proc")).ok()??;
     let tree = clone_mount(at.as_fd(), false).ok()?;
@@ -70,7 +70,7 @@ pub(crate) fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno>
     )
 }
 
-/// [`clone_tree`] of what is open.
+/// [`clone_tree`] of an open mount.
 pub(crate) fn clone_mount(mount: BorrowedFd<'_>, recursive: bool) -> Result<OwnedFd, Errno> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -79,7 +79,7 @@ pub(crate) fn clone_mount(mount: BorrowedFd<'_>, recursive: bool) -> Result<Owne
     open_tree(mount, "", flags)
 }
 
-/// The options of a file system that is all of one label, if there is one.
+/// The options of a file system, with its SELinux label if there is one.
 pub(crate) fn labelled<'a>(
     options: &[(&'a str, &'a str)],
     label: Option<&'a str>,
@@ -88,7 +88,7 @@ pub(crate) fn labelled<'a>(
     options.iter().copied().chain(label).collect()
 }
 
-/// A new file system, mounted nowhere yet.
+/// A new detached file system.
 pub(crate) fn new_mount(
     kind: &str,
     options: &[(&str, &str)],
@@ -118,13 +118,13 @@ pub(crate) const QUIET: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
 pub(crate) fn pivot(root: BorrowedFd<'_>) -> Step {
     let what = "enter the container's root";
     rustix::process::fchdir(root).context(what)?;
-    // The old root ends up on top of the new one, at the same place, from where it is taken away.
+    // The old root is now on top of the new one, at the same place; unmount it there.
     rustix::process::pivot_root(".", ".").context(what)?;
     unmount(".", UnmountFlags::DETACH).context("leave the host's root")?;
     rustix::process::chdir("/").context(what)
 }
 
-/// Does `work` in another mount namespace, and comes back.
+/// Runs `work` in another mount namespace, and returns to the own one.
 pub(crate) fn in_namespace<T>(
     namespace: BorrowedFd<'_>,
     work: impl FnOnce() -> Step<T>,
@@ -143,7 +143,7 @@ pub(crate) fn in_namespace<T>(
 }
 
 pub(crate) fn is_proc(at: &OwnedFd) -> bool {
-    /// What fstatfs(2) calls procfs.
+    /// The file system type of procfs in fstatfs(2).
     const PROC: u64 = 0x9fa0;
     rustix::fs::fstatfs(at).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(PROC))
 }

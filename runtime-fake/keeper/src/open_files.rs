@@ -1,16 +1,17 @@
-//! How many files this process may have open: raised at the start, and the old limit given to containers.
+//! The limit of open files: raised for this process at its start, and restored for containers.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Fewer are not enough for a daemon and a few pods: what it then fails to look at it would have to leave alone.
+/// The least hard limit for a daemon and a few pods: a daemon
+/// that cannot open a pod's files has to leave the pod alone.
 const LEAST: u64 = 256;
 
-/// The soft limit that this process was started with.
+/// The soft limit at this process's start.
 static STARTED_WITH: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Why the daemon does not start.
+/// The hard limit is too low for the daemon to start.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this process may open {limit} files, and needs {LEAST} at least: raise the hard limit (ulimit -Hn, LimitNOFILE=)"
@@ -23,7 +24,7 @@ pub struct TooFewFiles {
 /// Raises the soft limit of open files to the hard one.
 ///
 /// # Errors
-/// When that is too low.
+/// If the hard limit is too low.
 pub fn raise_open_files() -> Result<(), TooFewFiles> {
     let now = getrlimit(Resource::Nofile);
     STARTED_WITH.get_or_init(|| now.current);
@@ -34,26 +35,26 @@ pub fn raise_open_files() -> Result<(), TooFewFiles> {
         current: now.maximum,
         ..now
     };
-    // Whether it works or not: what there is then has to do.
+    // If this fails, the current limit must suffice.
     let _ = setrlimit(Resource::Nofile, raised);
     Ok(())
 }
 
-/// The soft limit for processes of containers, where it is another one than this process's.
+/// The soft limit for processes of containers, if it differs from this process's.
 pub fn of_containers() -> Option<u64> {
     let now = getrlimit(Resource::Nofile).current;
     let before = *STARTED_WITH.get()?;
     before.filter(|_| before != now)
 }
 
-/// In a keeper: the limit that its daemon has found for processes of containers.
+/// Sets, in a keeper, the limit that its daemon determined for processes of containers.
 pub fn given(limit: Option<u64>) {
     if limit.is_some() {
         let _ = STARTED_WITH.set(limit);
     }
 }
 
-/// Gives this process the soft limit of containers.
+/// Sets this process's soft limit to that of containers.
 pub fn lower() {
     if let Some(limit) = of_containers() {
         let now = getrlimit(Resource::Nofile);
@@ -61,7 +62,7 @@ pub fn lower() {
             current: Some(limit),
             ..now
         };
-        // It is below what there is.
+        // Cannot fail: the new limit is lower than the current one.
         let _ = setrlimit(Resource::Nofile, lowered);
     }
 }

@@ -1,7 +1,8 @@
 //! Orphans: first processes of containers that outlive their keeper.
 //!
-//! A keeper that is killed takes its containers along by their parent-death signal, which the kernel takes back from a
-//! process that changes its user, as many an entry point does, or runs a set-user-ID program. Their identities are recorded.
+//! When a keeper is killed, the parent-death signal kills its containers. The kernel clears that signal when a process
+//! changes its user, as many entry points do, or runs a set-user-ID program. So the daemon records the identities of
+//! first processes.
 
 use std::{fs, path::Path};
 
@@ -10,36 +11,36 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 /// The file in a container's directory that names its first process.
 const FILE: &str = "process";
 
-/// Names a process so that no other one is taken for it, also when its number is used again.
+/// Identifies a process uniquely, even if its pid is reused.
 fn identity(pid: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(format!("{pid} {} {}\n", started(&stat)?, boot.trim()))
 }
 
-/// When a process was started, from `/proc/PID/stat`: the 22nd field, of which the second is a name in parentheses that
-/// may hold anything.
+/// When a process started, from `/proc/PID/stat`: the 22nd field. The second one is a name in parentheses that may
+/// contain any character.
 fn started(stat: &str) -> Option<&str> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)
 }
 
-/// Puts the first process of the container in `directory` on record.
+/// Records the first process of the container in `directory`.
 pub fn note(directory: &Path, pid: i32) -> std::io::Result<()> {
     match identity(pid) {
         Some(identity) => fs::write(directory.join(FILE), identity),
-        // It has ended, which its keeper tells.
+        // The process has exited; its keeper reports that.
         None => Ok(()),
     }
 }
 
-/// The recorded process of the container in `directory`, if it still runs.
+/// The recorded process of the container in `directory`, if it is still running.
 fn living_in(directory: &Path) -> Option<i32> {
     let noted = fs::read_to_string(directory.join(FILE)).ok()?;
     let pid = noted.split(' ').next()?.parse().ok()?;
     (identity(pid)? == noted).then_some(pid)
 }
 
-/// Whether the recorded process of the container in `directory` may still run.
+/// Whether the recorded process of the container in `directory` may still be running.
 pub fn may_live(directory: &Path) -> bool {
     match fs::metadata(directory.join(FILE)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
@@ -48,7 +49,7 @@ pub fn may_live(directory: &Path) -> bool {
     }
 }
 
-/// The first processes of the containers of `state_dir` that still run.
+/// The first processes of the containers of `state_dir` that are still running.
 pub fn living(state_dir: &Path) -> Vec<i32> {
     let entries = |directory| fs::read_dir(directory).into_iter().flatten().flatten();
     entries(state_dir.join("sandboxes"))
@@ -57,7 +58,7 @@ pub fn living(state_dir: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// Kills the recorded process, if it still runs, and with it its process namespace.
+/// Kills the recorded process, if it is still running, and with it its process namespace.
 pub fn kill(directory: &Path) {
     let Some(pid) = living_in(directory).and_then(Pid::from_raw) else {
         return;
@@ -65,7 +66,7 @@ pub fn kill(directory: &Path) {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
         return;
     };
-    // It may have ended, and its number gone to another one, before that.
+    // It may have exited before pidfd_open, and its pid may have been reused.
     if living_in(directory).is_some() {
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = pidfd_send_signal(&process, Signal::KILL);
@@ -105,7 +106,7 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        // Nothing noted, nonsense, and another process that had the same number.
+        // No record, an invalid one, and one of another process with the same pid.
         kill(dir.path());
         for other in ["", "x y z\n", &format!("{pid} 1 other\n")] {
             fs::write(dir.path().join(FILE), other).unwrap();

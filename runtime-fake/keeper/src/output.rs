@@ -1,4 +1,4 @@
-//! A container's outputs: from its pipes, line by line, into its log file.
+//! Copies a container's output from its pipes, line by line, into its log file.
 
 use std::{
     fs::File,
@@ -17,17 +17,16 @@ use crate::{
     watchers::Watchers,
 };
 
-/// A quarter of what a pipe holds: it is on the stack of every keeper.
+/// A quarter of a pipe's capacity: the buffer is on the stack of every keeper.
 const CHUNK: usize = 16 << 10;
 
-/// How many chunks of a stream are read in one turn: a program that writes as fast as it is read must not have all of
-/// the keeper's time.
+/// How many chunks of a stream are read in one turn: a program that writes continuously must not block the keeper.
 const CHUNKS_IN_A_TURN: usize = 8;
 
-/// What a terminal may still hold when its last process has ended is less than this; a read takes 4 KiB at most.
+/// A bound on the reads that drain a terminal after its last process has exited; one read returns at most 4 KiB.
 const READS_OF_A_TERMINAL: usize = 32;
 
-/// A pipe whose reading end does not block here and whose writing end does there.
+/// A pipe whose reading end, the keeper's, is non-blocking and whose writing end blocks.
 pub(crate) fn pipe_from_child() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&reader, true)?;
@@ -44,19 +43,19 @@ struct Source {
 /// Both streams and where they go.
 pub(crate) struct Output {
     sources: [Option<Source>; 2],
-    /// The container's side of its terminal, whose other side is the one source then: it is kept open, so that a program
-    /// may close the terminal and open it again.
+    /// The slave side of the container's terminal; the only source is then its master side. The keeper keeps it open,
+    /// so that a program may close the terminal and open it again.
     terminal: Option<OwnedFd>,
     /// The clients of Attach.
     pub(crate) watchers: Watchers,
     log: Option<LogPlan>,
     file: Option<LogFile>,
-    /// Bytes that could not be written: said once, in the log itself, as soon as it can be written again.
+    /// Lost bytes: the next successful write notes their number in the log.
     lost: u64,
 }
 
 impl Output {
-    /// Of streams that are still to come.
+    /// Output whose pipes are added later.
     pub(crate) fn new(log: Option<LogPlan>) -> Self {
         Self {
             sources: [None, None],
@@ -68,7 +67,7 @@ impl Output {
         }
     }
 
-    /// Takes over the reading end of a stream's pipe.
+    /// Adds the reading end of a stream's pipe.
     pub(crate) fn take_in(&mut self, stream: Stream, pipe: OwnedFd) {
         let place = match stream {
             Stream::Stdout => 0,
@@ -81,7 +80,7 @@ impl Output {
         });
     }
 
-    /// Takes over a terminal: all that is written to it is standard output (CRI v1, ContainerConfig.tty).
+    /// Adds a terminal: everything written to it is standard output (CRI v1, ContainerConfig.tty).
     pub(crate) fn take_in_terminal(&mut self, master: OwnedFd) -> Step {
         self.terminal =
             Some(terminal::other_side(master.as_fd()).context("keep the terminal open")?);
@@ -89,13 +88,13 @@ impl Output {
         Ok(())
     }
 
-    /// The keeper's side of the container's terminal, if it has one.
+    /// The master side of the container's terminal, if it has one.
     pub(crate) fn terminal(&self) -> Option<BorrowedFd<'_>> {
         self.terminal.as_ref()?;
         self.sources[0].as_ref().map(|s| s.pipe.as_fd())
     }
 
-    /// Opens the log file, also when it is open: it may have been renamed.
+    /// Opens the log file, even if it is open already: it may have been renamed.
     pub(crate) fn open(&mut self) -> io::Result<()> {
         if let Some(log) = &self.log {
             self.file = Some(log::file::open(log)?);
@@ -114,12 +113,12 @@ impl Output {
         self.sources.iter().flatten().map(|s| s.pipe.as_fd())
     }
 
-    /// Moves some of what is in the pipes into the log. Does not wait for more.
+    /// Moves a bounded part of the pipes' contents into the log, without blocking.
     pub(crate) fn pump(&mut self) {
         self.read([CHUNKS_IN_A_TURN; 2]);
     }
 
-    /// Reads at most so many chunks of each stream.
+    /// Reads at most this many chunks of each stream.
     fn read(&mut self, chunks: [usize; 2]) {
         let mut lines = Vec::new();
         for (source, chunks) in self.sources.iter_mut().zip(chunks) {
@@ -130,7 +129,7 @@ impl Output {
                     Ok(n) => n,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // That of a terminal which was hung up.
+                    // A terminal that was hung up returns EIO.
                     Err(_) => 0,
                 };
                 if n == 0 {
@@ -149,8 +148,8 @@ impl Output {
         put(&mut self.file, &mut lines, &mut self.lost);
     }
 
-    /// Moves the rest into the log and closes the pipes. The rest is what they hold now: somebody else may have them
-    /// open still and write for ever.
+    /// Moves the rest into the log and closes the pipes. It reads only what the pipes hold now: another process may
+    /// still have them open and write forever.
     pub(crate) fn finish(&mut self) {
         let terminal = self.terminal.is_some();
         let chunks = self.sources.each_ref().map(|source| {
@@ -160,7 +159,7 @@ impl Output {
             let held = source
                 .as_ref()
                 .and_then(|s| rustix::io::ioctl_fionread(&s.pipe).ok());
-            // A read may end before its chunk is full, where two writes meet.
+            // A read may return a partial chunk, where two writes meet.
             usize::try_from(held.unwrap_or(0)).map_or(usize::MAX, |held| 2 * (held / CHUNK + 1))
         });
         self.read(chunks);
@@ -178,7 +177,7 @@ impl Output {
     }
 }
 
-/// Writes `lines`, or drops them where no log is kept.
+/// Writes `lines`, or drops them if the output is not logged.
 fn put(file: &mut Option<LogFile>, lines: &mut Vec<u8>, lost: &mut u64) {
     if let Some(file) = file {
         write(file, lines, lost);
@@ -186,7 +185,7 @@ fn put(file: &mut Option<LogFile>, lines: &mut Vec<u8>, lost: &mut u64) {
     lines.clear();
 }
 
-/// Writes `lines`. A full disk costs lines, never the container.
+/// Writes `lines`. A full disk loses lines, but never stops the container.
 fn write(file: &mut LogFile, lines: &[u8], lost: &mut u64) {
     if lines.is_empty() {
         return;

@@ -1,9 +1,9 @@
-//! The first process of a process namespace that all containers of a pod share. It takes the exit status of what they
-//! leave behind, and holds the namespace.
+//! The pause process: the first process of a process namespace that all containers of a pod share. It reaps their
+//! orphans, and keeps the namespace alive.
 //!
-//! Every container sees it, and one that may trace others (CAP_SYS_PTRACE) looks into it and makes it do things. So there
-//! is nothing to be found and nothing to be done: its root is empty, it has no descriptor, no capability and no way to
-//! get one, may make no system call but to wait, and counts as the pod's.
+//! Every container sees it, and a container with CAP_SYS_PTRACE can inspect and control it. So it offers nothing to
+//! find or to do: its root is empty; it has no descriptor and no capability and cannot gain one; it may make no system
+//! call except to wait; and it is accounted to the pod.
 
 use std::{
     fs::File,
@@ -38,22 +38,22 @@ use crate::{
     userns::UserNamespace,
 };
 
-/// It runs.
+/// A running pause process.
 pub(crate) struct Pause {
     pub(crate) pid: i32,
-    /// Where a `/proc` of its namespace is mounted, for containers to have; none where none could be made.
+    /// The mount point of a `/proc` of its namespace, for containers; none if it cannot be made.
     pub(crate) proc: Option<PathBuf>,
 }
 
-/// The cgroup of a pod's process, if there is to be one: a leaf, since on v2 a cgroup with others below it has no
-/// processes of its own (cgroups(7), "no internal processes"). As with containerd it has the sandbox's id for a name.
+/// The cgroup of the pause process, if it has one: a leaf, since on v2 a cgroup with children has no processes of its
+/// own (cgroups(7), "no internal processes"). As in containerd it is named after the sandbox's id.
 pub(crate) fn cgroup(plan: &PodPlan) -> Option<CgroupPath> {
     let pod = plan.cgroup.as_ref().filter(|_| plan.shared_pids)?;
     let name = plan.directory.file_name()?.to_str()?;
     Some(pod.path.child(name))
 }
 
-/// Starts it, and waits until it is confined.
+/// Starts the pause process, and waits until it is confined.
 pub(crate) fn start(plan: &PodPlan, users: Option<&UserNamespace>) -> Step<Pause> {
     let what = "start the pod's process";
     let place = cgroup(plan);
@@ -92,7 +92,7 @@ pub(crate) fn start(plan: &PodPlan, users: Option<&UserNamespace>) -> Step<Pause
     Ok(Pause { pid, proc })
 }
 
-/// Mounts it where the keeper's forks find it.
+/// Mounts `/proc` where the keeper's forks find it.
 fn mount_proc(plan: &PodPlan, proc: OwnedFd) -> Step<PathBuf> {
     let what = "keep the pod's /proc";
     let at = plan.directory.join("proc");
@@ -104,7 +104,7 @@ fn mount_proc(plan: &PodPlan, proc: OwnedFd) -> Step<PathBuf> {
     Ok(at)
 }
 
-/// What says that all went well, to be written when nothing else can be done any more.
+/// The success report, preformatted: it is written when the process can do nothing else any more.
 const WELL: &[u8] = br#"{"Ok":null}"#;
 
 fn run(cgroup: Option<&CgroupFds>, to: &OwnedFd, report: &OwnedFd) -> ! {
@@ -145,7 +145,7 @@ fn clone(fd: &OwnedFd) -> OwnedFd {
     fd.try_clone().unwrap_or_else(|_| sys::exit(1))
 }
 
-/// Gives up everything.
+/// Drops all privileges.
 fn confine() -> Step {
     let what = "give up the capabilities of the pod's process";
     process::bound(CapabilitySet::empty())?;

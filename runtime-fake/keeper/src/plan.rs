@@ -1,7 +1,7 @@
-//! What a keeper is told to do: plain data, complete, with no choices left in it.
+//! The plans that the daemon sends to a keeper: plain data, complete, with no choices left in it.
 //!
-//! What the OCI runtime specification (1.2) has too is called as there; the records and messages keep the names of earlier
-//! versions, which their keepers and daemons understand.
+//! Fields that the OCI runtime specification (1.2) also has are named as there. Records and messages keep the names of
+//! earlier versions, so that keepers and daemons of those versions understand them.
 
 mod devices;
 mod ids;
@@ -21,11 +21,11 @@ pub use ports::{Forward, ForwardPlan, HostPort, Transport};
 
 use crate::cgroup::CgroupPlan;
 
-/// The isolation that the box allows; the keeper executes the same plan differently in each mode.
+/// The isolation mode of the daemon; the keeper executes the same plan differently in each mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationMode {
-    /// All namespaces, made by root.
+    /// All namespaces, created by root.
     Root,
     /// All namespaces, inside a user namespace.
     Rootless,
@@ -33,21 +33,21 @@ pub enum IsolationMode {
     Process,
 }
 
-/// A pod's own surroundings.
+/// A pod's namespaces and their settings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PodPlan {
     /// The isolation that the daemon runs with.
     #[serde(rename = "rung")]
     pub isolation: IsolationMode,
-    /// The sandbox's directory: records of exits go there.
+    /// The sandbox's directory, where the keeper writes exit records.
     pub directory: PathBuf,
-    /// End, with every container, when the daemon's connection ends.
+    /// Kill every container and exit when the connection to the daemon ends.
     pub ephemeral: bool,
-    /// The host name to set; empty where the pod has the host's.
+    /// The host name to set; empty if the pod uses the host's.
     pub hostname: String,
     /// A network namespace of its own.
     pub own_network: bool,
-    /// That namespace is made already: the first descriptor that comes along.
+    /// That namespace exists already: it is the first descriptor sent with the call.
     #[serde(default)]
     pub network_given: bool,
     /// An IPC namespace of its own, with its own `/dev/shm`.
@@ -60,15 +60,15 @@ pub struct PodPlan {
     /// Kernel parameters of the pod's namespaces, by their dotted names.
     #[serde(rename = "sysctls")]
     pub sysctl: Vec<(String, String)>,
-    /// The ports of the host that lead to the pod's; none in the host's network.
+    /// The host ports to forward to the pod; none in the host's network.
     pub host_ports: Vec<HostPort>,
-    /// Its cgroup, where there can be one.
+    /// Its cgroup, if the host allows one.
     #[serde(default)]
     pub cgroup: Option<CgroupPlan>,
-    /// The SELinux label of its shared memory, where the box has labels.
+    /// The SELinux label of its shared memory, on a host with SELinux.
     #[serde(rename = "label", default)]
     pub mount_label: Option<String>,
-    /// The soft limit of open files of its processes, where it is another one than the keeper's.
+    /// The soft limit of open files of its processes, if it differs from the keeper's.
     #[serde(default)]
     pub open_files: Option<u64>,
 }
@@ -81,68 +81,68 @@ pub struct LaunchPlan {
     pub isolation: IsolationMode,
     /// The container's directory: its root is assembled below it.
     pub directory: PathBuf,
-    /// Where its files come from.
+    /// The source of its root file system.
     pub root: RootPlan,
-    /// The ids of the pod's user namespace, if it has one of its own: a copy of the image is given to them.
+    /// The id mappings of the pod's user namespace, if it has its own. A copied image is chowned to them.
     #[serde(default)]
     pub ids: Option<IdMappings>,
-    /// No write to the root file system.
+    /// The root file system is read-only.
     #[serde(rename = "read_only_root")]
     pub readonly_root: bool,
     /// The mounts over it, in order.
     pub mounts: Vec<MountPlan>,
-    /// The devices it has besides the usual ones.
+    /// Its devices, in addition to the default ones.
     pub devices: Vec<devices::DevicePlan>,
-    /// Paths that read as empty.
+    /// Paths that the keeper masks, so that they read as empty.
     pub masked_paths: Vec<String>,
-    /// Paths that cannot be written.
+    /// Paths that the keeper makes read-only.
     #[serde(rename = "read_only_paths")]
     pub readonly_paths: Vec<String>,
-    /// Which process namespace it lives in.
+    /// Its process namespace.
     pub pids: Pids,
-    /// The IPC namespace is the host's, and so is `/dev/shm`.
+    /// It uses the host's IPC namespace and `/dev/shm`.
     pub host_ipc: bool,
-    /// The network namespace is the host's, and so is `/sys`.
+    /// It uses the host's network namespace and `/sys`.
     pub host_network: bool,
-    /// All devices and no masks.
+    /// It has all devices and no masked paths.
     pub privileged: bool,
-    /// Its log file; none when nothing is to be kept.
+    /// Its log file; none if the output is not logged.
     pub log: Option<LogPlan>,
-    /// A terminal for its standard streams.
+    /// Its standard streams are a terminal.
     #[serde(rename = "tty")]
     pub terminal: bool,
-    /// Keep an open standard input.
+    /// Keep its standard input open.
     pub stdin: bool,
-    /// The first client that writes to the standard input ends it.
+    /// Its standard input is closed when the first client's is.
     pub stdin_once: bool,
-    /// The adjustment of the out-of-memory score; clamped to what the box allows.
+    /// The oom_score_adj; clamped to what the host allows.
     pub oom_score_adj: Option<i32>,
-    /// Its cgroup, where there can be one.
+    /// Its cgroup, if the host allows one.
     #[serde(default)]
     pub cgroup: Option<CgroupPlan>,
-    /// What is run.
+    /// The process to run.
     pub process: ProcessPlan,
-    /// The processes that come back instead.
+    /// The checkpointed processes to restore in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestorePlan>,
 }
 
-/// Processes that come back from a checkpoint, in a process namespace of their own.
+/// Processes to restore from a checkpoint, in a process namespace of their own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RestorePlan {
-    /// criu.
+    /// The path of criu.
     pub program: PathBuf,
-    /// Has criu's images, below `checkpoint`; its log and its word on how it went come here.
+    /// Holds criu's images, in `checkpoint`; criu's log and result are written here.
     pub directory: PathBuf,
-    /// Where there were mounts that are made here, not by criu, by the numbers that criu knows them by.
+    /// The ids that criu knows the external mounts by: the keeper makes these mounts, not criu.
     pub mounts: Vec<String>,
-    /// What their first one had as standard input, output and error.
+    /// The standard input, output and error of the first process.
     pub streams: Vec<String>,
-    /// The user that it was started as.
+    /// The user that the first process was started as.
     pub user: UserIds,
 }
 
-/// Where a root file system comes from.
+/// The source of a root file system.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RootPlan {
@@ -150,7 +150,7 @@ pub enum RootPlan {
     Host,
     /// Unpacked layers, topmost first, below a private writable layer.
     Layers(Vec<PathBuf>),
-    /// A private copy of the image, in the container's directory already.
+    /// A private copy of the image, already in the container's directory.
     Copied,
 }
 
@@ -164,42 +164,42 @@ pub enum Pids {
     Pod,
     /// The host's.
     Host,
-    /// That of another container in the pod, which has to run.
+    /// That of another container in the pod, which must be running.
     Target {
         /// Its id.
         container: String,
     },
 }
 
-/// A process to be run.
+/// A process to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProcessPlan {
-    /// The program and its arguments. A program without a slash is looked for in the container's `PATH`.
+    /// The program and its arguments. A program without a slash is looked up in the container's `PATH`.
     #[serde(rename = "argv")]
     pub args: Vec<String>,
-    /// `NAME=value`, later ones win.
+    /// `NAME=value`; the last value of a name counts.
     pub env: Vec<String>,
-    /// The working directory, made if it is not there; empty is where the process is: its root, or without a mount
-    /// namespace the container's own directory.
+    /// The working directory, created if it is missing. Empty means the current one: the root, or without a mount
+    /// namespace the container's directory.
     pub cwd: String,
     /// The user that runs it.
     pub user: UserPlan,
-    /// The capabilities in all sets but the ambient one, by their numbers.
+    /// The numbers of the capabilities in all sets except the ambient one.
     pub capabilities: Vec<u8>,
-    /// The capabilities in the ambient set too.
+    /// The numbers of the capabilities that are in the ambient set too.
     pub ambient: Vec<u8>,
-    /// `execve` grants no privileges.
+    /// `execve` grants no privileges (PR_SET_NO_NEW_PRIVS).
     #[serde(rename = "no_new_privs")]
     pub no_new_privileges: bool,
-    /// The file of the filter for its system calls, as [`crate::seccomp::Filter`] writes it.
+    /// The file of its seccomp filter, in the form of [`crate::seccomp::Filter`].
     #[serde(default)]
     pub seccomp: Option<PathBuf>,
-    /// What the kernel's security modules are told.
+    /// Its AppArmor profile and SELinux label.
     #[serde(default)]
     pub confinement: Confinement,
 }
 
-/// How the kernel's security modules confine a container: decided when it is created, for all of its processes.
+/// How the kernel's security modules confine a container: decided at its creation, for all of its processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     /// The AppArmor profile.
@@ -211,7 +211,7 @@ pub struct Confinement {
     /// The SELinux label of the files.
     #[serde(rename = "files")]
     pub mount_label: Option<String>,
-    /// Where the kernel's files are, if not below `/`.
+    /// The directory of the kernel's files, if it is not `/`.
     #[serde(default)]
     pub kernel: Option<PathBuf>,
 }
@@ -230,33 +230,33 @@ impl fmt::Display for Confinement {
     }
 }
 
-/// A user, to be looked up in the container's own files.
+/// A user to look up in the container's `/etc/passwd` and `/etc/group`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserPlan {
-    /// A number or a name; empty is user 0.
+    /// A number or a name; empty means user 0.
     pub user: String,
-    /// A number or a name; none is the user's own group.
+    /// A number or a name; none means the user's primary group.
     pub group: Option<String>,
-    /// Further groups.
+    /// Supplementary groups.
     #[serde(rename = "groups")]
     pub additional_gids: Vec<u32>,
-    /// Also the groups that `/etc/group` gives the user.
+    /// Add the groups that `/etc/group` lists the user in.
     pub merge_groups: bool,
 }
 
-/// A further process in a running container.
+/// Another process in a running container.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExecPlan {
-    /// What is run.
+    /// The process to run.
     pub process: ProcessPlan,
-    /// The user that the container's first process runs as: nothing is looked up in a running container.
+    /// The user of the container's first process: the keeper looks nothing up in a running container.
     pub user: UserIds,
-    /// A terminal for its standard streams.
+    /// Its standard streams are a terminal.
     #[serde(rename = "tty")]
     pub terminal: bool,
 }
 
-/// Numeric ids of a process.
+/// The numeric ids of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserIds {
     /// The user.
@@ -266,12 +266,12 @@ pub struct UserIds {
     /// The supplementary groups.
     #[serde(rename = "groups")]
     pub additional_gids: Vec<u32>,
-    /// The home directory; empty where it was not looked up.
+    /// The home directory; empty if it was not looked up.
     #[serde(default)]
     pub home: String,
 }
 
-/// Whether a kernel parameter is of the network namespace.
+/// Whether a kernel parameter belongs to the network namespace.
 pub fn of_network(name: &str) -> bool {
     name.starts_with("net.") || name.starts_with("net/")
 }

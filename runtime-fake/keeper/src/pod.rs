@@ -1,4 +1,4 @@
-//! The pod's own namespaces, which the keeper lives in and so keeps.
+//! The pod's own namespaces, which the keeper lives in and so keeps alive.
 
 use std::{
     ffi::CString,
@@ -21,23 +21,23 @@ use crate::{
     userns::UserNamespace,
 };
 
-/// A pod that is set up.
+/// A pod after its set-up.
 pub(crate) struct Pod {
     pub(crate) plan: PodPlan,
     /// The pod's shared memory directory.
     pub(crate) shm: Option<PathBuf>,
-    /// The mount namespace of the daemon, where mounts of the host are to be found; none where there is no way back to it,
-    /// from inside a user namespace.
+    /// The daemon's mount namespace, which has the host's mounts; none in a user namespace, from which the keeper
+    /// cannot return to it.
     pub(crate) host_mounts: Option<OwnedFd>,
-    /// The user namespace that its containers, and its other namespaces, belong to; none where that is the keeper's own.
+    /// The user namespace of its containers and of its other namespaces; none if that is the keeper's own.
     pub(crate) user_namespace: Option<UserNamespace>,
-    /// The first process of the namespace that all containers share.
+    /// The first process of the process namespace that all containers share.
     pub(crate) pause: Option<Pause>,
-    /// Namespaces that end with their last descriptor: kept alive for the daemon, which may end before the pod.
+    /// Descriptors of namespaces, which the keeper keeps alive because the daemon may exit before the pod.
     _held: Vec<OwnedFd>,
 }
 
-/// Makes what `plan` asks for.
+/// Sets up a pod as `plan` says.
 pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
     let (mut shm, mut host_mounts) = (None, None);
     let user_namespace = plan
@@ -72,7 +72,7 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
             None => unshare(flags | UnshareFlags::NEWNS).context("make the pod's namespaces")?,
             Some(users) => {
                 unshare(UnshareFlags::NEWNS).context("make the pod's namespaces")?;
-                // Those of an IPC namespace are for its owner to set.
+                // Only the owner of an IPC namespace may set its kernel parameters.
                 users.surround(flags, set_sysctls)?;
             }
         }
@@ -123,7 +123,7 @@ fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
     Ok(at)
 }
 
-/// Some of these are of an interface, which is there when the pod is connected.
+/// Sets network kernel parameters. Some belong to an interface, which exists once the pod is connected.
 pub(crate) fn set_network_sysctls(plan: &PodPlan) -> Step {
     let mut network = plan.sysctl.iter().filter(|(name, _)| of_network(name));
     network.try_for_each(|(name, value)| set_sysctl(name, value))

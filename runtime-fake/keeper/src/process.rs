@@ -1,4 +1,4 @@
-//! The last steps of a process before its program: directory, limits, ids, capabilities, `execve`.
+//! The last steps of a process before its program: working directory, limits, ids, capabilities, `execve`.
 
 use std::{collections::BTreeMap, ffi::CString, io, os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -18,9 +18,9 @@ use crate::{
     sys, terminal,
 };
 
-/// Where programs are looked for when a container has no `PATH`.
+/// The `PATH` of a container without one.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The highest capability number that the kernel may know.
+/// The highest capability number that a kernel may know.
 const LAST_CAPABILITY: u8 = 63;
 
 /// A process ready to become its program.
@@ -30,17 +30,16 @@ pub(crate) struct Ready {
     env: Vec<CString>,
     path: String,
     filter: Option<Filter>,
-    /// The capabilities that are left when the filter is loaded, if that takes another one.
+    /// The capabilities to set after the filter is loaded, if loading it needs another one.
     without_filter: Option<CapabilitySets>,
 }
 
 const LOAD_FILTER: &str = "load the seccomp filter";
 
-/// What files a program makes are not writable for others, unless it asks for that.
+/// The default umask: files that a program creates are not writable for others.
 const UMASK: u32 = 0o022;
 
-/// The filter for the process's system calls, from where the daemon left it: to be read while the process's root is still
-/// the host's.
+/// Reads the seccomp filter that the daemon wrote. Call it while the process's root is still the host's.
 pub(crate) fn filter(plan: &ProcessPlan) -> Step<Option<Filter>> {
     let Some(path) = &plan.seccomp else {
         return Ok(None);
@@ -53,11 +52,11 @@ pub(crate) fn filter(plan: &ProcessPlan) -> Step<Option<Filter>> {
     }
 }
 
-/// Has the security modules confine the program that this process becomes. To be done while its root is still the host's.
+/// Confines this process's program with AppArmor and SELinux. Call it while its root is still the host's.
 pub(crate) fn confine(plan: &ProcessPlan) -> Step {
     let confined = lsm::confine(&plan.confinement);
     confined.map_err(|error| match &plan.confinement.apparmor_profile {
-        // The kernel knows it where the daemon may not look.
+        // The kernel reports a missing profile even if the daemon may not list profiles.
         Some(profile) if error.kind() == io::ErrorKind::NotFound => {
             Failure::new(FailureKind::Invalid, lsm::profile_not_found(profile))
         }
@@ -72,8 +71,8 @@ pub(crate) fn confine(plan: &ProcessPlan) -> Step {
     })
 }
 
-/// Gives up what the plan does not grant to the user `ids`. The process's root is the container's already; `own_root` says
-/// that it is not the host's.
+/// Drops the privileges that the plan does not grant to the user `ids`. The process's root is the container's already;
+/// `own_root` tells whether it is not the host's.
 pub(crate) fn prepare(
     plan: &ProcessPlan,
     ids: UserIds,
@@ -83,7 +82,7 @@ pub(crate) fn prepare(
     rustix::process::umask(Mode::from_raw_mode(UMASK));
     open_files::lower();
     if own_root {
-        // Whatever descriptor was left open, or process can be seen: no path leads there (CVE-2024-21626).
+        // No path leads to a leaked descriptor or another process this way (CVE-2024-21626).
         let root = Root::own().context("open the container's root")?;
         root.enter_directory(Path::new(&plan.cwd))?;
     } else {
@@ -153,14 +152,14 @@ fn environment(plan: &ProcessPlan, user: &UserIds) -> BTreeMap<String, String> {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
         })
         .collect();
-    // The kernel's own word for it, which is the pod's or the host's.
+    // The kernel's host name, which is the pod's or the host's.
     env.entry("HOSTNAME".to_owned()).or_insert_with(|| {
         let names = rustix::system::uname();
         names.nodename().to_string_lossy().into_owned()
     });
     env.entry("HOME".to_owned())
         .or_insert_with(|| match (user.home.as_str(), user.uid) {
-            // A container from before homes were on record.
+            // A container whose record is older than the home field.
             ("", 0) => "/root".to_owned(),
             ("", _) => "/".to_owned(),
             (home, _) => home.to_owned(),
@@ -170,7 +169,7 @@ fn environment(plan: &ProcessPlan, user: &UserIds) -> BTreeMap<String, String> {
     env
 }
 
-/// Returns the capabilities that the process is to have once its filter is loaded, if it has one more until then.
+/// Returns the capabilities to set after the filter is loaded, if loading it needs another one.
 fn drop_privileges(
     plan: &ProcessPlan,
     ids: &UserIds,
@@ -180,7 +179,7 @@ fn drop_privileges(
         as_ordinary_user(plan, ids, filtered)?;
         return Ok(None);
     }
-    // A runtime that was given less than all cannot give more than it has.
+    // A runtime without all capabilities can grant only those it has.
     let own = rustix::thread::capabilities(None)
         .context("read the capabilities")?
         .permitted;
@@ -206,7 +205,7 @@ fn drop_privileges(
         .collect();
     match rustix::thread::set_thread_groups(&groups) {
         Ok(()) => {}
-        // A user namespace with one id has no way to set groups: only its own one is there, which is group 0.
+        // A user namespace with one mapped id cannot set groups: only its own exists, group 0.
         Err(Errno::PERM) if ids.additional_gids.iter().all(|g| *g == 0) => {}
         Err(error) => {
             return Err(no_ids(
@@ -227,8 +226,8 @@ fn drop_privileges(
         capability_set(&plan.ambient)
     };
     let ambient = capability_set(&plan.ambient) & wanted;
-    // A process that may gain privileges later needs this one to load a filter. It ends with `execve`, which
-    // grants root the bounding set, and others the ambient set.
+    // Loading a filter without no_new_privs needs this capability. `execve` drops it: root then gets the bounding set,
+    // and other users the ambient set.
     let to_filter = if filtered && !plan.no_new_privileges {
         CapabilitySet::SYS_ADMIN & own
     } else {
@@ -256,19 +255,19 @@ fn drop_privileges(
     if plan.no_new_privileges {
         rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }
-    // Changing ids cleared it.
+    // Changing ids cleared the parent-death signal.
     sys::die_with_parent().context("be ended with the keeper")?;
     Ok((sets.permitted != granted.permitted).then_some(granted))
 }
 
-/// Takes all capabilities but `wanted` from the bounding set.
+/// Drops all capabilities except `wanted` from the bounding set.
 pub(crate) fn bound(wanted: CapabilitySet) -> Step {
     for number in 0..=LAST_CAPABILITY {
         let one = capability_set(&[number]);
         if !wanted.intersects(one) {
             match rustix::thread::remove_capability_from_bounding_set(one) {
                 Ok(()) => {}
-                // Past the last one that this kernel knows.
+                // The kernel knows no capability from this number on.
                 Err(Errno::INVAL) => break,
                 Err(error) => return Err(error).context("drop capabilities"),
             }
@@ -277,7 +276,7 @@ pub(crate) fn bound(wanted: CapabilitySet) -> Step {
     Ok(())
 }
 
-/// Without namespaces an ordinary user's processes are the user's own; user 0 stands for that.
+/// Without namespaces an ordinary user's containers run as that user; user 0 stands for it.
 fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
     let own = rustix::process::geteuid().as_raw();
     if ids.uid != 0 && ids.uid != own {
@@ -287,7 +286,7 @@ fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
         );
         return Err(Failure::new(FailureKind::Invalid, message));
     }
-    // Without privileges the kernel takes a filter only after no_new_privs.
+    // Without privileges the kernel accepts a filter only after no_new_privs.
     if plan.no_new_privileges || filtered {
         rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }
@@ -301,7 +300,7 @@ fn capability_set(numbers: &[u8]) -> CapabilitySet {
 }
 
 impl Ready {
-    /// Loads the filter for system calls now if it lets all of `calls` pass, which are still to be made.
+    /// Loads the seccomp filter now if it allows all of `calls`, which are still to be made.
     pub(crate) fn load_filter_if(&mut self, calls: &[SystemCall]) -> Step {
         let passes =
             |filter: &mut Filter| Arch::native().is_some_and(|native| filter.allows(native, calls));
@@ -314,7 +313,7 @@ impl Ready {
         Ok(())
     }
 
-    /// Becomes the program. Returns only to say why it could not.
+    /// Executes the program. Returns only on failure.
     pub(crate) fn exec(self) -> Failure {
         let Some(program) = self.argv.first() else {
             return Failure::new(
@@ -327,7 +326,7 @@ impl Ready {
         let candidates: Vec<CString> = if named {
             vec![program.clone()]
         } else {
-            // No name at all is no program's; with a directory before it, it would be the directory's.
+            // An empty name must not be joined with a directory: the result would be the directory.
             let path = if name.is_empty() { "" } else { &self.path };
             let directories = path.split(':').filter(|d| !d.is_empty());
             directories
@@ -335,7 +334,7 @@ impl Ready {
                 .collect()
         };
         sys::reset_signals();
-        // Last of all: from here on only the calls that the filter lets pass can be made.
+        // The filter comes last: from here on only allowed calls work.
         if let Some(filter) = &self.filter
             && let Err(failure) = sys::load_filter(filter).context(LOAD_FILTER)
         {

@@ -1,7 +1,7 @@
-//! What the daemon and a keeper say to each other: one JSON document a frame (see [`super::frame`]).
+//! The messages between the daemon and a keeper: one JSON document a frame (see [`super::frame`]).
 //!
-//! The daemon sends [`Request`]s, in any number at once; the keeper answers each with one [`Message::Reply`] of the same number,
-//! not necessarily in order, and tells of exits by [`Event`]s in between.
+//! The daemon sends any number of [`Request`]s at once. The keeper answers each with one [`Message::Reply`] of the same
+//! number, not necessarily in order, and reports exits as [`Event`]s in between.
 
 use std::path::PathBuf;
 
@@ -13,87 +13,89 @@ use crate::{
     plan::{ExecPlan, ForwardPlan, LaunchPlan, PodPlan, UserIds},
 };
 
-/// The version of this protocol. A daemon speaks with keepers of its own version and of all before it: what is added since
-/// version 0 is optional, or only said to keepers that know it. One that is newer it leaves alone.
+/// The version of this protocol. A daemon speaks to keepers of its own version and of all earlier ones: what was added
+/// after version 0 is optional, or sent only to keepers that know it. A daemon leaves keepers of newer versions alone.
 pub const VERSION: u32 = 1;
 
 /// A numbered call of the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
-    /// Chosen by the daemon, repeated in the reply.
+    /// Chosen by the daemon and repeated in the reply.
     pub number: u64,
-    /// How many file descriptors came along with this frame.
+    /// The number of file descriptors sent with this frame.
     #[serde(default)]
     pub descriptors: usize,
-    /// What is to be done.
+    /// The requested operation.
     pub call: Call,
 }
 
-/// What a keeper can do.
+/// The operations of a keeper.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
-    /// Fork a keeper, whose standard streams come along: its listening socket, its lock file, its log. For the zygote only.
+    /// Fork a keeper. Its standard streams are sent with the call: its listening socket, its lock file, its log. For
+    /// the zygote only.
     Spawn,
-    /// Make the pod's namespaces. Once, first. Descriptors that come along are held open as long as the pod lives.
+    /// Make the pod's namespaces. Sent once, first. The keeper holds
+    /// descriptors sent with the call open as long as the pod lives.
     Setup(Box<PodPlan>),
-    /// The pod has its network: set the kernel parameters of it, and forward the host's ports, whose listening sockets
-    /// come along. Once, at most.
+    /// The pod has its network: set its network kernel parameters, and forward the host ports, whose listening sockets
+    /// are sent with the call. Sent at most once.
     Connected {
-        /// Where what comes in on which socket goes; none when there are no host ports.
+        /// The destination of each socket's traffic; none without host ports.
         forward: Option<ForwardPlan>,
     },
-    /// Bring a container up to its barrier: everything but the last `execve`.
+    /// Bring a container up to its barrier: everything except the final `execve`.
     Create {
         /// The container's id.
         container: String,
-        /// How it is set up.
+        /// How to set it up.
         plan: Box<LaunchPlan>,
     },
-    /// Let a created container go.
+    /// Open the barrier of a created container.
     Start {
         /// The container's id.
         container: String,
-        /// criu makes its processes, which takes longer.
+        /// criu restores the processes, which takes longer.
         #[serde(default)]
         restored: bool,
     },
-    /// Send a signal to a container's first process, if it still runs.
+    /// Send a signal to a container's first process, if it is still running.
     Signal {
         /// The container's id.
         container: String,
         /// The signal's number.
         signal: i32,
     },
-    /// Run a further process in a running container. Three descriptors come along: its stdin, stdout and stderr. With a
-    /// terminal there are none; the terminal's comes with the answer.
+    /// Run another process in a running container. Three descriptors are sent with the call: its stdin, stdout and
+    /// stderr. With a terminal there are none; the answer carries the terminal's.
     Exec {
         /// The container's id.
         container: String,
-        /// What is run.
+        /// The process to run.
         plan: Box<ExecPlan>,
     },
-    /// Start a criu that dumps a container's processes when it is asked over the socket that comes along.
+    /// Start a criu that dumps a container's processes when the daemon requests it over the socket sent with the call.
     Dump {
         /// The container's id.
         container: String,
-        /// Where criu is.
+        /// The path of criu.
         program: PathBuf,
     },
-    /// Kill all of an exec.
+    /// Kill an exec's process and its descendants.
     KillExec {
-        /// What [`Outcome::Exec`] said.
+        /// The pid from [`Outcome::Exec`].
         pid: i32,
     },
-    /// Also give what a running container writes to the pipes that come along: one for each output that is wanted.
+    /// Also copy what a running container writes to the pipes sent with the call: one for each requested output.
     Attach {
         /// The container's id.
         container: String,
-        /// A way to its standard input is wanted.
+        /// The client wants to write to the container's standard input.
         stdin: bool,
-        /// A pipe for its standard output comes along.
+        /// A pipe for its standard output is sent with the call.
         stdout: bool,
-        /// A pipe for its standard error comes along.
+        /// A pipe for its standard error is sent with the call.
         stderr: bool,
     },
     /// Make TCP sockets in the pod's network namespace.
@@ -103,18 +105,18 @@ pub enum Call {
         /// The container's id.
         container: String,
     },
-    /// Forget a container, killing it first if it has not ended.
+    /// Kill a container if it is still running, and forget it.
     Forget {
         /// The container's id.
         container: String,
     },
-    /// What became of every container known here.
+    /// Report the state of every known container.
     State,
-    /// Kill everything, then end.
+    /// Kill all processes, then exit.
     Shutdown,
 }
 
-/// What a keeper sends.
+/// A message of a keeper.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
@@ -122,13 +124,13 @@ pub enum Message {
     Reply {
         /// The request's number.
         number: u64,
-        /// How many file descriptors came along with this frame.
+        /// The number of file descriptors sent with this frame.
         #[serde(default)]
         descriptors: usize,
-        /// How it went.
+        /// The call's outcome, or its failure.
         result: Result<Outcome, Failure>,
     },
-    /// Something happened.
+    /// An event.
     Event(Event),
 }
 
@@ -136,7 +138,7 @@ pub enum Message {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Nothing more to say.
+    /// The call succeeded without further data.
     Done,
     /// A keeper was forked.
     Spawned {
@@ -157,9 +159,9 @@ pub enum Outcome {
     },
     /// The container's program runs.
     Started {
-        /// Since when.
+        /// When it started.
         at: Timestamp,
-        /// Its first process, as the daemon sees it, where that is another one than was created.
+        /// The pid of its first process, as the daemon sees it, where it differs from the created one's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pid: Option<i32>,
     },
@@ -168,19 +170,20 @@ pub enum Outcome {
         /// Its process id, as the daemon sees it.
         pid: i32,
     },
-    /// criu waits for what it is asked for.
+    /// criu is ready for requests.
     Dump {
         /// The container's first process, as the daemon sees it.
         pid: i32,
     },
-    /// What the container writes goes to the pipes too. The terminal's descriptor comes along where there is one, else
-    /// that of the pipe to the container's standard input, if it was wanted and can be had.
+    /// The keeper copies the container's output to the pipes. The terminal's
+    /// descriptor is sent with the answer, or, without a terminal, that of the pipe to
+    /// the container's standard input, if the client requested it and it is available.
     Attached,
-    /// The sockets come along, one for each address family that the box has.
+    /// The sockets are sent with the answer, one for each address family that the host supports.
     Sockets,
-    /// All containers.
+    /// The state of all containers.
     State {
-        /// The version of the protocol that the keeper speaks: [`VERSION`]. Keepers of before there were versions name none.
+        /// The version of the protocol that the keeper speaks: [`VERSION`]. Keepers of version 0 send none.
         #[serde(default)]
         version: u32,
         /// The keeper's process id.
@@ -190,58 +193,58 @@ pub enum Outcome {
     },
 }
 
-/// A container as its keeper knows it.
+/// A container's state in its keeper.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ContainerState {
     /// Its id.
     pub container: String,
-    /// Its first process; 0 when it has ended.
+    /// The pid of its first process; 0 after its exit.
     pub pid: i32,
-    /// Since when its program runs.
+    /// When its program started.
     pub started: Option<Timestamp>,
-    /// How it ended.
+    /// Its exit, after it has exited.
     pub exit: Option<Exit>,
 }
 
-/// How a container ended.
+/// A container's exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// The exit code; 128 + signal number after a signal.
     pub code: i32,
-    /// When its end was seen.
+    /// When the keeper reaped it.
     pub at: Timestamp,
-    /// When its program began to run, if it did.
+    /// When its program started, if it did.
     #[serde(default)]
     pub started: Option<Timestamp>,
-    /// Why it could not be started, when that is how it ended.
+    /// Why it failed to start, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_error: Option<String>,
-    /// The kernel killed it because its memory was used up.
+    /// The kernel's OOM killer killed it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub oom_killed: bool,
 }
 
-/// An event that a keeper reports without being asked.
+/// An event that a keeper reports on its own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A container has ended and its output is in its log.
+    /// A container has exited, and its output is in its log.
     Exited {
         /// The container's id.
         container: String,
-        /// How.
+        /// Its exit.
         exit: Exit,
     },
-    /// An exec has ended.
+    /// An exec has exited.
     ExecExited {
-        /// What [`Outcome::Exec`] said.
+        /// The pid from [`Outcome::Exec`].
         pid: i32,
         /// The exit code; 128 + signal number after a signal.
         code: i32,
     },
 }
 
-/// Where a keeper leaves what must outlive it, in the sandbox's directory.
+/// The path of the exit record, which outlives the keeper, in the sandbox's directory.
 #[must_use]
 pub fn exit_record(sandbox_dir: &std::path::Path, container: &str) -> PathBuf {
     sandbox_dir.join(format!("{container}.exit"))

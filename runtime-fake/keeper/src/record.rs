@@ -1,11 +1,11 @@
-//! What a keeper writes for its daemon, and reads about its own processes.
+//! Writes exit records for the daemon, and reads the keeper's children from `/proc`.
 
 use crate::{
     exec_processes,
     protocol::{Exit, exit_record},
 };
 
-/// Writes how a container ended to where the daemon looks for it.
+/// Writes a container's exit record.
 pub(crate) fn exit(directory: &std::path::Path, id: &str, exit: &Exit) -> std::io::Result<()> {
     let path = exit_record(directory, id);
     let temporary = path.with_extension("exit.tmp");
@@ -13,7 +13,7 @@ pub(crate) fn exit(directory: &std::path::Path, id: &str, exit: &Exit) -> std::i
     std::fs::rename(&temporary, &path)
 }
 
-/// The processes whose parent is this one, from `/proc`.
+/// The children of this process, from `/proc`.
 pub(crate) fn children(own: i32) -> Vec<i32> {
     if let Ok(text) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
         return text

@@ -1,4 +1,4 @@
-//! What the new process between a fork of the keeper and the container's program says on its report pipe.
+//! The reports of a new process on its report pipe, between a fork of the keeper and the container's program.
 
 use std::{
     io::{self, Write as _},
@@ -15,11 +15,11 @@ pub(crate) const START_ERROR: i32 = 128;
 /// One line of JSON on the report pipe.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// Set up; the ids that were found.
+    /// The set-up is complete, with the resolved ids.
     Ready(UserIds),
-    /// The process that becomes the program, where that is not the one that set it up.
+    /// The pid of the process that becomes the program, if it is not the one that set it up.
     Born(i32),
-    /// It cannot be done.
+    /// The set-up failed.
     Failed(Failure),
 }
 

@@ -1,8 +1,8 @@
-//! A container's processes come back from a checkpoint.
+//! Restores a container's processes from a checkpoint.
 //!
-//! The process that would have become the container's program assembles its root, does not enter it, and becomes criu, which
-//! makes a mount and a process namespace and the processes in them. Their first one is criu's sibling: a child of the
-//! keeper's, like every container's. criu ends when they run.
+//! The process that would have become the container's program assembles its root, does not enter it, and executes criu.
+//! criu makes a mount and a process namespace and the processes in them. Their first one is criu's sibling: a child of
+//! the keeper, like every container's. criu exits when they run.
 
 use std::{
     fs,
@@ -21,13 +21,13 @@ use crate::{
 pub(crate) const ENVIRONMENT: [&str; 1] =
     ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
 
-/// Names below the plan's directory.
+/// Names in the plan's directory.
 const IMAGES: &str = "checkpoint";
 const LOG: &str = "restore.log";
 const OUTPUT: &str = "criu.output";
 const PID: &str = "pid";
 
-/// Whether the root at `root` has a mount for each of the checkpoint's, and no other ones.
+/// Checks that the root at `root` has a mount for each of the checkpoint's, and no others.
 pub(crate) fn check(plan: &RestorePlan, root: &Path) -> Step {
     let table =
         fs::read_to_string("/proc/self/mountinfo").context("look at the container's mounts")?;
@@ -46,7 +46,7 @@ pub(crate) fn check(plan: &RestorePlan, root: &Path) -> Step {
     Ok(())
 }
 
-/// Becomes criu. Returns only to say why it could not.
+/// Executes criu. Returns only on failure.
 pub(crate) fn exec(plan: &RestorePlan, root: &Path) -> Failure {
     let streams = match streams(plan) {
         Ok(streams) => streams,
@@ -63,7 +63,7 @@ pub(crate) fn exec(plan: &RestorePlan, root: &Path) -> Failure {
     )
 }
 
-/// Moves the container's pipes to where criu takes them from, by the names that the old ones had.
+/// Moves the container's pipes to the descriptors that criu gets, named as the old ones were.
 fn streams(plan: &RestorePlan) -> Step<Vec<(i32, String)>> {
     let what = "hand the container's streams to criu";
     let output = fs::File::create(plan.directory.join(OUTPUT)).context(what)?;
@@ -77,7 +77,7 @@ fn streams(plan: &RestorePlan) -> Step<Vec<(i32, String)>> {
         let own = own.context(what)?;
         if old.starts_with("pipe:[") && !given.iter().any(|(_, name)| name == old) {
             given.push((own.as_raw_fd(), old.clone()));
-            // It stays open until this process is criu, and beyond.
+            // The descriptor stays open across `execve`.
             let _ = std::os::fd::IntoRawFd::into_raw_fd(own);
         }
     }
@@ -95,7 +95,7 @@ fn arguments(plan: &RestorePlan, root: &Path, streams: &[(i32, String)]) -> Vec<
         "restore",
         "--restore-detached",
         "--restore-sibling",
-        // This process is where they belong.
+        // This process is already in their cgroup.
         "--manage-cgroups=ignore",
         "--tcp-close",
         "--file-locks",
@@ -119,7 +119,7 @@ fn arguments(plan: &RestorePlan, root: &Path, streams: &[(i32, String)]) -> Vec<
     arguments
 }
 
-/// How a criu that ended with `code` did: the first of the processes that are there now.
+/// The outcome of a criu that exited with `code`: the pid of the first restored process.
 pub(crate) fn outcome(directory: &Path, code: i32) -> Step<i32> {
     let pid = fs::read_to_string(directory.join(PID));
     let pid = pid.ok().and_then(|text| text.trim().parse().ok());

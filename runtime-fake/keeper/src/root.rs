@@ -1,5 +1,5 @@
-//! A container's root file system: assembled from detached mounts in a mount namespace of its own, which takes all of
-//! it along when its last process ends. Nothing is ever to be unmounted.
+//! Assembles a container's root file system from detached mounts in a mount namespace of its own. The namespace removes
+//! them when its last process exits, so nothing has to be unmounted.
 //!
 //! Targets are looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image never leads outside it.
 
@@ -41,19 +41,19 @@ use crate::{
     secure_join::Root,
 };
 
-/// Parts of a root that only a process outside the container can open.
+/// Parts of a root that only a process outside the container's namespaces can open.
 pub(crate) struct Outside {
-    /// For each mount of the plan.
+    /// One for each mount of the plan.
     sources: Vec<volumes::Source>,
     /// The directory of shared memory.
     shm: Option<OwnedFd>,
     /// The `/proc` of a process namespace that this process is not in yet.
     proc: Option<OwnedFd>,
-    /// The mounts below the root that are part of it, relative to it.
+    /// The mounts that the root consists of, relative to it.
     parts: Vec<PathBuf>,
 }
 
-/// Makes this process's root the one that `plan` describes. The process must be in a new mount namespace; `host` is the
+/// Makes the root that `plan` describes, and enters it. The process must be in a new mount namespace; `host` is the
 /// daemon's. Returns the image's users.
 pub(crate) fn enter(
     plan: &LaunchPlan,
@@ -69,8 +69,8 @@ pub(crate) fn enter(
     Ok(accounts)
 }
 
-/// [`enter`] without entering it, for another process to do: where it is. `shm` is the pod's shared memory directory, as
-/// a mount of the keeper's.
+/// [`enter`] for criu, without entering: returns the root's path. `shm` is the pod's shared memory directory, a mount
+/// of the keeper.
 pub(crate) fn make(
     plan: &LaunchPlan,
     shm: Option<&Path>,
@@ -84,12 +84,12 @@ pub(crate) fn make(
     Ok(at)
 }
 
-/// [`enter`] for a process in the pod's own user namespace, with what [`idmap::prepare`] sends.
+/// [`enter`] for a process in the pod's own user namespace, with the mounts that [`idmap::prepare`] sends.
 pub(crate) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step<Accounts> {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).context("separate the container's mounts from the host's")?;
     let (at, outside) = idmap::receive(plan, from)?;
-    // From here on it can do no more than root in a user namespace.
+    // From here on it has only the privileges of root in a user namespace.
     let plan = LaunchPlan {
         isolation: IsolationMode::Rootless,
         ..plan.clone()
@@ -99,7 +99,7 @@ pub(crate) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step<Accounts> 
     Ok(accounts)
 }
 
-/// Opens and mounts, in the container's directory, what has to come from outside.
+/// Opens the parts that come from outside, and mounts them in the container's directory.
 fn outside(
     plan: &LaunchPlan,
     shm: Option<&Path>,
@@ -134,11 +134,11 @@ fn outside(
     })
 }
 
-/// Completes the root at `at`. The image's users are read before anything is mounted over them.
+/// Completes the root at `at`. It reads the image's users before anything is mounted over them.
 fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accounts)> {
     let what = "open the container's root";
     let root = open_dir(at).context(what)?;
-    // Before anything is mounted over them.
+    // Open them before anything is mounted over them.
     let parts = outside.parts.iter().map(|part| open_dir(&at.join(part)));
     let parts = parts.collect::<Result<Vec<_>, _>>().context(what)?;
     let root = Root::new(root);
@@ -160,11 +160,11 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accou
     }
     let cwd = Path::new(&plan.process.cwd);
     if cwd.is_absolute() && matches!(root.existing(cwd), Ok(None)) {
-        // While it can be made; what is in the way of it is found by the process, which goes there.
+        // Created while the root is writable; the process reports an error when it enters the directory.
         let _ = root.directory(cwd);
     }
     if plan.readonly_root {
-        // Just the mounts that the root is made of: what was mounted over them is as the client wants it.
+        // Only the mounts that the root consists of; the plan decides about the mounts over them.
         for part in parts.iter().map(OwnedFd::as_fd).chain([root.fd()]) {
             sys::set_read_only(part, false).context("make the container's root read-only")?;
         }
@@ -172,7 +172,7 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accou
     Ok((root, accounts))
 }
 
-/// The host's root holds the runtime's state too: the records of all pods, and sockets that do what they are told.
+/// Hides the runtime's state, which the host's root contains: the records of all pods, and the keepers' sockets.
 fn hide_state(container: &Path, root: &Root) -> Step {
     let what = "hide the runtime's state";
     // STATE/sandboxes/ID/containers/ID
@@ -192,7 +192,7 @@ fn label(plan: &LaunchPlan) -> Option<&str> {
     plan.process.confinement.mount_label.as_deref()
 }
 
-/// Returns the mounts below `at` that are part of the root, relative to it. `ids` are the container's own, if it has some.
+/// Returns the mounts below `at` that the root consists of, relative to it. `ids` are the container's own, if any.
 fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&IdMapper<'_>>) -> Step<Vec<PathBuf>> {
     let layer = plan.directory.join("layer");
     match &plan.root {
@@ -213,7 +213,7 @@ fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&IdMapper<'_>>) -> Step<V
             .map_err(|error| overlay::failure(lower.len(), error))
         }
         RootPlan::Copied => {
-            // A root has to be a mount of its own to be entered.
+            // pivot_root(2) needs a mount point.
             let what = "mount the copy of the image";
             if let Some(label) = label(plan) {
                 lsm::relabel(at, label).context("label the copy of the image")?;
@@ -254,7 +254,7 @@ fn system_mounts(
     if plan.privileged {
         devices::add_all(plan.isolation, root)?;
     }
-    // Group 5 is `tty` on every distribution; where only one id is mapped it does not exist, and the owner's will do.
+    // Group 5 is `tty` on every distribution. If only one id is mapped it does not exist; then use the owner's group.
     let pts_options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")];
     let pts_options = labelled(&pts_options, label(plan));
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -309,7 +309,7 @@ fn system_mounts(
 }
 
 fn protect(plan: &LaunchPlan, root: &Root) -> Step {
-    // One file system for all masked directories: a further mount of it costs a fraction of a new one.
+    // One file system for all masked directories: another mount of it costs a fraction of a new one.
     let mut nothing: Option<OwnedFd> = None;
     for path in &plan.masked_paths {
         let what = format!("mask {path}");

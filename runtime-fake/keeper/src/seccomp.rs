@@ -1,4 +1,4 @@
-//! Seccomp: the kernel's filter made from a profile: pure.
+//! Seccomp: makes the kernel's filter from a profile: pure.
 
 mod default;
 mod interpret;
@@ -12,7 +12,7 @@ pub use machine::Arch;
 pub use profile::HostContext;
 pub use program::Instruction;
 
-/// A filter as the kernel takes it.
+/// A filter in the kernel's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     /// `SECCOMP_FILTER_FLAG_*`.
@@ -21,8 +21,8 @@ pub struct Filter {
     pub program: Vec<Instruction>,
 }
 
-/// Makes a filter of the runtime's own profile, or of `profile`'s text. The reason of a failure completes "the seccomp
-/// profile …".
+/// Makes a filter from the runtime's own profile, or from the
+/// text of `profile`. An error completes "the seccomp profile …".
 pub fn filter(profile: Option<&str>, host: HostContext<'_>) -> Result<Filter, String> {
     let rules = match profile {
         None => default::rules(host),
@@ -42,7 +42,7 @@ pub fn filter(profile: Option<&str>, host: HostContext<'_>) -> Result<Filter, St
     })
 }
 
-/// What a pod's process may do once it is set up: say so, close what it has open, and wait.
+/// The system calls of the pause process after its set-up: report, close all descriptors, and wait.
 const WAITING: &str = r#"{
     "defaultAction": "SCMP_ACT_ERRNO",
     "syscalls": [{
@@ -52,7 +52,7 @@ const WAITING: &str = r#"{
 }"#;
 
 impl Filter {
-    /// The filter of a pod's process; none on a machine that no filter can be made for.
+    /// The filter of the pause process; none if this machine's architecture is not supported.
     pub fn waiting(kernel: (u32, u32)) -> Option<Self> {
         let host = HostContext {
             native: Arch::native()?,
@@ -62,7 +62,7 @@ impl Filter {
         filter(Some(WAITING), host).ok()
     }
 
-    /// As it is kept in a file: the flags, then eight bytes an instruction.
+    /// The form in a file: the flags, then eight bytes for each instruction.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.flags.to_le_bytes().to_vec();
         for one in &self.program {
@@ -73,7 +73,7 @@ impl Filter {
         bytes
     }
 
-    /// Reads what [`Self::to_bytes`] wrote; none if it is something else.
+    /// Parses the form of [`Self::to_bytes`]; none if it is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (flags, rest) = bytes.split_first_chunk::<4>()?;
         let (instructions, []) = rest.as_chunks::<8>() else {

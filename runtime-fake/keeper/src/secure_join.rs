@@ -16,15 +16,15 @@ use rustix::{
 
 use crate::failure::{Context as _, Failure, FailureKind, Step};
 
-/// A chain of more links is a loop.
+/// A longer chain of links counts as a loop.
 const MAX_LINKS: usize = 40;
 
-/// Why a file was not opened to be read.
+/// Why a file could not be opened for reading.
 #[derive(Debug)]
 pub(crate) enum NotRead {
-    /// The kernel refused.
+    /// A system call failed.
     Errno(Errno),
-    /// It is something else than a regular file.
+    /// It is not a regular file.
     Kind(FileType),
 }
 
@@ -48,7 +48,7 @@ impl Root {
         self.fd.as_fd()
     }
 
-    /// The root that this process is in.
+    /// This process's root.
     pub(crate) fn own() -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open("/", flags, Mode::empty()).map(Self::new)
@@ -58,7 +58,7 @@ impl Root {
         self.open_with(path, flags, ResolveFlags::empty())
     }
 
-    /// No link of `/proc` to what a process has open, or lives in, is followed: it may lead out of the root.
+    /// Never follows the magic links of `/proc`: they may lead out of the root.
     fn open_with(&self, path: &Path, flags: OFlags, more: ResolveFlags) -> Result<OwnedFd, Errno> {
         rustix::fs::openat2(
             &self.fd,
@@ -69,8 +69,8 @@ impl Root {
         )
     }
 
-    /// Opens a regular file to be read, without side effects on anything else: not on a device, and nothing is waited for.
-    /// `mounts` says whether the way may cross a mount below the root.
+    /// Opens a regular file for reading, without blocking and without opening a device. `mounts` tells whether the path
+    /// may cross a mount below the root.
     pub(crate) fn regular(&self, path: &Path, mounts: bool) -> Result<OwnedFd, NotRead> {
         let more = if mounts {
             ResolveFlags::empty()
@@ -84,14 +84,14 @@ impl Root {
                 .ok_or(NotRead::Kind(kind))
         };
         check(&self.open_with(path, OFlags::PATH, more)?)?;
-        // It may be another one by now: opening that must not wait, and make no terminal this process's.
+        // It may be another file by now: opening that must not block, and must not set a controlling terminal.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.open_with(path, flags, more)?;
         check(&file)?;
         Ok(file)
     }
 
-    /// `path`, if it is there.
+    /// Opens `path`; none if it is missing.
     pub(crate) fn existing(&self, path: &Path) -> Result<Option<OwnedFd>, Errno> {
         match self.open(path, OFlags::PATH) {
             Ok(fd) => Ok(Some(fd)),
@@ -100,7 +100,7 @@ impl Root {
         }
     }
 
-    /// Where in this root something opened in it is, after all links.
+    /// The path, in this root, of an opened file, with all links resolved.
     pub(crate) fn path_of(&self, fd: &OwnedFd) -> Result<PathBuf, std::io::Error> {
         let path =
             |fd: BorrowedFd<'_>| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
@@ -108,12 +108,12 @@ impl Root {
         Ok(Path::new("/").join(path.strip_prefix(&root).unwrap_or(&path)))
     }
 
-    /// The directory `path`, made with its parents if need be.
+    /// Opens the directory `path`, creating it and its parents if they are missing.
     pub(crate) fn directory(&self, path: &Path) -> Step<OwnedFd> {
         self.make(path, "mount point")
     }
 
-    /// Enters the directory `path`, which is made with its parents if need be.
+    /// Enters the directory `path`, creating it and its parents if they are missing.
     pub(crate) fn enter_directory(&self, path: &Path) -> Step {
         let what = || format!("enter the working directory {}", path.display());
         let refused = |why: &str| {
@@ -161,7 +161,7 @@ impl Root {
         Ok(at)
     }
 
-    /// The file `path`, made empty with its parents if need be, also where a dangling link leads.
+    /// Opens the file `path`, creating an empty one and its parents if they are missing, even behind a dangling link.
     pub(crate) fn file(&self, path: &Path) -> Step<OwnedFd> {
         let what = || format!("make the mount point {}", path.display());
         let mut path = normal(path);

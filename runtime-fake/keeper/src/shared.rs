@@ -12,22 +12,22 @@ use crate::{
     pause::Pause,
 };
 
-/// What a process needs to be born into it. A process that is not in it yet cannot mount a `/proc` of it.
+/// A process namespace to fork into. A process outside it cannot mount its `/proc`, so a source of one is kept.
 pub(crate) struct Shared {
     pub(crate) namespace: OwnedFd,
     proc: Source,
 }
 
-/// Where a `/proc` of the namespace is.
+/// The source of the namespace's `/proc`.
 enum Source {
-    /// At this path, if anywhere.
+    /// Its mount point, if there is one.
     Mounted(Option<PathBuf>),
-    /// In the mount namespace of the container whose namespace it is, which has this name.
+    /// The mount namespace of the container that owns the process namespace `name`.
     Of { mounts: OwnedFd, name: PathBuf },
 }
 
 impl Shared {
-    /// The pod's own.
+    /// The pod's own process namespace.
     pub(crate) fn of_pod(pause: &Pause) -> Step<Self> {
         let namespace = File::open(format!("/proc/{}/ns/pid", pause.pid));
         let namespace = namespace.context("find the pod's process namespace")?;
@@ -37,7 +37,7 @@ impl Shared {
         })
     }
 
-    /// That of the container whose first process is `pid`; none if it is the keeper's own, the host's.
+    /// The process namespace of the container whose first process is `pid`; none if it is the keeper's own, the host's.
     pub(crate) fn of_container(pid: i32) -> Step<Option<Self>> {
         let what = "find the process namespace of the target container";
         let Some(namespace) = namespace(pid).context(what)? else {
@@ -52,7 +52,7 @@ impl Shared {
         }))
     }
 
-    /// What a fork of the keeper has to keep open.
+    /// The descriptors that a fork of the keeper has to keep open.
     pub(crate) fn descriptors(&self) -> [Option<&OwnedFd>; 2] {
         let mounts = match &self.proc {
             Source::Mounted(_) => None,
@@ -61,7 +61,7 @@ impl Shared {
         [Some(&self.namespace), mounts]
     }
 
-    /// A `/proc` of the namespace, mounted nowhere; none where none could be made.
+    /// A detached `/proc` of the namespace; none if there is no source.
     pub(crate) fn proc(&self) -> Step<Option<OwnedFd>> {
         match &self.proc {
             Source::Mounted(None) => Ok(None),

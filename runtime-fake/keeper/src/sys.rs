@@ -1,4 +1,4 @@
-//! The system calls that no library wraps. Everything here is for the keeper, which has one thread.
+//! System calls that no library wraps. They are for the keeper, which has one thread.
 #![allow(unsafe_code, reason = "clone and mount_setattr have no safe wrapper")]
 
 use std::{
@@ -13,18 +13,18 @@ use std::{
 
 use crate::seccomp::Filter;
 
-/// Which side of a [`fork`] this is.
+/// The side of a [`fork`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fork {
     /// The new process.
     Child,
-    /// The old one; the child's process id.
+    /// The old process, with the child's process id.
     Parent(i32),
 }
 
 /// Forks, with the child in the new namespaces that `flags` (`CLONE_NEW*`) name.
 ///
-/// The keeper has a single thread, so that the child may run any code.
+/// The keeper has a single thread, so the child may run any code.
 pub(crate) fn fork(flags: libc::c_int) -> io::Result<Fork> {
     debug_assert_eq!(
         std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count),
@@ -32,8 +32,8 @@ pub(crate) fn fork(flags: libc::c_int) -> io::Result<Fork> {
         "only a process with one thread may fork and go on"
     );
     let flags = libc::c_long::from(flags | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM and a stack of its own this is fork(2): the child has a copy of all memory, and the caller
-    // is the only thread, so that no lock can be held by another one.
+    // SAFETY: without CLONE_VM and without a new stack this is fork(2): the child has a copy of all memory. The caller
+    // is the only thread, so no other thread can hold a lock.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match i32::try_from(pid) {
         Ok(0) => Ok(Fork::Child),
@@ -42,8 +42,8 @@ pub(crate) fn fork(flags: libc::c_int) -> io::Result<Fork> {
     }
 }
 
-/// Forks a sibling: a child of this process's parent. Nothing is looked at before, unlike in [`fork`]: this process's
-/// `/proc` may be a container's by now.
+/// Forks a sibling: a child of this process's parent. Unlike [`fork`] it does not read `/proc`, which may be a
+/// container's by now.
 pub(crate) fn fork_sibling() -> io::Result<Fork> {
     let flags = libc::c_long::from(SIBLING);
     // SAFETY: as in `fork`: no CLONE_VM and no stack, and the caller is the only thread.
@@ -61,22 +61,22 @@ pub(crate) const SIBLING: libc::c_int = libc::CLONE_PARENT | libc::SIGCHLD;
 /// linux/sched.h; libc's has too few bits for it.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// [`fork`], with the child in the v2 cgroup whose directory is `cgroup`. Moving a process there takes the kernel 10 ms
-/// and more (an RCU grace period), being born there nothing.
+/// [`fork`], with the child in the v2 cgroup whose directory is `cgroup`. Moving a process into a cgroup takes the
+/// kernel 10 ms and more (an RCU grace period); creating it there takes no extra time.
 pub(crate) fn fork_inside(flags: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
     let Some(cgroup) = cgroup else {
         return fork(flags);
     };
-    // SAFETY: a structure of integers, for which 0 is a value.
+    // SAFETY: the structure holds only integers, for which 0 is valid.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
     arguments.flags = u64::from(flags.unsigned_abs()) | CLONE_INTO_CGROUP;
-    // CLONE_PARENT takes the signal of the caller's own end, and clone3 wants none to be given then.
+    // With CLONE_PARENT the child inherits the caller's exit signal, and clone3 rejects an explicit one.
     if flags & libc::CLONE_PARENT == 0 {
         arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
     }
     arguments.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
-    // SAFETY: as in `fork`: no CLONE_VM and no stack, and the caller is the only thread; the structure lives until the call
-    // returns and its size is given.
+    // SAFETY: as in `fork`: no CLONE_VM and no stack, and the caller is the only thread; the structure lives until the
+    // call returns and its size is passed.
     let pid = unsafe {
         libc::syscall(
             libc::SYS_clone3,
@@ -88,7 +88,7 @@ pub(crate) fn fork_inside(flags: libc::c_int, cgroup: Option<BorrowedFd<'_>>) ->
         Ok(0) => Ok(Fork::Child),
         Ok(pid) if pid > 0 => Ok(Fork::Parent(pid)),
         Ok(_) | Err(_) => match io::Error::last_os_error() {
-            // Kept back by a filter of system calls, as around a container in a container.
+            // A seccomp filter rejects clone3, for example around a container in a container.
             error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 fork_and_move(flags, cgroup)
             }
@@ -102,29 +102,29 @@ fn fork_and_move(flags: libc::c_int, cgroup: BorrowedFd<'_>) -> io::Result<Fork>
     if forked == Fork::Child {
         let file = format!("/proc/self/fd/{}/cgroup.procs", cgroup.as_raw_fd());
         if std::fs::write(file, "0").is_err() {
-            // Nothing can be said from here; the keeper tells of an early end.
+            // The child has no way to report an error here; the keeper reports its early exit.
             std::process::exit(1);
         }
     }
     Ok(forked)
 }
 
-/// Makes the mount that `mount` is the root of read-only; with `recursive` those below it too.
+/// Makes the mount whose root is `mount` read-only; with `recursive` also the mounts below it.
 pub fn set_read_only(mount: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
     set_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, 0, recursive)
 }
 
-/// Sets how mounts and unmounts elsewhere show through a mount and those below it: `MS_PRIVATE`, `MS_SLAVE` or `MS_SHARED`.
+/// Sets the propagation of a mount and of those below it: `MS_PRIVATE`, `MS_SLAVE` or `MS_SHARED`.
 pub(crate) fn set_propagation(mount: BorrowedFd<'_>, propagation: libc::c_ulong) -> io::Result<()> {
     set_attributes(mount, 0, propagation, 0, true)
 }
 
-/// Gives a mount and those below it further attributes (`MOUNT_ATTR_*`).
+/// Adds attributes (`MOUNT_ATTR_*`) to a mount and those below it.
 pub(crate) fn add_attributes(mount: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
     set_attributes(mount, attributes, 0, 0, true)
 }
 
-/// Shows the files of a mount that is attached nowhere, not of those below it, with the ids of a user namespace.
+/// Makes a detached mount an idmapped mount of a user namespace; not the mounts below it.
 pub(crate) fn set_id_map(mount: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
     let namespace = u64::try_from(namespace.as_raw_fd()).unwrap_or_default();
     set_attributes(mount, libc::MOUNT_ATTR_IDMAP, 0, namespace, false)
@@ -144,7 +144,7 @@ fn set_attributes(
         userns_fd,
     };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is an empty C string, the structure lives until the call returns and its size is given.
+    // SAFETY: the path is an empty C string, the structure lives until the call returns and its size is passed.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -162,7 +162,7 @@ fn set_attributes(
     }
 }
 
-/// Ends the process group of this process's children when the keeper ends, whatever ends it.
+/// Makes the kernel kill this process when its parent ends, for whatever reason (PR_SET_PDEATHSIG).
 pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: takes one integer and touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -173,7 +173,7 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
     }
 }
 
-/// Whether others may look into this process (`/proc/PID/exe`, `ptrace`).
+/// Sets whether other processes may inspect this one (`/proc/PID/exe`, `ptrace`).
 pub(crate) fn set_dumpable(yes: bool) -> io::Result<()> {
     // SAFETY: takes one integer and touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(yes)) };
@@ -184,10 +184,10 @@ pub(crate) fn set_dumpable(yes: bool) -> io::Result<()> {
     }
 }
 
-/// Gives every signal its default action and blocks none, as a program expects to be started.
+/// Gives every signal its default action and unblocks all, as a program expects at its start.
 pub(crate) fn reset_signals() {
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: sets a default action; it fails for the signals that have no other, which is well.
+        // SAFETY: sets a default action. It fails for signals whose action cannot be changed, which is harmless.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     // SAFETY: the set is a local that sigemptyset initialises.
@@ -213,7 +213,7 @@ pub(crate) fn exec(program: &CString, argv: &[CString], env: &[CString]) -> io::
     io::Error::last_os_error()
 }
 
-/// [`exec`] of a program of the host's. Returns only on failure.
+/// [`exec`] of a program on the host. Returns only on failure.
 pub(crate) fn run(program: &Path, arguments: &[&str], env: &[&str]) -> io::Error {
     let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| io::ErrorKind::InvalidInput.into());
     let all = || -> io::Result<_> {
@@ -231,7 +231,7 @@ pub(crate) fn run(program: &Path, arguments: &[&str], env: &[&str]) -> io::Error
     }
 }
 
-/// Filters the system calls of this process from now on.
+/// Loads a seccomp filter for this process.
 pub(crate) fn load_filter(filter: &Filter) -> io::Result<()> {
     let mut program: Vec<libc::sock_filter> = filter
         .program
@@ -263,13 +263,13 @@ pub(crate) fn load_filter(filter: &Filter) -> io::Result<()> {
     }
 }
 
-/// Closes every descriptor but the standard ones and `keep`: a new process has the keeper's until its program runs.
+/// Closes every descriptor except the standard ones and `keep`: a forked process has the keeper's until `execve`.
 pub(crate) fn close_others(keep: &mut [i32]) {
     keep.sort_unstable();
     let mut from = 3;
     for end in keep.iter().copied().chain([i32::MAX]) {
         if from < end {
-            // SAFETY: the caller is a fork that uses none of these any more and never returns to code that does.
+            // SAFETY: the caller is a fork that no longer uses any of these and never returns to code that does.
             unsafe { libc::syscall(libc::SYS_close_range, from, end - 1, 0) };
         }
         from = end.saturating_add(1);
@@ -278,18 +278,18 @@ pub(crate) fn close_others(keep: &mut [i32]) {
 
 /// Closes every descriptor of this process.
 pub(crate) fn close_all() {
-    // SAFETY: the caller is a fork that uses none of its descriptors any more and never returns to code that does.
+    // SAFETY: the caller is a fork that no longer uses its descriptors and never returns to code that does.
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
 }
 
 /// linux/keyctl.h.
 const KEYCTL_JOIN_SESSION_KEYRING: libc::c_long = 1;
 
-/// Gives this process a session keyring of its own, empty and without a name: the one that it has is of the user who
-/// started the daemon (session-keyring(7)). A kernel without keys, or a filter that refuses them, is no error.
+/// Joins a new session keyring, empty and without a name: the inherited one belongs to the user who started the daemon
+/// (session-keyring(7)). A kernel without keys, or a filter that rejects the call, is not an error.
 pub(crate) fn join_new_keyring() -> io::Result<()> {
     let name = std::ptr::null::<libc::c_char>();
-    // SAFETY: no name is given, so that no memory is read.
+    // SAFETY: without a name the kernel reads no memory.
     let result = unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, name) };
     if result >= 0 {
         return Ok(());
@@ -307,14 +307,14 @@ pub(crate) fn join_new_keyring() -> io::Result<()> {
     }
 }
 
-/// Closes all but the standard descriptors: a new keeper is given no others, whatever its daemon was started with.
+/// Closes all but the standard descriptors: a new keeper must not inherit those that its daemon was started with.
 pub(crate) fn close_inherited() {
     close_others(&mut []);
 }
 
-/// Has no child inherit a descriptor of this process but the standard ones.
+/// Sets close-on-exec on every descriptor of this process except the standard ones.
 pub fn keep_descriptors() {
-    // SAFETY: closes nothing; descriptors that exist get the flag that all of the standard library's have.
+    // SAFETY: closes nothing; existing descriptors get the flag that the standard library sets on all of its own.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -327,11 +327,11 @@ pub fn keep_descriptors() {
 
 /// Ends this process at once, by one system call.
 pub(crate) fn exit(code: i32) -> ! {
-    // SAFETY: it does not return; nothing of the standard library runs any more.
+    // SAFETY: it does not return; no code of the standard library runs afterwards.
     unsafe { libc::_exit(code) }
 }
 
-/// Lets the kernel take the exit status of this process's children.
+/// Makes the kernel reap this process's children (SIGCHLD is ignored).
 pub(crate) fn ignore_children() {
     // SAFETY: sets an action that runs no code.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -343,11 +343,11 @@ pub(crate) fn notice_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Waits for ever, by no other call than `ppoll`.
+/// Waits forever, with no other call than `ppoll`.
 pub(crate) fn wait_for_ever() -> ! {
     loop {
         let no_file = std::ptr::null_mut::<libc::pollfd>();
-        // SAFETY: no files, no time and no mask: the kernel reads and writes nothing.
+        // SAFETY: without descriptors, timeout and signal mask the kernel reads and writes no memory.
         unsafe { libc::syscall(libc::SYS_ppoll, no_file, 0, 0, 0, 0) };
     }
 }
@@ -363,8 +363,8 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     }
 }
 
-/// Sends `signal`, real-time signals included, to a child of this process that has not been waited for.
+/// Sends `signal`, real-time signals included, to a child that this process has not reaped.
 pub(crate) fn kill(pid: i32, signal: i32) {
-    // SAFETY: takes two integers and touches no memory. That the process is gone already is no error here.
+    // SAFETY: takes two integers and touches no memory. It is no error if the process is already gone.
     unsafe { libc::kill(pid, signal) };
 }

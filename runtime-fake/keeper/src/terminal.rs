@@ -1,4 +1,4 @@
-//! Terminals. The process that gets one makes it, in the devpts of its container, and hands the keeper the other side.
+//! Terminals. A process opens its own terminal in its container's devpts, and sends the master side to the keeper.
 
 use std::{
     io,
@@ -22,19 +22,19 @@ use crate::{
     plan::MountPlan,
 };
 
-/// What a terminal's size is until its first client says more: 0 by 0, the kernel's default, confuses programs.
+/// A terminal's size until its first client sets one: the kernel's default of 0 by 0 confuses programs.
 const SIZE: Winsize = Winsize {
     ws_row: 24,
     ws_col: 80,
     ws_xpixel: 0,
     ws_ypixel: 0,
 };
-/// The device that makes terminals (Linux, Documentation/admin-guide/devices.txt).
+/// The device that creates terminals (Linux, Documentation/admin-guide/devices.txt).
 const MULTIPLEXER: (u32, u32) = (5, 2);
-/// The major numbers of the terminals that it makes.
+/// The major numbers of the terminals that it creates.
 const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 
-/// The way for a terminal from a new process to the keeper: the keeper's end, which does not block, and the process's.
+/// A socket pair for sending a terminal to the keeper: the keeper's end, which is non-blocking, and the process's.
 pub(crate) fn way() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = socketpair(
         AddressFamily::UNIX,
@@ -46,7 +46,7 @@ pub(crate) fn way() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// The keeper's side of the terminal that came the `way`.
+/// Receives the master side of a terminal from the socket `way`.
 pub(crate) fn receive(way: OwnedFd) -> Step<OwnedFd> {
     let mut receiver = Receiver::default();
     receiver
@@ -57,18 +57,18 @@ pub(crate) fn receive(way: OwnedFd) -> Step<OwnedFd> {
         .ok_or_else(|| Failure::new(FailureKind::System, "the new process sent no terminal"))
 }
 
-/// The other side of the terminal that `master` is one side of. Opening it makes it no process's controlling terminal.
+/// Opens the slave side of the terminal whose master side is `master`, without making it the controlling terminal.
 pub(crate) fn other_side(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     Ok(rustix::pty::ioctl_tiocgptpeer(master, flags)?)
 }
 
-/// Gives this process a new terminal for its standard streams, and sends the other side.
+/// Opens a new terminal for this process's standard streams, and sends its master side.
 pub(crate) fn take(way: &OwnedFd) -> Step {
     let what = "open a terminal";
-    // Where the container has put something else, opening it must neither wait nor do anything.
+    // The container may have another file there: opening it must neither block nor have side effects.
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    // Nor may it lead to what another process has open.
+    // Nor may a magic link lead to another process's open files.
     let resolve = ResolveFlags::NO_MAGICLINKS;
     let master = rustix::fs::openat2(CWD, "/dev/ptmx", flags, Mode::empty(), resolve)
         .context(format_args!("{what} (/dev/ptmx)"))?;
@@ -94,14 +94,13 @@ pub(crate) fn take(way: &OwnedFd) -> Step {
     Ok(())
 }
 
-/// Makes the terminal that is this process's standard input that of the session that it leads.
+/// Makes the terminal on standard input the controlling terminal of this session leader.
 pub(crate) fn control() -> Step {
     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
         .context("make the terminal the session's own")
 }
 
-/// Shows the terminal that is this process's standard input as `/dev/console`, as container runtimes do. A client that
-/// mounts something there wants that instead.
+/// Mounts the terminal on standard input at `/dev/console`, as container runtimes do, unless a client mounts there.
 pub(crate) fn console(mounts: &[MountPlan]) -> Step {
     let ours = ["/dev", "/dev/pts", "/dev/console"].map(Path::new);
     if mounts
@@ -135,7 +134,7 @@ pub(crate) fn console(mounts: &[MountPlan]) -> Step {
     .context(what)
 }
 
-/// Makes the standard streams that were made for this process its user's: `/dev/stdout` can be opened then.
+/// Makes the process's user the owner of the standard streams made for it, so that `/dev/stdout` can be opened.
 pub(crate) fn own_streams(uid: u32) {
     for stream in [
         rustix::stdio::stdin(),
@@ -146,8 +145,8 @@ pub(crate) fn own_streams(uid: u32) {
     }
 }
 
-/// Makes a stream that was made for a process its user's, `uid` as this process knows it. A process in a user namespace
-/// cannot do that itself to a pipe that was made outside.
+/// Makes a user the owner of a stream made for its process, with `uid` as this process sees it. A process in a user
+/// namespace cannot chown a pipe made outside.
 pub(crate) fn own(stream: BorrowedFd<'_>, uid: u32) {
     if let Ok(stat) = rustix::fs::fstat(stream) {
         let made_for_it = match FileType::from_raw_mode(stat.st_mode) {
@@ -161,7 +160,7 @@ pub(crate) fn own(stream: BorrowedFd<'_>, uid: u32) {
             | FileType::Unknown => false,
         };
         if made_for_it {
-            // The descriptors that it has work without.
+            // On failure the open descriptors still work.
             let _ = rustix::fs::fchown(stream, Some(Uid::from_raw(uid)), None::<Gid>);
         }
     }

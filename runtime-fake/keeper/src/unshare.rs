@@ -1,4 +1,4 @@
-//! What a fork of the keeper leaves: its namespaces, its keyring, and the sight of the container.
+//! Separates a fork of the keeper: from its namespaces, its keyring, and the container's sight.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use crate::{
     sys,
 };
 
-/// Keeps the container's processes from looking into this one, whose /proc/PID/exe is the runtime's own program.
-/// `execve` ends it.
+/// Keeps the container's processes from inspecting this one, whose /proc/PID/exe is the runtime's own program. It lasts
+/// until `execve`.
 pub(crate) fn hide() -> Step {
     sys::set_dumpable(false).context("hide from the container")
 }
@@ -26,8 +26,8 @@ pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-/// Gives this process a session keyring of its own. An ordinary user may have few (keyrings(7), maxkeys): beyond that it
-/// has its pod's, which is the keeper's.
+/// Joins a new session keyring. An ordinary user's quota may be small (keyrings(7), maxkeys): once it is exceeded, the
+/// process keeps its pod's keyring, which is the keeper's.
 pub(crate) fn own_keyring() -> Step {
     match sys::join_new_keyring() {
         Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => Ok(()),

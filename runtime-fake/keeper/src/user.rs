@@ -1,4 +1,4 @@
-//! The user that a process runs as, looked up in the container's own `/etc/passwd` and `/etc/group`: pure.
+//! Resolves a process's user in the container's own `/etc/passwd` and `/etc/group`: pure.
 
 use crate::{
     failure::{Failure, FailureKind},
@@ -39,11 +39,11 @@ fn groups(group: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     })
 }
 
-/// The highest id that a process may be given: beyond it programs and system calls see -1, "no change" (Kubernetes has the
-/// same limit).
+/// The highest id of a process: beyond it, programs and system
+/// calls may see -1, "no change" (Kubernetes has the same limit).
 const MAX_ID: u32 = i32::MAX as u32;
 
-/// Looks `plan` up. A number need not be in the files, a name must. The home of a user that is not in them is `/`.
+/// Resolves `plan`. A number need not be in the files, a name must. The home of a user without an entry is `/`.
 pub(crate) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<UserIds, Failure> {
     let user = if plan.user.is_empty() {
         "0"

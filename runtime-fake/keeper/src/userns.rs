@@ -1,4 +1,4 @@
-//! User namespaces as the keeper makes them. It never enters one itself: it needs its power over logs, mounts and cgroups.
+//! User namespaces of pods. The keeper makes them but never enters one: logs, mounts and cgroups need its privileges.
 
 use std::{
     fs::{self, File},
@@ -18,14 +18,14 @@ use crate::{
     unshare::unshare,
 };
 
-/// A user namespace, which lives as long as this, or a process or namespace of its own.
+/// A user namespace. It lives as long as this descriptor, a process in it or a namespace that belongs to it.
 pub(crate) struct UserNamespace {
     fd: OwnedFd,
     pub(crate) maps: IdMappings,
 }
 
 impl UserNamespace {
-    /// Makes one.
+    /// Makes a user namespace.
     pub(crate) fn make(maps: &IdMappings) -> Step<Self> {
         let what = "make a user namespace";
         let (mut said, mut say) = io::pipe().context(what)?;
@@ -33,7 +33,7 @@ impl UserNamespace {
         let child = match sys::fork(libc::CLONE_NEWUSER).context(what)? {
             Fork::Child => {
                 drop((said, go));
-                // Its number as /proc has it, which is not always that of this process's own namespace.
+                // Its pid in `/proc`, which may belong to another process namespace than its own.
                 let number = fs::read_link("/proc/self").unwrap_or_default();
                 let _ = say.write_all(number.to_string_lossy().as_bytes());
                 drop(say);
@@ -60,12 +60,12 @@ impl UserNamespace {
         };
         let made = made();
         drop(go);
-        // Just this child: no other code waits for it.
+        // Waits for this child only: no other code waits for it.
         let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None);
         made
     }
 
-    /// The user outside that is `user` inside; none for one that is not mapped.
+    /// The host's id of `user` in the namespace; none without a mapping.
     pub(crate) fn outside(&self, user: &UserIds) -> Option<u32> {
         self.maps.shift(user.uid, 0).map(|(uid, _)| uid)
     }
@@ -74,7 +74,7 @@ impl UserNamespace {
         self.fd.as_fd()
     }
 
-    /// Moves this process in and makes it root there: there is no way back.
+    /// Moves this process into the namespace and makes it root there. It cannot return.
     pub(crate) fn enter(&self) -> Step {
         let what = "enter the pod's user namespace";
         let name = Some(LinkNameSpaceType::User);
@@ -84,7 +84,7 @@ impl UserNamespace {
         rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).context(what)
     }
 
-    /// Gives this process new namespaces that belong to this one. `inside` is done by their root.
+    /// Moves this process into new namespaces that belong to this user namespace. Their root runs `inside`.
     pub(crate) fn surround(&self, flags: UnshareFlags, inside: impl FnOnce() -> Step) -> Step {
         let what = "make the pod's namespaces";
         let kinds = [

@@ -1,7 +1,7 @@
-//! Clients that look on: copies of what a container writes, from now on, into pipes of theirs.
+//! Clients of Attach: the keeper copies what a container writes from now on into their pipes.
 //!
-//! A container never waits for them. Output that a client's pipe does not take is dropped for that client, which is told how
-//! much, also when nothing more comes. The log has all of it.
+//! A container never waits for its clients. Output that does not fit in a client's pipe is dropped for that client, and
+//! the client gets a note with the number of dropped bytes, even if no more output follows. The log has all of it.
 
 use std::{
     fs::File,
@@ -22,14 +22,14 @@ pub(crate) struct Watchers {
 struct Watcher {
     stream: Stream,
     pipe: File,
-    /// Bytes that the pipe had no room for, and that its client has not been told of.
+    /// Dropped bytes that the client has not been told of.
     skipped: u64,
-    /// Nothing more comes: the pipe closes once its client has been told of those.
+    /// The stream has ended: the pipe closes once the client has been told of the dropped bytes.
     ended: bool,
 }
 
 impl Watchers {
-    /// Copies `stream` into `pipe`, whose writing end this is, too. It must not block.
+    /// Also copies `stream` into `pipe`, a writing end, which must be non-blocking.
     pub(crate) fn add(&mut self, stream: Stream, pipe: OwnedFd) {
         self.pipes.push(Watcher {
             stream,
@@ -39,29 +39,29 @@ impl Watchers {
         });
     }
 
-    /// The pipes, polled for readers that have gone, and for room for a last message.
+    /// The pipes to poll, for readers that have disconnected and for room for a last note.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.pipes.iter().map(Watcher::descriptor)
     }
 
-    /// Shows what the container has written.
+    /// Copies output to the clients.
     pub(crate) fn show(&mut self, stream: Stream, bytes: &[u8]) {
         self.pipes
             .retain_mut(|watcher| watcher.stream != stream || watcher.show(bytes).is_ok());
     }
 
-    /// A stream has ended.
+    /// Ends a stream for its clients.
     pub(crate) fn end(&mut self, stream: Stream) {
         self.pipes
             .retain_mut(|watcher| watcher.stream != stream || watcher.end());
     }
 
-    /// Removes clients that have disconnected, and those that can take their last message.
+    /// Removes clients that have disconnected, and those that can take their last note.
     pub(crate) fn prune(&mut self) {
         self.pipes.retain_mut(|watcher| {
             let mut state = [watcher.descriptor()];
             match poll(&mut state, PollTimeout::ZERO) {
-                // Writing ends are in error when there is no reader left.
+                // A writing end reports an error when it has no reader.
                 Ok(1..) if state[0].revents() == Some(PollFlags::POLLOUT) => watcher.end(),
                 Ok(1..) => false,
                 Ok(_) | Err(_) => true,
@@ -69,7 +69,7 @@ impl Watchers {
         });
     }
 
-    /// Lets go of all.
+    /// Closes all pipes.
     pub(crate) fn clear(&mut self) {
         self.pipes.clear();
     }
@@ -88,21 +88,21 @@ impl Watcher {
         Ok(())
     }
 
-    /// Ends it; whether there is something to tell still.
+    /// Ends the stream; returns whether a note is still pending.
     fn end(&mut self) -> bool {
         self.ended = true;
         matches!(self.tell(), Ok(false))
     }
 
-    /// Tells of what is missing, if the pipe has room for that; whether there is nothing to tell any more.
+    /// Writes the note about dropped bytes, if the pipe has room; returns whether no note is pending.
     fn tell(&mut self) -> io::Result<bool> {
         if self.skipped > 0 {
-            // With the line ends of a terminal, which do no harm elsewhere.
+            // With the line ends of a terminal, which are harmless elsewhere.
             let note = format!(
                 "\r\ncrib: {} bytes are missing here: they came faster than they were read\r\n",
                 self.skipped
             );
-            // So few are written all at once, or none (PIPE_BUF).
+            // So short a write is atomic (PIPE_BUF).
             if self.put(note.as_bytes())? < note.len() {
                 return Ok(false);
             }
@@ -111,7 +111,7 @@ impl Watcher {
         Ok(true)
     }
 
-    /// Writes what the pipe has room for.
+    /// Writes as much as the pipe has room for.
     fn put(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
         let mut put = 0;
         while !bytes.is_empty() {
@@ -147,7 +147,7 @@ mod tests {
 
     fn read(from: &mut File) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // It ends with what there is: no process writes meanwhile.
+        // Reads what is there: no process writes meanwhile.
         let _ = from.read_to_end(&mut bytes);
         bytes
     }
@@ -201,7 +201,7 @@ mod tests {
         let text = String::from_utf8(read(&mut reader)).unwrap();
         let missing = 10 * chunk.len() - kept;
         assert!(text.starts_with(&format!("\r\ncrib: {missing} bytes are missing here")));
-        // And if it goes instead, it is let go.
+        // A client that disconnects instead is removed.
         let (mut watchers, reader) = watched();
         for _ in 0..10 {
             watchers.show(Stream::Stdout, &chunk);

@@ -1,8 +1,8 @@
-//! The zygote: the process that the daemon has its keepers forked from.
+//! The zygote: the process that the daemon's keepers are forked from.
 //!
-//! Keepers that are forked share the pages of the program, which after `execve` the linker would write again for each of
-//! them, and start in a tenth of the time. The daemon cannot fork them itself: it has threads. The zygote has one, and does
-//! nothing else. It ends with its connection to the daemon; its keepers stay.
+//! Forked keepers share the pages of the program, which the linker would write again for each of them after `execve`,
+//! and start in a tenth of the time. The daemon cannot fork them itself, because it has threads. The zygote has one
+//! thread and does nothing else. It exits when its connection to the daemon closes; its keepers stay.
 
 use std::{
     io,
@@ -21,9 +21,9 @@ use crate::{
     sys::{self, Fork},
 };
 
-/// Whom [`serve`] returns to.
+/// The process in which [`serve`] returns.
 pub(crate) enum Role {
-    /// The zygote, when the daemon has closed its connection.
+    /// The zygote, after the daemon has closed its connection.
     Zygote,
     /// A new keeper, with its standard streams in place.
     Keeper,
@@ -33,7 +33,7 @@ pub(crate) enum Role {
 pub(crate) fn serve() -> io::Result<Role> {
     sys::close_inherited();
     let _ = rustix::thread::set_name(c"crib-zygote");
-    // A signal from the daemon's terminal is not for the pods.
+    // Signals from the daemon's terminal must not reach the pods.
     let _ = rustix::process::setsid();
     sys::ignore_children();
     let stream = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
@@ -65,7 +65,7 @@ pub(crate) fn serve() -> io::Result<Role> {
     }
 }
 
-/// Whether an error says that the daemon has ended.
+/// Whether an error means that the daemon has exited.
 fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -93,7 +93,7 @@ fn answer(request: &Request, descriptors: Vec<OwnedFd>) -> Step<Fork> {
     };
     let forked = sys::fork(0).context("fork the pod's keeper")?;
     if forked == Fork::Child {
-        // Before its log is there, nothing can be said.
+        // Without its log it cannot report an error.
         let moved = rustix::stdio::dup2_stdin(stdin)
             .and_then(|()| rustix::stdio::dup2_stdout(stdout))
             .and_then(|()| rustix::stdio::dup2_stderr(stderr));

@@ -1,4 +1,4 @@
-//! Unpacks an archive, compressed or not, to files whose names no archive can choose.
+//! Unpacks an archive, compressed or not, to files whose names do not come from the archive.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use tar::EntryType;
 
-/// Unpacks an archive; links are followed within it.
+/// Unpacks an archive; links are resolved within it.
 pub(super) fn unpack(path: &Path, staging: &Path) -> io::Result<HashMap<String, PathBuf>> {
     let mut file = File::open(path)?;
     let mut magic = [0; 2];

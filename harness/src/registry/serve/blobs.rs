@@ -1,4 +1,4 @@
-//! Blobs that are here: whole, in part, or gone.
+//! Serves and deletes blobs, whole or in part.
 
 use std::{fs, io};
 
@@ -10,7 +10,7 @@ use super::super::route::{Digest, range};
 use super::{Ask, CONTENT_DIGEST, Server};
 
 impl Server {
-    /// Serves any blob from any repository: the registry isolates none of them.
+    /// Serves any blob from any repository: the registry does not isolate repositories.
     pub(super) async fn blob(&self, ask: &Ask, digest: &Digest) -> io::Result<Answer> {
         let file = match tokio::fs::File::open(self.store.blob_path(digest)).await {
             Ok(file) => file,

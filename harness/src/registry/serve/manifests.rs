@@ -1,5 +1,5 @@
-//! Manifests by tag and by digest: given out with the type that they were pushed with, taken when everything they need is
-//! here, forgotten.
+//! Serves, stores and deletes manifests, by tag and by digest. A manifest keeps the media type that it was pushed with,
+//! and is accepted only if all content that it needs is stored.
 
 use std::{fs, io};
 
@@ -14,9 +14,9 @@ use super::super::route::{Digest, Reference, field};
 use super::super::store::{LONGEST_MANIFEST, digest_of, has_digest};
 use super::{Ask, CONTENT_DIGEST, Server, refuse_missing, uploads};
 
-/// The header that says that a subject was understood.
+/// The header that confirms a manifest's subject.
 const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
-/// The header that says by what a listing was filtered.
+/// The header that names the filters of a listing.
 const FILTERS: HeaderName = HeaderName::from_static("oci-filters-applied");
 
 impl Server {

@@ -1,4 +1,4 @@
-//! Blobs that are being sent: at once, in one go after an announcement, in chunks, or not at all because they are here.
+//! Receives blobs: in one request, in one request after a start, in chunks, or by mounting an existing blob.
 
 use std::io;
 
@@ -15,12 +15,12 @@ use super::super::route::{Digest, field};
 use super::super::store::{Store, Upload};
 use super::{Ask, CONTENT_DIGEST, Server};
 
-/// The header with the upload's name.
+/// The header with the upload's id.
 const UPLOAD: HeaderName = HeaderName::from_static("docker-upload-uuid");
 
 impl Server {
     pub(super) async fn start_upload(&self, ask: Ask, name: &str) -> io::Result<Answer> {
-        // Blobs are shared by all repositories, so `from` is not checked.
+        // All repositories share all blobs, so `from` is not checked.
         if let Some(digest) = field(&ask.fields, "mount").and_then(|text| text.parse().ok())
             && self.store.blob_size(&digest).is_some()
         {
@@ -97,8 +97,8 @@ impl Server {
     }
 }
 
-/// An upload that one request has; it goes back when the request ends, also when its client is gone, so that the client can
-/// ask how far it was and go on.
+/// An upload that one request holds. It returns to the store when the request ends, even if the client disconnects, so
+/// that the client can query the progress and continue.
 struct Session<'a> {
     store: &'a Store,
     id: &'a str,
@@ -115,14 +115,14 @@ impl<'a> Session<'a> {
         self.upload.as_ref().map_or(0, |upload| upload.size)
     }
 
-    /// Appends a body. Whether all of it came.
+    /// Appends a body. Returns whether it was complete.
     async fn receive(&mut self, mut body: Incoming) -> io::Result<bool> {
         let Some(upload) = &mut self.upload else {
             return Ok(false);
         };
         let mut options = tokio::fs::File::options();
         let mut file = options.write(true).open(&upload.path).await?;
-        // What a request wrote that was ended before it counted is written again.
+        // Discard bytes that an aborted request wrote but did not count.
         file.set_len(upload.size).await?;
         tokio::io::AsyncSeekExt::seek(&mut file, io::SeekFrom::End(0)).await?;
         while let Some(frame) = body.frame().await {
@@ -172,7 +172,7 @@ fn created(name: &str, digest: &Digest) -> Answer {
         .with(CONTENT_DIGEST, digest.as_str())
 }
 
-/// The range an upload has received. It names the last byte, also of an empty upload, as with other registries.
+/// The range received so far. It names the last byte, even for an empty upload, as in other registries.
 fn progress(status: StatusCode, name: &str, id: &str, size: u64) -> Answer {
     Answer::empty(status)
         .with(LOCATION, &format!("/v2/{name}/blobs/uploads/{id}"))

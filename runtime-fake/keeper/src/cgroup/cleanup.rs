@@ -1,4 +1,4 @@
-//! The ends of cgroups: what the kernel killed in them, killing what is left, and taking them away.
+//! Counts OOM kills, kills the remaining processes of a cgroup, and removes it.
 
 use std::{
     ffi::CStr,
@@ -20,14 +20,14 @@ use rustix::{
 
 use crate::cgroup::{CgroupPath, hierarchy::Controller};
 
-/// How often a cgroup is looked at on a box that has v1 alone: its one way to tell that a cgroup has become empty is to run a
-/// program on the host (`release_agent`), which is for the host's owner to set.
+/// How often a cgroup is polled on a host with v1 only: there the one notification of an empty cgroup is a program that
+/// the kernel runs on the host (`release_agent`), which belongs to the host's administrator.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How often the processes of a cgroup are listed to be killed, where they cannot be killed all at once.
+/// How often the processes of a cgroup are listed and killed, where `cgroup.kill` is missing.
 const ROUNDS: usize = 1000;
 
-/// How many processes of a cgroup the kernel has killed because its memory, or the box's, was used up; none where nobody
-/// counts.
+/// How many processes of a cgroup the OOM killer has killed, because its memory or the host's was used up; none if the
+/// host has no memory controller.
 pub fn oom_kills(cgroup: &CgroupPath) -> Option<u64> {
     let v2 = cgroup.tree.branch(Controller::Memory)?.v2;
     let name = if v2 {
@@ -39,7 +39,7 @@ pub fn oom_kills(cgroup: &CgroupPath) -> Option<u64> {
     counted(&text, "oom_kill")
 }
 
-/// A number of a file of `name number` lines.
+/// A value of a file of `name number` lines.
 fn counted(text: &str, name: &str) -> Option<u64> {
     text.lines()
         .filter_map(|line| line.split_once(' '))
@@ -50,24 +50,24 @@ fn counted(text: &str, name: &str) -> Option<u64> {
         .ok()
 }
 
-/// Kills everything in a cgroup and below it. The last of it may take a moment to be gone.
+/// Kills every process in a cgroup and below it. The last ones may take a moment to exit.
 pub fn kill(cgroup: &CgroupPath) {
     if let Some(unified) = cgroup.unified() {
         match fs::write(unified.join("cgroup.kill"), "1") {
             Ok(()) => return,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !unified.exists() => return,
-            // Kernels before 5.14.
+            // Kernels before 5.14 have no `cgroup.kill`.
             Err(_) => {}
         }
     }
     let Some(directory) = cgroup.directories().find(|d| d.exists()) else {
         return;
     };
-    // What is frozen forks no faster than it is killed.
+    // Frozen processes cannot fork faster than they are killed.
     let freezer = cgroup.file(Controller::Freezer, "freezer.state");
     let freeze = |state: &str| {
         if let Some(file) = &freezer {
-            // Without it the rounds below have to do.
+            // If freezing fails, the rounds below must suffice.
             let _ = fs::write(file, state);
         }
     };
@@ -84,12 +84,12 @@ pub fn kill(cgroup: &CgroupPath) {
     freeze("THAWED");
 }
 
-/// The processes in a cgroup's directory and below it. Those of other process namespaces have no number here.
+/// The processes in a cgroup's directory and below it. Processes of other process namespaces have no pid here.
 fn processes(directory: &Path) -> Vec<Pid> {
     let mut found = Processes::default();
     if let Ok(top) = file_tree::open(directory) {
         found.read(top.as_fd());
-        // What goes away meanwhile has no processes.
+        // A directory that is removed during the walk has no processes.
         let _ = file_tree::walk(top, Mounts::Stay, &mut found);
     }
     found.0
@@ -122,9 +122,9 @@ impl Visitor for Processes {
     }
 }
 
-/// Takes a cgroup away with what its processes have made below it. Says whether it is gone: it has to be empty.
+/// Removes an empty cgroup, with those that its processes made below it. Returns whether it is gone.
 pub fn remove(cgroup: &CgroupPath) -> bool {
-    // Every one is tried, whatever became of the others.
+    // Try every directory, even if others failed.
     let left = cgroup.directories().filter(|d| !remove_directory(d));
     left.count() == 0
 }
@@ -142,7 +142,7 @@ fn remove_directory(directory: &Path) -> bool {
     }
 }
 
-/// Takes away what is below a cgroup, as far as it is empty.
+/// Removes the empty cgroups below a cgroup.
 struct Below;
 
 impl Visitor for Below {
@@ -156,10 +156,10 @@ impl Visitor for Below {
     }
 }
 
-/// [`remove`], as often as it takes for what was killed to be gone, but no longer than `timeout`.
+/// Retries [`remove`] until the killed processes are gone, at most for `timeout`.
 pub fn remove_in_time(cgroup: &CgroupPath, timeout: Duration) -> bool {
     let until = Instant::now() + timeout;
-    // On a box with both it tells for v1 too: a process leaves all its cgroups at once.
+    // On a hybrid host the v2 event covers v1 too: a process leaves all its cgroups at once.
     let events = cgroup
         .unified()
         .and_then(|directory| File::open(directory.join("cgroup.events")).ok());
@@ -176,7 +176,7 @@ pub fn remove_in_time(cgroup: &CgroupPath, timeout: Duration) -> bool {
     true
 }
 
-/// Whether there is a process in the cgroup of this `cgroup.events`, or below it. None is in one that is gone.
+/// Whether the cgroup of this `cgroup.events`, or one below it, has a process. A removed cgroup has none.
 fn is_populated(mut events: &File) -> bool {
     let mut text = String::new();
     let read = events
@@ -185,28 +185,27 @@ fn is_populated(mut events: &File) -> bool {
     read.is_ok() && counted(&text, "populated") == Some(1)
 }
 
-/// Waits until the file says something else than when it was read (kernel documentation, admin-guide/cgroup-v2.rst,
-/// "[Un]populated Notification").
+/// Waits until the file changes (kernel documentation, admin-guide/cgroup-v2.rst, "[Un]populated Notification").
 fn wait_for_event(events: &File, timeout: Duration) {
     let mut wanted = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
-    // Whatever comes of it, the caller looks again.
+    // The caller checks again, whatever poll(2) returns.
     let _ = poll(
         &mut wanted,
         PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX),
     );
 }
 
-/// Removes what was made for a pod's cgroup, unless it has come into other use.
+/// Removes the directories that were made for a pod's cgroup, if they are empty.
 pub fn remove_own(cgroup: &CgroupPath) {
     for directory in cgroup.removed() {
         let _ = fs::remove_dir(directory);
     }
 }
 
-/// Takes away the directory of all pods, if this one was the last in it.
+/// Removes the directory of all pods, if this pod was the last in it.
 pub fn remove_parent(pod: &CgroupPath) {
     for (directory, own) in pod.directories().zip(&pod.own) {
-        // A client's own are the client's.
+        // A directory that the client named is the client's to remove.
         if *own == 1
             && let Some(parent) = directory.parent()
         {
@@ -215,7 +214,8 @@ pub fn remove_parent(pod: &CgroupPath) {
     }
 }
 
-/// Ends a pod's cgroups whatever is in them: those of `containers`, and its own. Says whether they are gone.
+/// Kills all processes in a pod's cgroups, those of `containers`
+/// and its own, and removes them. Returns whether they are gone.
 pub fn destroy(pod: &CgroupPath, containers: &[String], timeout: Duration) -> bool {
     let mut all = true;
     for container in containers {
@@ -225,7 +225,7 @@ pub fn destroy(pod: &CgroupPath, containers: &[String], timeout: Duration) -> bo
     all
 }
 
-/// Ends a container's cgroups whatever is in them. Says whether they are gone.
+/// Kills all processes in a container's cgroups and removes them. Returns whether they are gone.
 pub fn destroy_container(cgroup: &CgroupPath, timeout: Duration) -> bool {
     if !cgroup.directories().any(|d| d.exists()) {
         return true;

@@ -1,4 +1,4 @@
-//! Looks at the box: which hierarchies this process may use, and where in them.
+//! Detects which cgroup hierarchies this process may use, and from which directory.
 
 use std::{
     collections::BTreeSet,
@@ -19,16 +19,16 @@ use crate::cgroup::{
     program,
 };
 
-/// How long what was killed may take to be gone.
+/// How long killed processes may take to exit.
 const LAST: Duration = Duration::from_secs(5);
 
-/// What the runtime does about cgroups on this box.
+/// The cgroup set-up of this host.
 #[derive(Debug)]
 pub struct Cgroups {
     tree: Tree,
-    /// The directory for pods whose client names no other.
+    /// The directory for pods whose client sets no `cgroup_parent`.
     name: String,
-    /// What limits are not applied for; none when they are.
+    /// Why limits are not applied; none if they are.
     lack: Option<String>,
     devices: Devices,
 }
@@ -38,17 +38,18 @@ pub struct Cgroups {
 enum Devices {
     /// The v1 controller.
     Lines,
-    /// A program on v2.
+    /// A BPF program on v2.
     Program,
-    /// None is needed: a container that cannot make nodes cannot use other devices.
+    /// None is needed: a container that cannot create device nodes cannot use other devices.
     NoNodes,
     /// None is available, for this reason.
     Nobody(String),
 }
 
 impl Cgroups {
-    /// Looks at the box. `name` is that of the directory for pods whose client names no other, in every hierarchy. Who
-    /// `rules` the box uses the hierarchies from their roots, others from where they are.
+    /// Inspects the host. `name` is that of the directory, in every hierarchy, for pods whose client sets no
+    /// `cgroup_parent`. With `rules` (real root) the hierarchies are used from their roots, otherwise from this
+    /// process's own cgroup.
     #[must_use]
     pub fn open(name: String, rules: bool) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -56,13 +57,13 @@ impl Cgroups {
         Self::of(&found, name, rules)
     }
 
-    /// With these hierarchies. Who `rules` the box uses them from their roots, others from where they are.
+    /// As [`Self::open`], with these hierarchies.
     fn of(found: &[Hierarchy], name: String, rules: bool) -> Self {
         let (tree, unusable) = usable(found, rules);
         for (mount, reason) in &unusable {
             tracing::debug!(hierarchy = %mount.display(), reason, "ignored cgroup hierarchy");
         }
-        // One sentence, however many hierarchies it is about.
+        // List each reason once, however many hierarchies it applies to.
         let mut reasons: BTreeSet<&str> = unusable.iter().map(|(_, reason)| *reason).collect();
         if found.is_empty() {
             reasons.insert("no cgroup hierarchy is mounted");
@@ -111,7 +112,7 @@ impl Cgroups {
         }
     }
 
-    /// In words, for Status and the log.
+    /// A description for Status and the log.
     pub fn describe(&self) -> String {
         let mut text = self.tree.describe();
         if let Some(lack) = &self.lack {
@@ -128,7 +129,7 @@ impl Cgroups {
         self.lack.as_deref()
     }
 
-    /// Where a pod's cgroup is to be; none where there can be no cgroup. Nothing is made yet.
+    /// The path of a pod's cgroup; none if the host allows no cgroup. Makes nothing yet.
     pub fn pod(&self, wished: &str, sandbox: &str) -> Result<Option<CgroupPath>, InvalidCgroup> {
         let ours = wished.is_empty();
         let path = if ours {
@@ -145,7 +146,7 @@ impl Cgroups {
             let parts = whole.ancestors().take(count);
             parts.take_while(|part| !part.exists()).count()
         };
-        // The directory of all pods is the daemon's.
+        // The directory of all pods belongs to the daemon.
         let own = |branch| if ours { 1 } else { not_there(branch) };
         Ok(Some(CgroupPath {
             own: self.tree.branches.iter().map(own).collect(),
@@ -154,7 +155,7 @@ impl Cgroups {
         }))
     }
 
-    /// How a pod's cgroup is made: the client's own is left as it is.
+    /// Plans a pod's cgroup. One that the client named is left as it is.
     pub fn pod_plan(
         &self,
         pod: Option<&CgroupPath>,
@@ -173,8 +174,8 @@ impl Cgroups {
         }))
     }
 
-    /// A container's cgroup in its pod's, and the limits that this box cannot apply, with reasons. Devices are not
-    /// restricted without rules.
+    /// Plans a container's cgroup in its pod's, and returns the limits that this host cannot apply, with reasons.
+    /// Without rules, devices are not restricted.
     pub fn container(
         &self,
         pod: Option<&CgroupPath>,
@@ -205,7 +206,7 @@ impl Cgroups {
         Ok((Some(plan), done.not_applied))
     }
 
-    /// Ends and takes away the pods' cgroups that no record is of: `known` has the ids of those that one is of.
+    /// Kills and removes the pods' cgroups that belong to no record; `known` tells whether an id has one.
     pub fn sweep(&self, known: impl Fn(&str) -> bool) {
         let all = CgroupPath {
             tree: self.tree.clone(),
@@ -228,7 +229,7 @@ impl Cgroups {
         }
     }
 
-    /// Takes away the directory of all pods, if none is left in it.
+    /// Removes the directory of all pods, if it is empty.
     pub fn close(&self) {
         for branch in &self.tree.branches {
             let _ = fs::remove_dir(branch.base.join(&self.name));
@@ -236,7 +237,7 @@ impl Cgroups {
     }
 }
 
-/// The parts of hierarchies that can be used, and those that cannot, with reasons.
+/// The usable parts of the hierarchies, and the unusable ones with reasons.
 pub fn usable(found: &[Hierarchy], rules: bool) -> (Tree, Vec<(PathBuf, &'static str)>) {
     let v2 = found.iter().any(|h| h.v2);
     let (mut tree, mut unusable) = (Tree::default(), Vec::new());
@@ -249,9 +250,9 @@ pub fn usable(found: &[Hierarchy], rules: bool) -> (Tree, Vec<(PathBuf, &'static
     (tree, unusable)
 }
 
-/// The part of a hierarchy that can be used; none when it is of no use, an error when it should be and cannot.
+/// The usable part of a hierarchy; none if the runtime has no use for it, an error if it does but cannot use it.
 fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>, &'static str> {
-    // Every v2 cgroup can be frozen and killed.
+    // On v2 every cgroup can be frozen and killed without a controller.
     let of_use = |c: &&Controller| **c != Controller::Freezer || !v2;
     let controllers: BTreeSet<Controller> = hierarchy
         .controllers
@@ -270,8 +271,8 @@ fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>
     } else {
         let own = hierarchy.own.clone();
         let own = own.ok_or("this process's own cgroup is not below where cgroups are mounted")?;
-        // On v2 a cgroup with processes gives no controllers away, and this process is in its own: systemd's user
-        // instance, which owns the one above, does.
+        // On v2 a cgroup with processes cannot enable controllers for its children, and this process is in its own. The
+        // parent can: systemd's user instance owns it.
         let above = own
             .parent()
             .filter(|above| hierarchy.v2 && above.starts_with(&hierarchy.mount))
@@ -305,7 +306,7 @@ fn writable(directory: &Path) -> bool {
     write(directory) && write(&directory.join("cgroup.procs"))
 }
 
-/// The controllers that cgroups in `base` get, or can be given.
+/// The controllers that cgroups in `base` have, or can be given.
 fn given(base: &Path) -> BTreeSet<Controller> {
     let read = |name: &str| fs::read_to_string(base.join(name)).unwrap_or_default();
     let known = |list: &str| -> BTreeSet<Controller> {
@@ -314,7 +315,7 @@ fn given(base: &Path) -> BTreeSet<Controller> {
             .collect()
     };
     let there = known(&read("cgroup.controllers"));
-    // Only the root of all has no type: it may give them away at any time. Others may not while processes are in them.
+    // Only the root cgroup has no `cgroup.type`: it may enable controllers at any time, others only without processes.
     if base.join("cgroup.type").exists() {
         for controller in missing(&read("cgroup.subtree_control"), &there) {
             let _ = fs::write(

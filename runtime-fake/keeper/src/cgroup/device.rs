@@ -1,38 +1,38 @@
-//! ◆ Which devices a container may use: as lines for v1, and as a program for v2.
+//! ◆ Which devices a container may use: as lines for v1, and as a BPF program for v2.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{hierarchy::Controller, plan::Write};
 
-/// Character or block devices.
+/// Character or block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
-    /// Bytes, one after the other.
+    /// A character device.
     Character,
-    /// Blocks, in any order.
+    /// A block device.
     Block,
 }
 
-/// Devices that may be used, and how.
+/// Devices and the allowed access to them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRule {
-    /// Which kind.
+    /// The kind of device.
     pub kind: DeviceKind,
-    /// Its major number; none is all.
+    /// Its major number; none matches all.
     pub major: Option<u32>,
-    /// Its minor number; none is all.
+    /// Its minor number; none matches all.
     pub minor: Option<u32>,
-    /// Read it.
+    /// Allow reads.
     pub read: bool,
-    /// Write it.
+    /// Allow writes.
     pub write: bool,
-    /// Make a node for it.
+    /// Allow mknod(2).
     pub make: bool,
 }
 
 impl DeviceRule {
-    /// A device with the access that letters say: `r`, `w`, `m` (CRI v1, Device.permissions).
+    /// A device with the access that the letters `r`, `w`, `m` grant (CRI v1, Device.permissions).
     pub fn new(kind: DeviceKind, major: u32, minor: u32, access: &str) -> Self {
         Self {
             kind,
@@ -45,7 +45,7 @@ impl DeviceRule {
     }
 }
 
-/// What every container may do, as every other runtime has it: make any node, and use those that are in its `/dev`.
+/// The default rules of every container, as in other runtimes: create any node, and use those in its default `/dev`.
 pub fn usual() -> Vec<DeviceRule> {
     use DeviceKind::{Block, Character};
     let nodes = |kind| DeviceRule {
@@ -78,7 +78,7 @@ pub fn usual() -> Vec<DeviceRule> {
     rules
 }
 
-/// The rules as v1 takes them: nothing, and then one after the other.
+/// The rules as lines for v1: deny all, then allow one after the other.
 pub fn lines(rules: &[DeviceRule]) -> Vec<Write> {
     let write = |file: &str, value: String| Write {
         controller: Controller::Devices,
@@ -103,18 +103,18 @@ pub fn lines(rules: &[DeviceRule]) -> Vec<Write> {
     writes
 }
 
-/// An instruction of the kernel's virtual machine (linux/bpf.h, `struct bpf_insn`).
+/// An instruction of the kernel's BPF virtual machine (linux/bpf.h, `struct bpf_insn`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
     code: u8,
-    /// Destination and source; which half is which depends on the machine's order of bytes.
+    /// Destination and source; which half is which depends on the byte order.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// Opcodes (linux/bpf.h, linux/bpf_common.h), of the few that are needed.
+/// The opcodes that the program uses (linux/bpf.h, linux/bpf_common.h).
 mod code {
     /// `dst = *(u32 *)(src + offset)`
     pub(super) const LOAD: u8 = 0x61;
@@ -147,7 +147,7 @@ fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instr
     }
 }
 
-/// The registers that the program uses; the kernel passes the context in the first one.
+/// The registers that the program uses; the kernel passes the context in register 1.
 mod register {
     pub(super) const RESULT: u8 = 0;
     pub(super) const CONTEXT: u8 = 1;
@@ -158,8 +158,8 @@ mod register {
     pub(super) const ALLOWED: u8 = 6;
 }
 
-/// The rules as a program for `BPF_CGROUP_DEVICE`: 1 is yes, 0 is no. It is asked with `struct bpf_cgroup_dev_ctx`: the
-/// access in the upper half and the type in the lower half of one number, then major and minor.
+/// The rules as a program for `BPF_CGROUP_DEVICE`, which returns 1 to allow and 0 to deny. Its context is `struct
+/// bpf_cgroup_dev_ctx`: one number with the access in the upper and the type in the lower half, then major and minor.
 pub fn program(rules: &[DeviceRule]) -> Vec<Instruction> {
     use register::{ACCESS, CONTEXT, KIND, MAJOR, MINOR, RESULT};
     let mut program = vec![
@@ -180,7 +180,7 @@ pub fn program(rules: &[DeviceRule]) -> Vec<Instruction> {
     program
 }
 
-/// Ends with yes if the rule fits, else goes on behind itself.
+/// Instructions that return 1 if the rule matches, and fall through otherwise.
 fn one(rule: &DeviceRule) -> Vec<Instruction> {
     use register::{ACCESS, ALLOWED, KIND, MAJOR, MINOR, RESULT};
     // BPF_DEVCG_DEV_* and BPF_DEVCG_ACC_* (linux/bpf.h).
@@ -194,7 +194,7 @@ fn one(rule: &DeviceRule) -> Vec<Instruction> {
     };
     let mut block = vec![
         instruction(code::UNLESS, KIND, 0, 0, kind),
-        // All that is wanted has to be allowed.
+        // Every requested access has to be allowed.
         instruction(code::COPY, ALLOWED, ACCESS, 0, 0),
         instruction(code::AND, ALLOWED, 0, 0, allowed),
         instruction(code::UNLESS_SAME, ALLOWED, ACCESS, 0, 0),
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(values.last().unwrap(), "c 136:* rwm");
     }
 
-    /// What the kernel does with a program, as far as these go.
+    /// Executes a program as the kernel does, for the instructions used here.
     fn run(program: &[Instruction], context: [u32; 3]) -> u64 {
         let mut registers = [0u64; 11];
         let mut at = 0;

@@ -17,7 +17,7 @@ use crate::cgroup::{
     program,
 };
 
-/// How often a directory is made again whose empty parent another process has just removed.
+/// How often a directory is made again when another process has just removed its empty parent.
 const ATTEMPTS: usize = 8;
 
 /// Open descriptors through which a process enters a cgroup.
@@ -30,7 +30,7 @@ pub struct CgroupFds {
 }
 
 impl CgroupFds {
-    /// The directory to be born in, on v2.
+    /// The v2 directory to create a process in.
     pub fn unified(&self) -> Option<BorrowedFd<'_>> {
         self.unified.as_ref().map(|fd| fd.as_fd())
     }
@@ -43,7 +43,7 @@ impl CgroupFds {
     }
 }
 
-/// Makes a container's cgroup with everything that is in force there.
+/// Makes a container's cgroup and applies its limits and device rules.
 pub fn prepare(plan: &CgroupPlan) -> Result<CgroupFds, CgroupError> {
     make(&plan.path)?;
     for write in &plan.writes {
@@ -57,7 +57,7 @@ pub fn prepare(plan: &CgroupPlan) -> Result<CgroupFds, CgroupError> {
     open_fds(&plan.path)
 }
 
-/// Opens the ways into a cgroup that is there.
+/// Opens the descriptors of an existing cgroup.
 pub fn open_fds(cgroup: &CgroupPath) -> Result<CgroupFds, CgroupError> {
     let mut tasks = Vec::new();
     for branch in cgroup.tree.branches.iter().filter(|b| !b.v2) {
@@ -75,7 +75,7 @@ pub fn open_fds(cgroup: &CgroupPath) -> Result<CgroupFds, CgroupError> {
     Ok(CgroupFds { tasks, unified })
 }
 
-/// Makes a cgroup's directories where they are not there yet.
+/// Makes a cgroup's missing directories.
 pub fn make(cgroup: &CgroupPath) -> Result<(), CgroupError> {
     for branch in &cgroup.tree.branches {
         let directory = cgroup.directory(branch);
@@ -94,7 +94,7 @@ pub fn make(cgroup: &CgroupPath) -> Result<(), CgroupError> {
     Ok(())
 }
 
-/// Mostly only the last part is missing: it is tried first.
+/// Tries the last part first: usually only that one is missing.
 fn make_in(branch: &Branch, directory: &Path) -> io::Result<()> {
     let parent = match directory.parent() {
         Some(parent) if directory != branch.base => parent,
@@ -119,7 +119,7 @@ fn make_in(branch: &Branch, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets the cgroups in `directory` have the controllers of `branch` (cgroups(7), cgroup.subtree_control).
+/// Enables the controllers of `branch` for the cgroups in `directory` (cgroups(7), cgroup.subtree_control).
 fn enable(branch: &Branch, directory: &Path) -> io::Result<()> {
     let file = directory.join("cgroup.subtree_control");
     let missing = missing(&fs::read_to_string(&file)?, &branch.controllers);
@@ -138,7 +138,7 @@ fn enable(branch: &Branch, directory: &Path) -> io::Result<()> {
     fs::write(&file, words.join(" "))
 }
 
-/// The controllers of `wanted` that a list of names does not have.
+/// The controllers of `wanted` that are missing in a list of names.
 pub fn missing(list: &str, wanted: &BTreeSet<Controller>) -> BTreeSet<Controller> {
     let there: BTreeSet<Controller> = list
         .split_whitespace()
@@ -147,7 +147,7 @@ pub fn missing(list: &str, wanted: &BTreeSet<Controller>) -> BTreeSet<Controller
     wanted.difference(&there).copied().collect()
 }
 
-/// A v1 cpuset begins without processors and memory, and takes no process like that: it gets its parent's.
+/// A new v1 cpuset has no processors and memory nodes, and accepts no process until it has: copy its parent's.
 fn fill(base: &Path, directory: &Path) -> io::Result<()> {
     for name in ["cpuset.cpus", "cpuset.mems"] {
         filled(base, directory, name)?;
@@ -173,7 +173,7 @@ fn put(cgroup: &CgroupPath, write: &Write) -> Result<(), CgroupError> {
     let Some(path) = cgroup.file(write.controller, &write.file) else {
         return Ok(());
     };
-    // Not created where it is not there: the kernel would say that permission is denied.
+    // Opened without O_CREAT, with which the kernel would return EACCES for a missing file.
     let file = File::options().write(true).open(path);
     match file.and_then(|mut file| file.write_all(write.value.as_bytes())) {
         Err(error) if write.optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -204,7 +204,7 @@ fn advice(write: &Write, error: &io::Error) -> &'static str {
     }
 }
 
-/// Writes files of a cgroup that is in use: all of them, or, if one is refused, none.
+/// Writes files of a cgroup in use: all of them, or none if the kernel rejects one.
 pub fn change(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), CgroupError> {
     let mut old: Vec<Write> = Vec::new();
     for write in writes {
@@ -230,7 +230,7 @@ pub fn change(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), CgroupError> 
     Ok(())
 }
 
-/// What the order of changes depends on. With `limit`, memory above it that can be taken back is taken back before.
+/// Reads the values that the order of changes depends on. With `limit`, first reclaims the memory above it.
 pub fn now(cgroup: &CgroupPath, limit: i64) -> Now {
     let number = |controller, name: &str| -> Option<u64> {
         let text = fs::read_to_string(cgroup.file(controller, name)?).ok()?;
@@ -239,14 +239,14 @@ pub fn now(cgroup: &CgroupPath, limit: i64) -> Now {
     let memory = |name: &str| number(Controller::Memory, name);
     let v2 = |controller| cgroup.tree.branch(controller).is_some_and(|b| b.v2);
     let used = if limit > 0 && v2(Controller::Memory) {
-        // Else the kernel would kill to get there; on v1 it refuses.
+        // Otherwise the kernel would kill processes to get below the limit; on v1 it rejects the limit.
         let above = memory("memory.current")
             .and_then(|used| used.checked_sub(limit.unsigned_abs()))
             .filter(|above| *above > 0);
         if let (Some(above), Some(file)) =
             (above, cgroup.file(Controller::Memory, "memory.reclaim"))
         {
-            // It takes back what it can, and fails when that is not all. Kernels before 5.19 do not have it.
+            // The write fails if the kernel cannot reclaim all of it. Kernels before 5.19 lack the file.
             let _ = fs::write(file, above.to_string());
         }
         memory("memory.current")

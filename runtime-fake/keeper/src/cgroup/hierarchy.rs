@@ -1,7 +1,7 @@
-//! ◆ The control group hierarchies of a box, as `/proc` tells of them, and the part of each that the runtime may use.
+//! ◆ The cgroup hierarchies of a host, read from `/proc`, and the part of each that the runtime may use.
 //!
-//! A box has one of three layouts: every controller on a hierarchy of its own (v1), all of them on one (v2), or controllers
-//! on v1 beside a v2 tree that has none or few (hybrid). Here all three are one list.
+//! A host has one of three layouts: every controller on a hierarchy of its own (v1), all of them on one (v2), or
+//! controllers on v1 beside a v2 tree that has none or few (hybrid). Here all three are one list.
 
 use std::{
     collections::BTreeSet,
@@ -11,27 +11,27 @@ use std::{
 use file_tree::mountinfo::{Mount, mounts};
 use serde::{Deserialize, Serialize};
 
-/// A controller that the runtime has a use for.
+/// A controller that the runtime uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Controller {
-    /// Shares of processor time, and quotas.
+    /// CPU shares and quotas.
     Cpu,
-    /// Processor time that was used; a controller of its own on v1 only.
+    /// CPU usage; a controller of its own on v1 only.
     Cpuacct,
-    /// Which processors and memory nodes.
+    /// Allowed processors and memory nodes.
     Cpuset,
     /// Memory and swap.
     Memory,
-    /// Access to devices; on v2 programs in the kernel do that.
+    /// Access to devices; on v2 BPF programs do that.
     Devices,
     /// The number of processes.
     Pids,
     /// Huge pages.
     Hugetlb,
-    /// What was read and written; `io` on v2.
+    /// Block I/O; `io` on v2.
     Blkio,
-    /// Stops all processes; on v2 every cgroup can.
+    /// Freezes all processes; on v2 every cgroup can.
     Freezer,
 }
 
@@ -48,7 +48,7 @@ impl Controller {
         Self::Freezer,
     ];
 
-    /// Its name, which begins the names of its files; on v2 `blkio` is `io`.
+    /// Its name, which is the prefix of its files; on v2 `blkio` is `io`.
     pub const fn name(self, v2: bool) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -64,7 +64,7 @@ impl Controller {
         }
     }
 
-    /// The controller that a kernel calls `name`.
+    /// The controller with the kernel's name `name`.
     pub fn named(name: &str, v2: bool) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.name(v2) == name)
     }
@@ -73,20 +73,20 @@ impl Controller {
 /// A mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Where it is mounted.
+    /// Its mount point.
     pub mount: PathBuf,
     /// Version 2.
     pub v2: bool,
-    /// Its controllers; those of v2 are in files, not in `/proc`.
+    /// Its controllers; empty on v2, where files list them, not `/proc`.
     pub controllers: BTreeSet<Controller>,
-    /// Mounted for reading only.
+    /// Mounted read-only.
     pub read_only: bool,
-    /// This process's own cgroup, as a directory; none when it is outside of what is mounted.
+    /// This process's own cgroup, as a directory; none if it is outside the mount.
     pub own: Option<PathBuf>,
 }
 
-/// Every hierarchy that has a use, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)) and `/proc/self/cgroup`
-/// (cgroups(7)). A hierarchy that is mounted twice counts once.
+/// Every usable hierarchy, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)) and `/proc/self/cgroup` (cgroups(7)). A
+/// hierarchy that is mounted twice counts once.
 pub fn mounted(mountinfo: &str, cgroup: &str) -> Vec<Hierarchy> {
     let mut found: Vec<(String, Hierarchy)> = Vec::new();
     for (root, hierarchy) in mounts(mountinfo).filter_map(|mount| one(mount, cgroup)) {
@@ -94,7 +94,7 @@ pub fn mounted(mountinfo: &str, cgroup: &str) -> Vec<Hierarchy> {
             .iter()
             .position(|(_, f)| f.v2 == hierarchy.v2 && f.controllers == hierarchy.controllers);
         match same {
-            // The one that shows the whole hierarchy, and that can be written.
+            // Prefer the mount that shows the whole hierarchy, and a writable one.
             Some(at) if better(&root, &hierarchy) > better(&found[at].0, &found[at].1) => {
                 found[at] = (root, hierarchy);
             }
@@ -158,7 +158,7 @@ fn one(mount: Mount<'_>, cgroup: &str) -> Option<(String, Hierarchy)> {
     Some((mount.root, hierarchy))
 }
 
-/// `path` seen from `root`; `None` when it is elsewhere (`/..`, in a container that shows its host's).
+/// `path` relative to `root`; `None` if it is elsewhere (`/..`, in a container that shows its host's).
 fn below(path: &str, root: &str) -> Option<PathBuf> {
     let path = Path::new(path).strip_prefix(root).ok()?;
     let plain = path
@@ -167,38 +167,38 @@ fn below(path: &str, root: &str) -> Option<PathBuf> {
     plain.then(|| path.to_owned())
 }
 
-/// A directory of one hierarchy, with everything of the runtime's below it.
+/// A directory of one hierarchy; all of the runtime's cgroups are below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Branch {
     /// The directory.
     pub base: PathBuf,
     /// Version 2.
     pub v2: bool,
-    /// The controllers that work there.
+    /// The controllers available there.
     pub controllers: BTreeSet<Controller>,
 }
 
-/// What the runtime may use of a box's hierarchies.
+/// The parts of a host's hierarchies that the runtime may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
-    /// One a hierarchy.
+    /// One for each hierarchy.
     pub branches: Vec<Branch>,
 }
 
 impl Tree {
-    /// Where `controller` works.
+    /// The branch that has `controller`.
     pub fn branch(&self, controller: Controller) -> Option<&Branch> {
         self.branches
             .iter()
             .find(|b| b.controllers.contains(&controller))
     }
 
-    /// The version 2 hierarchy, even one without controllers: it tells when a cgroup is empty, and ends all in it at once.
+    /// The v2 hierarchy, even without controllers: it reports empty cgroups, and can kill all processes of one at once.
     pub fn unified(&self) -> Option<&Branch> {
         self.branches.iter().find(|b| b.v2)
     }
 
-    /// In words, for people.
+    /// A description for people.
     pub fn describe(&self) -> String {
         let names = |v2: bool| {
             let mut names: Vec<&str> = self

@@ -1,21 +1,21 @@
-//! ◆ Limits as a client gives them, checked: what is wrong with them is said before anything is made.
+//! ◆ A client's limits, checked before anything is made.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The least memory that a container is set up in: what runs before its program needs about this much.
+/// The least memory of a container: the set-up before its program needs about this much.
 pub const LEAST_MEMORY: i64 = 1 << 20;
-/// The bounds of a period of processor time in microseconds, and the least quota: the kernel's own.
+/// The bounds of a CPU period in microseconds, and the least quota: the kernel's own.
 const PERIODS: std::ops::RangeInclusive<i64> = 1000..=1_000_000;
 const LEAST_QUOTA: i64 = 1000;
 
-/// The limits of a container (CRI v1, LinuxContainerResources). 0 and empty are none, or, in an update, unchanged.
+/// The limits of a container (CRI v1, LinuxContainerResources). 0 and empty mean none, or, in an update, unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Microseconds.
     pub cpu_period: i64,
-    /// Microseconds a period; -1 is unlimited.
+    /// Microseconds per period; -1 is unlimited.
     pub cpu_quota: i64,
     /// 2 to 262144, as on v1.
     pub cpu_shares: i64,
@@ -29,7 +29,7 @@ pub struct Limits {
     pub mems: String,
     /// Bytes by page size (`2MB`).
     pub hugepages: BTreeMap<String, u64>,
-    /// Files of v2 with what is to be written into them.
+    /// Names of v2 files with the values to write.
     pub unified: BTreeMap<String, String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn invalid<T>(sentence: impl Into<String>) -> Result<T, InvalidCgroup
 }
 
 impl Limits {
-    /// Whether a container may have them.
+    /// Checks that the limits are valid.
     pub fn check(&self) -> Result<(), InvalidCgroup> {
         self.check_cpu()?;
         self.check_memory()?;
@@ -121,7 +121,7 @@ impl Limits {
     }
 }
 
-/// A list of numbers as cpuset(7) has it: `0-3,7`. Whether the box has them the kernel knows.
+/// Checks a list of numbers as in cpuset(7): `0-3,7`. The kernel checks whether the host has them.
 fn check_list(field: &str, list: &str) -> Result<(), InvalidCgroup> {
     let is_number = |text: &str| text.parse::<u32>().is_ok();
     let fits = |part: &str| match part.split_once('-') {
@@ -138,7 +138,7 @@ fn check_list(field: &str, list: &str) -> Result<(), InvalidCgroup> {
     ))
 }
 
-/// Only files of controllers: those of the tree itself (`cgroup.procs`) are the runtime's.
+/// Allows only files of controllers: those of the cgroup itself (`cgroup.procs`) are the runtime's.
 fn check_file(file: &str, value: &str) -> Result<(), InvalidCgroup> {
     let word = |part: &str| {
         !part.is_empty()
@@ -163,17 +163,17 @@ fn check_file(file: &str, value: &str) -> Result<(), InvalidCgroup> {
     Ok(())
 }
 
-/// Shares of v1 as a weight of v2: 1024 is 100, both are the default, and the ends of both scales meet. It is the curve that
-/// runc and crun took in 2025, since with the straight line before a small share was next to nothing.
+/// Converts v1 shares to a v2 weight: 1024 is 100, both are the default, and the ends of both scales meet. runc and
+/// crun adopted this curve in 2025, because the earlier straight line gave small shares next to nothing.
 pub fn weight(shares: i64) -> i64 {
     match shares {
         ..=2 => 1,
         262_144.. => 10_000,
         shares => {
-            // Exact up to 2^53, far above the highest.
+            // Exact up to 2^53, far above the highest share.
             let log = (shares as f64).log2();
             let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
-            // A whole number that is a hair too high is that number.
+            // Rounds down a whole number that is slightly too high by floating-point error.
             (10f64.powf(exponent) - 1e-9).ceil() as i64
         }
     }

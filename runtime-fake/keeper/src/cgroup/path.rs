@@ -1,4 +1,4 @@
-//! ◆ Where a pod's and a container's cgroups are.
+//! ◆ The paths of a pod's and a container's cgroups.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -16,12 +16,12 @@ pub struct CgroupPath {
     pub tree: Tree,
     /// The path below the base of each.
     pub path: PathBuf,
-    /// How many of the path's last parts were made for it, by hierarchy, and go with it.
+    /// How many of the path's last parts were made for it, by hierarchy; they are removed with it.
     pub own: Vec<usize>,
 }
 
 impl CgroupPath {
-    /// The cgroup `name` inside of this one.
+    /// The cgroup `name` in this one.
     pub fn child(&self, name: &str) -> Self {
         Self {
             tree: self.tree.clone(),
@@ -30,7 +30,7 @@ impl CgroupPath {
         }
     }
 
-    /// The cgroup that this one is in, which was made for the same pod.
+    /// The cgroup above, which was made for the same pod.
     pub fn parent(&self) -> Option<Self> {
         Some(Self {
             tree: self.tree.clone(),
@@ -44,23 +44,23 @@ impl CgroupPath {
         branch.base.join(&self.path)
     }
 
-    /// Its directories, one a hierarchy.
+    /// Its directories, one for each hierarchy.
     pub fn directories(&self) -> impl Iterator<Item = PathBuf> {
         self.tree.branches.iter().map(|b| self.directory(b))
     }
 
-    /// A file of a controller; none where that is not there.
+    /// A file of a controller; none if the host lacks the controller.
     pub fn file(&self, controller: Controller, name: &str) -> Option<PathBuf> {
         let branch = self.tree.branch(controller)?;
         Some(self.directory(branch).join(name))
     }
 
-    /// Its directory of version 2, with controllers or without.
+    /// Its v2 directory, with or without controllers.
     pub fn unified(&self) -> Option<PathBuf> {
         self.tree.unified().map(|branch| self.directory(branch))
     }
 
-    /// The directories that are removed with it, the innermost first. They have to be empty by then.
+    /// The directories that are removed with it, innermost first. They must be empty by then.
     pub fn removed(&self) -> impl Iterator<Item = PathBuf> {
         let branches = self.tree.branches.iter().zip(&self.own);
         branches.flat_map(|(branch, own)| {
@@ -71,7 +71,7 @@ impl CgroupPath {
     }
 }
 
-/// The path that a client means by `cgroup_parent` (CRI v1, LinuxPodSandboxConfig), below the root of every hierarchy.
+/// The path of a client's `cgroup_parent` (CRI v1, LinuxPodSandboxConfig), below the root of every hierarchy.
 pub fn parent(text: &str) -> Result<PathBuf, InvalidCgroup> {
     if text.ends_with(".slice") && !text.contains('/') {
         return invalid(format!(
@@ -85,7 +85,7 @@ pub fn parent(text: &str) -> Result<PathBuf, InvalidCgroup> {
     let plain = path
         .components()
         .all(|part| matches!(part, Component::Normal(_)));
-    // A directory's name has at most 255 bytes, a line of /proc/PID/cgroup one path.
+    // A file name has at most 255 bytes; a line of /proc/PID/cgroup holds one path.
     let fits = path.iter().all(|part| part.len() <= 255) && text.len() <= 2048;
     if !plain || !fits || text.contains(['\0', '\n']) || path.as_os_str().is_empty() {
         return invalid(format!(

@@ -1,4 +1,4 @@
-//! ◆ Which files are to be written for which limits, in an order that the kernel takes.
+//! ◆ Decides which cgroup files to write for a client's limits, in an order that the kernel accepts.
 
 use std::collections::BTreeSet;
 
@@ -12,32 +12,32 @@ use crate::cgroup::{
 /// A file of a cgroup and its new content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Write {
-    /// Whose file it is: it says in which hierarchy.
+    /// The controller, which determines the hierarchy.
     pub controller: Controller,
-    /// Its name.
+    /// The file's name.
     pub file: String,
-    /// What is written.
+    /// The value to write.
     pub value: String,
-    /// Not every kernel has this file, and nothing is lost without it.
+    /// Some kernels lack this file, and then the write is skipped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
 
-/// What limits come to on a box.
+/// The writes for limits on a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writes {
-    /// In this order.
+    /// The writes, in order.
     pub list: Vec<Write>,
-    /// The limits that this box has no controller for, each with a reason.
+    /// The limits for which this host has no controller, each with a reason.
     pub not_applied: Vec<String>,
 }
 
-/// What is in force in a cgroup, as far as the order of changes depends on it. None is unlimited, or not known.
+/// The current values of a cgroup that the order of changes depends on. None means unlimited or unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Now {
     /// v1: the limit of memory and swap.
     pub memory_and_swap: Option<u64>,
-    /// Memory that is used and cannot be taken back.
+    /// Memory in use that cannot be reclaimed.
     pub used: Option<u64>,
     /// v1: the quota in microseconds.
     pub quota: Option<u64>,
@@ -52,7 +52,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Whether a controller is there, and of version 2; `None` and a note when it is not.
+    /// Whether the controller is on v2; `None`, with a note, if the host lacks it.
     fn version(&mut self, controller: Controller, field: &str) -> Option<bool> {
         if let Some(branch) = self.tree.branch(controller) {
             return Some(branch.v2);
@@ -65,7 +65,7 @@ impl Writer<'_> {
             };
             self.done.not_applied.push(format!("{field}: {reason}"));
         } else {
-            // The reason was given with another field.
+            // An earlier field already has the reason.
             self.done.not_applied.push(field.to_owned());
         }
         None
@@ -103,7 +103,7 @@ impl Writer<'_> {
                 "memory_limit_in_bytes {limit} is below what the container uses: {used} bytes; the old limit stays"
             ));
         }
-        // A kubelet that allows no swap gives no limit for it: then there is none to be had, as with containerd.
+        // A kubelet that allows no swap sets no swap limit: then the container gets no swap, as in containerd.
         let both = if limits.memory_and_swap == 0 {
             limit
         } else {
@@ -117,7 +117,7 @@ impl Writer<'_> {
                 self.write_if_there(Memory, "memory.swap.max", both - limit);
             }
         } else {
-            // Of the two v1 limits the lower one may never pass the higher.
+            // On v1 the lower of the two limits may never exceed the higher.
             let raised = now
                 .memory_and_swap
                 .is_some_and(|old| limit.unsigned_abs() > old);
@@ -162,7 +162,7 @@ impl Writer<'_> {
             self.write(Cpu, "cpu.max", words);
             return;
         }
-        // The share that both make together may never pass the parent's, not even between the two writes.
+        // The ratio of quota to period may never exceed the parent's, not even between the two writes.
         let shorter = period != 0
             && now.quota.is_some()
             && now.period.is_some_and(|old| period.unsigned_abs() < old);
@@ -194,7 +194,8 @@ impl Writer<'_> {
             if let Some(v2) = self.version(Controller::Hugetlb, &field) {
                 let file = if v2 { "max" } else { "limit_in_bytes" };
                 let file = format!("hugetlb.{size}.{file}");
-                // What a process has reserved counts too (since 5.7): else it is killed by SIGBUS, not refused.
+                // Reserved pages count too (since 5.7): otherwise SIGBUS kills
+                // the process instead of a failed reservation.
                 let reserved = if v2 {
                     "rsvd.max"
                 } else {
@@ -218,7 +219,7 @@ impl Writer<'_> {
             };
             match self.version(controller, &format!("unified[{file}]")) {
                 Some(true) => self.write(controller, file, value),
-                // The one limit that has no field of its own, and the same file in both versions.
+                // The only limit without a field of its own; the file is the same in both versions.
                 Some(false) if file == "pids.max" => self.write(controller, file, value),
                 Some(false) => {
                     return invalid(format!(
@@ -239,12 +240,12 @@ pub fn writes(limits: &Limits, tree: &Tree, now: &Now) -> Result<Writes, Invalid
         done: Writes::default(),
         lacking: BTreeSet::new(),
     };
-    // The one that can be refused comes first: then nothing has been changed.
+    // The memory limit comes first because the kernel may reject it: then nothing has changed yet.
     writer.memory(limits, now)?;
     writer.cpu(limits, now);
     writer.cpuset(limits);
     writer.hugepages(limits);
-    // Last: what a client writes by hand has the last word.
+    // The unified files come last: they override the fields.
     writer.unified(limits)?;
     Ok(writer.done)
 }

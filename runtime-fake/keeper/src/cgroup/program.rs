@@ -1,4 +1,4 @@
-//! Puts a program that decides about devices before a v2 cgroup: bpf(2).
+//! Attaches a BPF program that restricts devices to a v2 cgroup (bpf(2)).
 #![allow(unsafe_code, reason = "bpf(2) has no safe wrapper")]
 
 use std::{
@@ -16,12 +16,12 @@ const PROG_LOAD: libc::c_int = 5;
 const PROG_ATTACH: libc::c_int = 8;
 const TYPE_CGROUP_DEVICE: u32 = 15;
 const ATTACH_CGROUP_DEVICE: u32 = 6;
-/// Programs of the cgroups above are asked too: all have to agree.
+/// The kernel also runs the programs of the cgroups above: all have to allow the access.
 const ALLOW_MULTI: u32 = 2;
-/// The kernel offers some functions only to programs with its own licence; this one calls none.
+/// The kernel offers some functions only to programs with a GPL licence; this one calls none.
 const LICENCE: &CStr = c"Apache-2.0";
 
-/// The beginning of `union bpf_attr` for `BPF_PROG_LOAD`; what follows may be left out.
+/// The beginning of `union bpf_attr` for `BPF_PROG_LOAD`; the rest may be left out.
 #[repr(C)]
 struct Load {
     kind: u32,
@@ -45,8 +45,8 @@ struct Attach {
 }
 
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<RawFd> {
-    // SAFETY: the attributes are a structure that begins as the command's part of `union bpf_attr` does, without padding,
-    // their size is given, and what they point to outlives the call.
+    // SAFETY: the attributes are a structure that begins as the command's part of `union bpf_attr` does, without
+    // padding, their size is passed, and what they point to outlives the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -80,12 +80,12 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether this process may have such programs.
+/// Checks whether this process may load such programs.
 pub(super) fn probe() -> io::Result<()> {
     load(&program(&super::device::usual())).map(drop)
 }
 
-/// Lets the processes in `cgroup` use the devices of `rules` only. It goes with the cgroup.
+/// Restricts the processes in `cgroup` to the devices of `rules`, for the life of the cgroup.
 pub(super) fn attach(cgroup: &Path, rules: &[DeviceRule]) -> io::Result<()> {
     let loaded = load(&program(rules))?;
     let directory = File::open(cgroup)?;

@@ -1,5 +1,5 @@
-//! Cgroups of the box itself, where it has some that this user may make: executed on v2 alone, which few boxes with v1
-//! controllers show from outside. Each test has a name of its own in the hierarchy.
+//! Tests on the host's own cgroups, if this user may make some. They use v2 only, because few hosts with v1 controllers
+//! expose them. Each test has its own name in the hierarchy.
 
 use std::{fs, io::Write as _, path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::cgroup::{
     program,
 };
 
-/// A cgroup on the v2 hierarchy alone, with the controllers that it has; it is gone at the end of the test.
+/// A cgroup on the v2 hierarchy only, with its controllers; removed at the end of the test.
 struct Unified(CgroupPath);
 
 impl Unified {
@@ -43,7 +43,7 @@ impl Drop for Unified {
     }
 }
 
-/// A process of the cgroup's, in a shell.
+/// A shell in the cgroup.
 fn inside(cgroup: &CgroupPath, script: &str) -> std::process::Command {
     let mut command = std::process::Command::new("sh");
     let procs = cgroup.unified().unwrap().join("cgroup.procs");
@@ -119,7 +119,7 @@ fn huge_page_limit_applies_on_v2() {
     assert_eq!(in_force(), (4 << 20).to_string());
     directory::change(cgroup, &list(8 << 20)).unwrap();
     assert_eq!(in_force(), (8 << 20).to_string());
-    // All or nothing.
+    // All writes apply or none.
     let mut some = list(2 << 20);
     some.push(super::Write {
         controller: Controller::Hugetlb,
@@ -166,7 +166,7 @@ fn device_program_blocks_unlisted_devices() {
     let (said, complained) = output(usual());
     assert_eq!(said, "3\n");
     assert!(complained.contains("not permitted"), "{complained}");
-    // Opened, and full, in the words of one shell or another.
+    // The open succeeds, and the write fails with ENOSPC, as each shell words it.
     let full = ["No space left", "I/O error"];
     assert!(full.iter().any(|w| complained.contains(w)), "{complained}");
     let mut more = usual();

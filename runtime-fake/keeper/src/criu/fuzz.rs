@@ -1,4 +1,4 @@
-//! Fuzz target: what criu answers.
+//! Fuzz target: criu's responses.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::os::fd::AsFd as _;
@@ -11,10 +11,10 @@ use rustix::net::{
 
 use super::{Dump, dump};
 
-/// What criu answers.
+/// criu's responses.
 pub const TARGETS: &[Target] = &[Target::new("criu_response", responses, seeds)];
 
-/// Packets, each after a byte with its length: the conversation ends, and says no more than it was asked.
+/// Packets, each after a byte with its length: the exchange ends, and sends no more than it received.
 fn responses(mut data: &[u8]) {
     let (ours, criu) = socketpair(
         AddressFamily::UNIX,
@@ -27,7 +27,7 @@ fn responses(mut data: &[u8]) {
     while let Some((length, rest)) = data.split_first() {
         let (packet, rest) = rest.split_at(usize::from(*length).min(rest.len()));
         data = rest;
-        // Nothing is lost that could not be sent: the socket's buffer is full.
+        // Stop when the socket's buffer is full.
         if packet.is_empty() || send(&criu, packet, SendFlags::DONTWAIT).is_err() {
             break;
         }

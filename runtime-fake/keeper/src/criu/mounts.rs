@@ -1,25 +1,25 @@
-//! ◆ A container's mounts, as criu is told of them.
+//! ◆ A container's mounts, as passed to criu.
 //!
-//! A restore makes the container's mounts again, as for any other container, and criu puts them where they were:
-//! for criu they are external. What shows or holds the container's own processes is criu's to make: `/proc`, `/dev` with
-//! what is in it, and its terminals.
+//! On a restore the keeper makes the container's mounts again, as for any other container, and criu puts them where
+//! they were: for criu they are external. criu itself makes the mounts that show or hold the container's own processes:
+//! `/proc`, `/dev` with its contents, and its terminals.
 
 use std::collections::BTreeSet;
 
 use file_tree::mountinfo::mounts;
 
-/// Why criu cannot be told of a container's mounts.
+/// Why a container's mounts cannot be passed to criu.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// criu names a mount by its place.
+    /// criu identifies a mount by its mount point.
     #[error("two mounts lie one above the other at {0}")]
     Twice(String),
-    /// criu's own words have brackets around a place.
+    /// criu's syntax puts mount points in brackets.
     #[error("a mount is at {0:?}, a place that cannot be named to criu")]
     Name(String),
 }
 
-/// Where there are mounts that criu is not to dump, from a container's `/proc/PID/mountinfo`.
+/// The mount points that criu must not dump, from a container's `/proc/PID/mountinfo`.
 pub fn external(table: &str) -> Result<Vec<String>, Unfit> {
     let mut seen = BTreeSet::new();
     let mut external = Vec::new();
@@ -38,8 +38,8 @@ pub fn external(table: &str) -> Result<Vec<String>, Unfit> {
     Ok(external)
 }
 
-/// Where there are mounts that criu will not make, in the root that was assembled at `root`; `table` is the
-/// `/proc/PID/mountinfo` of the process that assembled it.
+/// The mount points that criu will not make, in the root assembled at `root`; `table` is the `/proc/PID/mountinfo` of
+/// the process that assembled it.
 pub fn assembled(table: &str, root: &str) -> BTreeSet<String> {
     mounts(table)
         .filter_map(|mount| {
@@ -50,17 +50,17 @@ pub fn assembled(table: &str, root: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// How criu is told of the mount with this number, when it dumps.
+/// The `--external` argument for the mount with this number in a dump.
 pub fn dumped(number: usize, at: &str) -> String {
     format!("mnt[{at}]:crib{number}")
 }
 
-/// How criu is told of the mount with this number, when it restores, with where there is one like it.
+/// The `--external` argument for the mount with this number in a restore, with the path of its replacement.
 pub fn restored(number: usize, path: &str) -> String {
     format!("mnt[crib{number}]:{path}")
 }
 
-/// Whether a mount is criu's to make.
+/// Whether criu makes a mount itself.
 fn is_criu_s(at: &str, kind: &str) -> bool {
     matches!(kind, "proc" | "devpts") || matches!(at, "/" | "/dev")
 }

@@ -1,7 +1,7 @@
-//! A dump, asked for over criu's own protocol (`criu swrk`, images/rpc.proto): protobuf messages, one a packet.
+//! Requests a dump over criu's own protocol (`criu swrk`, images/rpc.proto): protobuf messages, one a packet.
 //!
-//! Unlike on its command line, criu then stops when everything is dumped and nothing runs again yet, and asks whether it
-//! may go on: that is when files can be copied that belong to what was dumped.
+//! Unlike with its command line, criu then stops when everything is dumped and frozen, and asks whether to continue. At
+//! that point files that belong to the dump can be copied.
 
 use std::{
     fs::File,
@@ -13,13 +13,13 @@ use std::{
 use prost::Message;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-/// No message of criu's is longer.
+/// The longest message of criu.
 const LONGEST: usize = 64 << 10;
-/// How long criu may be silent: with gigabytes of memory on a slow disk it takes its time, but not for ever.
+/// How long criu may be silent: it takes its time with gigabytes of memory on a slow disk.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
-/// Deleted files that a process has open are part of a dump up to this size.
+/// The largest deleted but open file that is included in a dump.
 const GHOST_LIMIT: u32 = 256 << 20;
-/// Everything but the chatter of loops, as runc has it: debugging a failed dump needs it.
+/// Everything except messages from loops, as in runc: debugging a failed dump needs it.
 const LOG_LEVEL: i32 = 4;
 
 /// The types of requests and responses.
@@ -30,9 +30,9 @@ mod kind {
 
 /// `criu_cg_mode`: the keeper puts restored processes into a cgroup.
 const CGROUPS_IGNORED: i32 = 0;
-/// `criu_network_lock_method`: connections are not dumped, so nothing has to be held up.
+/// `criu_network_lock_method`: connections are not dumped, so the network need not be locked.
 const NETWORK_UNLOCKED: i32 = 3;
-/// What criu says when all is dumped and nothing runs again.
+/// The notification that everything is dumped and still frozen.
 const POST_DUMP: &str = "post-dump";
 
 #[derive(Clone, PartialEq, Message)]
@@ -95,30 +95,30 @@ struct Response {
     message: Option<String>,
 }
 
-/// What is to be dumped, and where to. Directories are descriptors of this process: criu finds it by its socket.
+/// The dump request. Directories are descriptors of this process: criu finds it through its socket.
 pub struct Dump<'a> {
     /// The first process of the container.
     pub pid: i32,
-    /// The directory that the images go to.
+    /// The directory for the images.
     pub images: BorrowedFd<'a>,
-    /// For `dump.log` and `stats-dump`.
+    /// The directory for `dump.log` and `stats-dump`.
     pub work: BorrowedFd<'a>,
-    /// What is not criu's to dump, in its own words.
+    /// The external mounts, in criu's syntax.
     pub external: Vec<String>,
 }
 
-/// Why nothing was dumped. What was to be dumped runs on.
+/// Why a dump failed. The processes keep running.
 #[derive(Debug)]
 pub enum DumpError<E> {
-    /// criu said no; what it said, if anything.
+    /// criu refused, with its message, if it sent one.
     Refused(Option<String>),
-    /// There was no speaking with it.
+    /// The connection to criu failed.
     Lost(io::Error),
     /// A step that needs the frozen container failed.
     WhileFrozen(E),
 }
 
-/// Has criu dump, over `socket`. `frozen` is done when all is dumped and nothing runs again yet.
+/// Makes criu dump, over `socket`. Calls `frozen` when everything is dumped and still frozen.
 pub fn dump<E>(
     socket: OwnedFd,
     what: Dump<'_>,
@@ -155,7 +155,7 @@ fn exchange<E>(
     let _ = set_socket_timeout(&socket, Timeout::Recv, Some(SILENCE));
     let mut socket = File::from(socket);
     let lost = |error: io::Error| {
-        // It ends without a word when it cannot even write its log.
+        // criu exits without a message when it cannot even write its log.
         let ended = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
         if ended.contains(&error.kind()) {
             return DumpError::Refused(None);
@@ -190,7 +190,7 @@ fn exchange<E>(
         }
         return match failed {
             Some(error) => Err(DumpError::WhileFrozen(error)),
-            // Nothing of what belongs to it was copied: not a dump to be kept.
+            // No files were copied while the container was frozen, so the dump is incomplete.
             None if response.success && frozen.is_some() => Err(DumpError::Refused(None)),
             None if response.success => Ok(()),
             None => Err(DumpError::Refused(response.message)),
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A criu that sends `responses`, and what was said to it.
+    /// A criu that sends `responses`; also returns what it received.
     fn with(
         responses: &[Response],
         fails: bool,

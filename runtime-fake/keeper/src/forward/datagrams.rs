@@ -1,4 +1,4 @@
-//! UDP: each client has a socket of its own towards the pod, so that answers find back.
+//! UDP: each client has its own socket towards the pod, so that answers reach it.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use std::{
 
 use super::reactor::{Port, Reactor, Tokens};
 
-/// How long a flow without datagrams in either direction is kept, as in connection tracking.
+/// How long a flow without datagrams in either direction is kept, as in conntrack.
 const SILENCE: Duration = Duration::from_secs(120);
-/// The most flows at once; further clients are ignored. Each takes a descriptor.
+/// The most flows at once; datagrams of further clients are dropped. Each flow takes a descriptor.
 const FLOWS: usize = 512;
 
-/// A socket of the host, and the flows that came in on it.
+/// A host port's socket, and its flows.
 pub(super) struct DatagramPort {
     socket: UdpSocket,
     target: SocketAddr,
@@ -52,7 +52,7 @@ impl DatagramPort {
         })
     }
 
-    /// The flow of a client, which may be new.
+    /// The flow of a client, created on its first datagram.
     fn flow(&mut self, client: SocketAddr, reactor: &mut Reactor) -> Option<&mut Flow> {
         if let Some(token) = self.clients.get(&client) {
             return self.flows.get_mut(token);
@@ -75,8 +75,8 @@ impl DatagramPort {
 }
 
 impl Port for DatagramPort {
-    // recv(2) reports that an earlier datagram was refused, which is ignored: the next one may be accepted. A datagram that
-    // the kernel does not send is lost, as datagrams may be.
+    // An error of recv(2) refers to an earlier datagram that was refused; the next one may be accepted. A datagram that
+    // the kernel cannot send is lost, as UDP allows.
     fn ready(&mut self, token: u64, reactor: &mut Reactor) {
         if token == self.token {
             if let Ok((length, client)) = self.socket.recv_from(&mut reactor.buffer)

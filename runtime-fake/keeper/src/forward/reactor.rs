@@ -14,26 +14,26 @@ use nix::{
 
 /// The longest UDP datagram.
 const BUFFER: usize = 65536;
-/// How many events are taken from the kernel at once.
+/// How many events one epoll_wait returns.
 const EVENTS: usize = 256;
 
-/// Numbers for the sockets of one port; the first one is the listening socket's.
+/// The tokens of the sockets of one port; the first one is the listening socket's.
 pub(super) type Tokens = std::iter::StepBy<std::ops::RangeFrom<u64>>;
 
-/// A listening socket, with what came in through it.
+/// A listening socket and the connections accepted from it.
 pub(super) trait Port {
     /// Handles the readiness of a socket, which may be closed by now.
     fn ready(&mut self, token: u64, reactor: &mut Reactor);
-    /// Ends what has waited too long, and asks to be woken for the rest.
+    /// Closes what has timed out, and sets the next deadline.
     fn expire(&mut self, now: Instant, reactor: &mut Reactor);
 }
 
-/// What the ports share.
+/// The state that the ports share.
 pub(super) struct Reactor {
     epoll: Epoll,
-    /// No port has to be woken earlier.
+    /// The earliest deadline of all ports.
     deadline: Option<Instant>,
-    /// Sockets that had more to move when their turn was over.
+    /// Sockets with data left when their turn was over.
     unfinished: Vec<u64>,
     pub(super) buffer: Box<[u8]>,
 }
@@ -48,7 +48,7 @@ impl Reactor {
         })
     }
 
-    /// Serves the ports. `token % ports.len()` is the port that a token belongs to.
+    /// Serves the ports. `token % ports.len()` is the index of a token's port.
     pub(super) fn run(mut self, ports: &mut [Box<dyn Port>]) -> io::Result<()> {
         let count = ports.len() as u64;
         loop {
@@ -70,7 +70,7 @@ impl Reactor {
             _ if !ready.is_empty() => PollTimeout::ZERO,
             None => PollTimeout::NONE,
             Some(deadline) => {
-                // Rounded up: a wait that ends too early is repeated at once.
+                // Rounded up, so that epoll_wait does not return just before the deadline.
                 let left = deadline.saturating_duration_since(Instant::now());
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
             }
@@ -84,23 +84,23 @@ impl Reactor {
         Ok(ready)
     }
 
-    /// Reports each datagram until it is read.
+    /// Polls a socket for datagrams (level-triggered).
     pub(super) fn watch_datagrams(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         self.watch(socket, token, EpollFlags::EPOLLIN)
     }
 
-    /// Reports changes only: the socket is to be used until it would block, or handed to [`Self::resume`].
+    /// Polls a socket for changes (edge-triggered): its port uses it until it would block, or calls [`Self::resume`].
     pub(super) fn watch_changes(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         let both = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
         self.watch(socket, token, both | EpollFlags::EPOLLET)
     }
 
-    /// Closing a socket ends this.
+    /// Adds a socket to epoll; closing the socket removes it.
     fn watch(&self, socket: impl AsFd, token: u64, events: EpollFlags) -> io::Result<()> {
         Ok(self.epoll.add(socket, EpollEvent::new(events, token))?)
     }
 
-    /// Gives a socket another turn, after those that wait.
+    /// Gives a socket another turn, after those that are ready.
     pub(super) fn resume(&mut self, token: u64) {
         self.unfinished.push(token);
     }

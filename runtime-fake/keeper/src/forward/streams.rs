@@ -16,13 +16,13 @@ use rustix::{
 use super::reactor::{Port, Reactor, Tokens};
 use crate::plan::{Forward, Transport};
 
-/// How long a connection to the pod may take: a closed port refuses at once.
+/// How long a connection attempt to the pod may take; a closed port refuses at once.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// How long is waited when no descriptor is left for a connection.
+/// How long accepting pauses when the process has no free descriptor.
 const EXHAUSTED: Duration = Duration::from_millis(100);
-/// How much is read at once, and so the most that is kept of a direction whose receiver is slow.
+/// How much is read at once, and so the most that is buffered for a slow receiver.
 const CHUNK: usize = 16 << 10;
-/// How many reads and writes a direction may do before other connections have their turn.
+/// How many reads and writes a direction may do before other connections get their turn.
 const TURN: usize = 32;
 
 /// A listening socket and its connections.
@@ -33,7 +33,7 @@ pub(super) struct StreamPort {
     token: u64,
     tokens: Tokens,
     connections: HashMap<u64, Connection>,
-    /// When accepting is tried again after an error.
+    /// When accepting is retried after an error.
     retry: Option<Instant>,
 }
 
@@ -48,7 +48,7 @@ struct Connection {
 
 struct Dialing {
     deadline: Instant,
-    /// How many of the targets were tried.
+    /// How many targets have been tried.
     tried: usize,
 }
 
@@ -57,7 +57,7 @@ struct Dialing {
 struct Direction {
     /// Bytes read and not yet written.
     pending: Vec<u8>,
-    /// The sender's end was passed on.
+    /// The end of the stream has been passed on.
     ended: bool,
 }
 
@@ -95,12 +95,12 @@ impl StreamPort {
                 }
             }
             Ok(None) => {}
-            // The client has disconnected, or no descriptor is free: connections that end free some.
+            // The client has disconnected, or no descriptor is free: other connections free some when they close.
             Err(_) => self.retry = Some(reactor.wake_after(EXHAUSTED)),
         }
     }
 
-    /// Begins to connect a client to the first of the pod's addresses that were not tried.
+    /// Starts to connect a client to the next untried address of the pod.
     fn dial(&mut self, token: u64, client: TcpStream, tried: usize, reactor: &mut Reactor) {
         let mut untried = self.targets.iter().enumerate().skip(tried);
         let connecting = untried.find_map(|(index, target)| {
@@ -109,7 +109,7 @@ impl StreamPort {
             Some((pod, index + 1))
         });
         let Some((pod, tried)) = connecting else {
-            // The client sees what it would have seen of the pod: a refusal, not an end.
+            // The client sees a reset, as from a closed port of the pod, not an orderly end.
             return reset(&client);
         };
         let deadline = reactor.wake_after(CONNECTING);
@@ -127,7 +127,7 @@ impl StreamPort {
         let Connection { client, pod, .. } = &connection;
         if let Some(Dialing { tried, .. }) = connection.dialing {
             match pod.take_error() {
-                // An event from before the kernel began to connect.
+                // The event predates the connection attempt.
                 Ok(None) if pod.peer_addr().is_err() => {
                     self.connections.insert(token, connection);
                     return;
@@ -149,7 +149,7 @@ impl StreamPort {
                 self.connections.insert(token, connection);
             }
             Err(_) => {
-                // One side broke off: so does the other.
+                // One side failed: reset both.
                 reset(&connection.client);
                 reset(&connection.pod);
             }
@@ -185,7 +185,7 @@ impl Port for StreamPort {
 }
 
 impl Connection {
-    /// Moves what both sides can send and take now. Whether there is more, if it was their turn again.
+    /// Moves what both sides can send and receive now. Returns whether there is more.
     fn pump(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         let up = self.up.pump(&self.client, &self.pod, buffer)?;
         let down = self.down.pump(&self.pod, &self.client, buffer)?;
@@ -232,7 +232,7 @@ impl Direction {
     }
 }
 
-/// `None` for what would block.
+/// `None` if the operation would block.
 fn unblocked<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -240,12 +240,12 @@ fn unblocked<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Has the other side see a reset when the socket is closed.
+/// Makes close(2) send a reset.
 fn reset(stream: &TcpStream) {
     let _ = sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-/// Begins to connect.
+/// Starts a non-blocking connect.
 fn connect(forward: Forward, target: IpAddr) -> io::Result<TcpStream> {
     let family = match target {
         IpAddr::V4(_) => AddressFamily::INET,

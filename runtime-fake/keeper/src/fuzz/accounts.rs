@@ -1,4 +1,4 @@
-//! Target: an image's `/etc/passwd` and `/etc/group`.
+//! Fuzz target: an image's `/etc/passwd` and `/etc/group`.
 
 use fuzz_target::{Target, bytes, two_texts};
 
@@ -6,8 +6,8 @@ use crate::{plan::UserPlan, user};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("accounts", accounts, seeds)];
 
-/// A lookup by name and a lookup by the ids that it returned agree, and no id exceeds the highest one that a process may
-/// have. A numeric user needs no entry in the files.
+/// A lookup by name and a lookup by the resulting ids agree, and no id exceeds the highest one that a process may have.
+/// A numeric user needs no entry in the files.
 fn accounts(data: &[u8]) {
     const MAX_ID: u32 = i32::MAX as u32;
     let (passwd, group) = two_texts(data);
@@ -31,13 +31,13 @@ fn accounts(data: &[u8]) {
         }
         assert!(found.additional_gids.contains(&7), "{found:?}");
         let (uid, gid) = (found.uid.to_string(), found.gid.to_string());
-        // Another user of the same number may be in other groups.
+        // Another user with the same uid may be in other groups.
         let mut numbers = plan(&uid, Some(&gid));
         numbers.merge_groups = false;
         let again = user::resolve(&numbers, passwd, group).unwrap();
         assert_eq!((again.uid, again.gid), (found.uid, found.gid));
     }
-    // Without merging: a group of the file may have an id that no process can have.
+    // Without merging: a group in the file may have an id that no process can have.
     let mut number = plan("1000", Some("2000"));
     number.merge_groups = false;
     let found = user::resolve(&number, passwd, group).unwrap();

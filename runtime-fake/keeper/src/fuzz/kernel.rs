@@ -1,4 +1,4 @@
-//! Targets: tables of mounts and control groups, as the kernel shows them.
+//! Fuzz targets: mount tables and cgroups, as the kernel shows them.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::{cgroup::hierarchy, criu::mounts};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("mountinfo", mountinfo, seeds)];
 
-/// Two readers of the same table agree about where cgroup hierarchies are mounted.
+/// Both parsers of the same table agree about where cgroup hierarchies are mounted.
 fn mountinfo(data: &[u8]) {
     let (table, cgroup) = two_texts(data);
     let _ = mounts::external(table);

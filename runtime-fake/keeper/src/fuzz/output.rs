@@ -1,4 +1,4 @@
-//! Target: what a container writes, on its way into a log.
+//! Fuzz target: a container's output on its way into a log.
 
 use fuzz_target::Target;
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use crate::log::{Encoder, MAX_PART, Stream};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("log_output", output, seeds)];
 
-/// What went in comes out, cut where the first byte says, in lines that each have a time, a stream and a tag.
+/// The log contains the output, cut as the first byte says, in lines that each have a time, a stream and a tag.
 fn output(data: &[u8]) {
     let Some((cut, text)) = data.split_first() else {
         return;

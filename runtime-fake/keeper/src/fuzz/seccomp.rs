@@ -1,4 +1,4 @@
-//! Target: seccomp profiles.
+//! Fuzz target: seccomp profiles.
 
 use fuzz_target::{Target, bytes, text};
 
@@ -7,8 +7,8 @@ use crate::seccomp::{Arch, Filter, HostContext, Instruction, filter};
 pub(super) const TARGETS: &[Target] =
     &[Target::new("seccomp_profile", seccomp_profile, profiles).slow(400)];
 
-/// A filter is one that the kernel takes (`bpf_check_classic`): not too long, every jump forwards and inside, a verdict at
-/// the end; and it is read from its file as it was written.
+/// The kernel accepts every filter (`bpf_check_classic`): it is not too long, every jump goes forwards and stays
+/// inside, and it ends with a verdict. A filter read from its file is the one written.
 fn seccomp_profile(data: &[u8]) {
     let host = HostContext {
         native: Arch::X86_64,
@@ -29,7 +29,7 @@ fn seccomp_profile(data: &[u8]) {
     assert_eq!(Filter::from_bytes(&made.to_bytes()), Some(made));
 }
 
-/// Where an instruction leads to.
+/// The instructions that can follow an instruction.
 fn targets(at: usize, one: Instruction) -> Vec<usize> {
     match one.code {
         0x05 => vec![at + 1 + one.k as usize],

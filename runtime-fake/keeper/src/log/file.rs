@@ -1,4 +1,4 @@
-//! Log files: below the directory that a client gave for them, whatever links a container or another process has put there.
+//! Log files: they stay in the client's log directory, whatever links a container or another process has made there.
 
 use std::{
     fs::{self, File},
@@ -18,12 +18,12 @@ use rustix::{
 
 use crate::plan::LogPlan;
 
-/// A kubelet has made the directories before. Where it has not, only the owner's group may read logs.
+/// The kubelet makes the directories first. If it has not, only the owner's group may read logs.
 const DIRECTORY_MODE: u32 = 0o750;
-/// As containerd's and CRI-O's.
+/// As in containerd and CRI-O.
 const FILE_MODE: u32 = 0o640;
 
-/// Makes the directories that a log file lies in, and sees that it can lie there.
+/// Makes the directories of a log file, and checks that an existing file is a regular one.
 pub fn prepare(plan: &LogPlan) -> io::Result<()> {
     let mut directory = fs::DirBuilder::new();
     directory.recursive(true).mode(DIRECTORY_MODE);
@@ -65,7 +65,7 @@ pub struct LogFile {
 }
 
 impl io::Write for LogFile {
-    /// Appends; where that would be too much, what was there before goes (CRI-O, `log_size_max`).
+    /// Appends; if the file would exceed its maximum size, it is truncated first (CRI-O, `log_size_max`).
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.size.saturating_add(bytes.len() as u64) > self.max {
             self.file.set_len(0)?;
@@ -83,7 +83,7 @@ impl io::Write for LogFile {
 
 /// Opens a log file to append to it.
 pub fn open(plan: &LogPlan) -> io::Result<LogFile> {
-    // Should it be a pipe or a terminal, opening it must not block.
+    // If it is a pipe or a terminal, opening it must not block.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = beneath(&base(plan)?, &plan.path, flags)?;
@@ -188,7 +188,7 @@ mod tests {
             log.write_all(line.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         }
-        // What was there when it is opened counts.
+        // The existing size counts when the file is opened again.
         let mut again = open(&plan).unwrap();
         again.write_all(b"123456789\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "123456789\n");

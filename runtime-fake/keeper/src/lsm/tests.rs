@@ -1,4 +1,4 @@
-//! The kernel's files stand in a directory.
+//! Tests with a directory in place of the kernel's files.
 
 use std::{os::unix::fs::symlink, sync::Mutex};
 
@@ -40,7 +40,7 @@ fn confine_writes_attributes_of_present_modules() {
     confine(&confinement(&old)).unwrap();
     assert_eq!(text(old.path(), "proc/self/attr/exec"), "exec p");
 
-    // What is not there is not made.
+    // A missing file is not created.
     let none = TempDir::new().unwrap();
     let error = confine(&confinement(&none)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
@@ -57,7 +57,7 @@ fn relabel_visits_tree_without_following_symlinks() {
     symlink("nowhere", root.path().join("a/b/dangling")).unwrap();
     let visited = Mutex::new(Vec::new());
     let note = |path: &Path| {
-        // Where it leads, without the last link.
+        // Resolve all links except the last.
         let parent = fs::canonicalize(path.parent().unwrap()).unwrap();
         let below = parent.join(path.file_name().unwrap());
         let below = below
@@ -75,7 +75,7 @@ fn relabel_visits_tree_without_following_symlinks() {
         visited,
         ["a/b", "a/b/dangling", "a/b/deep", "a/file", "a/link"]
     );
-    // A file has nothing below it.
+    // A file has no entries below it.
     each_below(&root.path().join("a/file"), &|_| panic!()).unwrap();
 }
 
@@ -107,7 +107,7 @@ fn relabel_sets_label_of_files() {
     let label = "system_u:object_r:container_file_t:s0:c1,c2";
     match relabel(&volume, label) {
         Ok(()) => {}
-        // Where no module guards them, such attributes are root's to set.
+        // Without a security module, only root may set such attributes.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             let _ = writeln!(
                 io::stderr(),

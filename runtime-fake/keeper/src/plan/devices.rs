@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 pub struct DevicePlan {
     /// Its absolute path in the container.
     pub path: PathBuf,
-    /// Its path on the host, to be mounted where no node can be made.
+    /// Its path on the host, which is mounted if mknod(2) is not allowed.
     pub host: PathBuf,
-    /// What the node is.
+    /// Its device node.
     pub node: DeviceNode,
-    /// What may be done with it, as cgroups write it: some of `r`, `w` and `m`.
+    /// The allowed access, in the form of cgroups: some of `r`, `w` and `m`.
     pub access: String,
 }
 
-/// A device's node, as it is on the host or as a specification wants it.
+/// A device node, as on the host or in a specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceNode {
     /// Its kind.
@@ -26,7 +26,7 @@ pub struct DeviceNode {
     pub major: u32,
     /// Its minor number.
     pub minor: u32,
-    /// Its owner and mode.
+    /// Its file mode.
     #[serde(rename = "mode")]
     pub file_mode: u32,
     /// Its owner.
@@ -35,23 +35,23 @@ pub struct DeviceNode {
     pub gid: u32,
 }
 
-/// Character or block devices.
+/// Character or block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
-    /// Bytes, one after the other.
+    /// A character device.
     Character,
-    /// Blocks, in any order.
+    /// A block device.
     Block,
 }
 
-/// A device that was found on the host.
+/// A device found on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its path below what was asked for; empty for the very device.
+    /// Its path below the searched path; empty if that is the device itself.
     pub below: PathBuf,
-    /// Where it is on the host.
+    /// Its path on the host.
     pub host: PathBuf,
-    /// What it is.
+    /// Its device node.
     pub node: DeviceNode,
 }

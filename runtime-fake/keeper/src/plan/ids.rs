@@ -1,22 +1,22 @@
-//! The ids of a user namespace.
+//! The id mappings of a user namespace.
 
 use serde::{Deserialize, Serialize};
 
-/// Some ids in a row.
+/// A range of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinuxIdMapping {
-    /// The first one inside.
+    /// The first id in the user namespace.
     #[serde(rename = "inside")]
     pub container_id: u32,
-    /// The first one outside.
+    /// The first id on the host.
     #[serde(rename = "outside")]
     pub host_id: u32,
-    /// How many.
+    /// The number of ids.
     #[serde(rename = "count")]
     pub size: u32,
 }
 
-/// The ids of a user namespace.
+/// The id mappings of a user namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMappings {
     /// Users.
@@ -28,13 +28,13 @@ pub struct IdMappings {
 }
 
 impl IdMappings {
-    /// The user and the group that are root inside.
+    /// The host's user and group that are root in the namespace.
     pub fn root(&self) -> (u32, u32) {
         let root = |maps: &[LinuxIdMapping]| maps.first().map_or(0, |map| map.host_id);
         (root(&self.uid_mappings), root(&self.gid_mappings))
     }
 
-    /// What a file of `uid` and `gid` belongs to when it is the namespace's own; none for an id that is not mapped.
+    /// The host's owner of a file that has `uid` and `gid` in the namespace; none for an id without a mapping.
     pub fn shift(&self, uid: u32, gid: u32) -> Option<(u32, u32)> {
         let shift = |maps: &[LinuxIdMapping], id: u32| {
             let map = maps.iter().find(|map| {

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// A log file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogPlan {
-    /// The absolute directory that it never leaves.
+    /// The absolute directory that the file must stay in.
     pub directory: PathBuf,
-    /// The path below that.
+    /// The path relative to that directory.
     pub path: PathBuf,
     /// The maximum size in bytes; a log that would exceed it is truncated first.
     #[serde(default)]
@@ -17,7 +17,7 @@ pub struct LogPlan {
 }
 
 impl LogPlan {
-    /// The whole path.
+    /// The absolute path.
     pub fn whole(&self) -> PathBuf {
         self.directory.join(&self.path)
     }

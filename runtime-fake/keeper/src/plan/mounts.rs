@@ -6,84 +6,84 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::IdMappings;
 
-/// Something to be seen in a container besides its root.
+/// A mount in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountPlan {
-    /// What is mounted.
+    /// The source.
     pub source: MountSource,
-    /// The absolute path in the container; links are followed inside the container's root only.
+    /// The absolute path in the container; links are resolved in the container's root.
     #[serde(rename = "target")]
     pub destination: PathBuf,
-    /// No write through this mount.
+    /// The mount is read-only.
     pub read_only: bool,
-    /// ... nor through the mounts below it.
+    /// The mounts below it are read-only too.
     pub recursive_read_only: bool,
-    /// Whether later mounts show on the other side.
+    /// The propagation of later mounts.
     pub propagation: Propagation,
-    /// Further flags of the mount.
+    /// Further mount flags.
     #[serde(rename = "forbidden")]
     pub flags: Vec<MountFlag>,
-    /// How the ids of the files are mapped, if they are.
+    /// The id mappings of its files, if they are mapped.
     #[serde(default)]
     pub ids: Option<IdMappings>,
-    /// The files get the container's SELinux label, if it has one.
+    /// Its files get the container's SELinux label, if it has one.
     #[serde(default)]
     pub relabel: bool,
 }
 
-/// What is mounted.
+/// The source of a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountSource {
-    /// A file or directory of the host; a directory is made where there is nothing.
+    /// A file or directory of the host; a missing one is created as a directory.
     Host(PathBuf),
-    /// What an image has at a path.
+    /// A path in an image.
     Image {
         /// Unpacked layers, topmost first.
         layers: Vec<PathBuf>,
-        /// Relative to the image's root; empty is all of it.
+        /// Relative to the image's root; empty means all of it.
         sub_path: PathBuf,
-        /// Where the layers can be put together, in the container's directory; a copy where overlayfs does not work.
+        /// The mount point for the layers, in the container's directory; a copy if overlayfs does not work.
         at: PathBuf,
     },
-    /// What the container's own root has there: it stays writable when the root is not.
+    /// The same path in the container's own root: it stays writable when the root is read-only.
     Own,
 }
 
-/// Whether mounts that are made later show on the other side.
+/// Whether later mounts propagate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Propagation {
-    /// Neither way.
+    /// In neither direction.
     Private,
-    /// The host's show in the container.
+    /// From the host to the container.
     #[serde(rename = "from_host")]
     Slave,
-    /// Both ways.
+    /// In both directions.
     #[serde(rename = "both")]
     Shared,
 }
 
-/// A flag of a mount, as `mount_setattr` has it. Plans keep the older names.
+/// A mount flag, as in `mount_setattr`. Plans keep the older names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountFlag {
-    /// No program runs from it.
+    /// Programs in it cannot be executed.
     #[serde(rename = "programs")]
     NoExec,
-    /// No program from it gains another user's rights.
+    /// Set-user-ID and set-group-ID bits have no effect.
     #[serde(rename = "set_uid")]
     NoSuid,
-    /// No device in it can be opened.
+    /// Devices in it cannot be opened.
     #[serde(rename = "devices")]
     NoDev,
-    /// Reading leaves no access time.
+    /// Access times are not updated.
     #[serde(rename = "access_times")]
     NoAtime,
-    /// ... on directories.
+    /// Access times of directories are not updated.
     #[serde(rename = "directory_access_times")]
     NoDirAtime,
-    /// No symbolic link in it is followed.
+    /// Symbolic links in it are not followed.
     #[serde(rename = "links")]
     NoSymfollow,
 }

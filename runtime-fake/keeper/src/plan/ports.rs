@@ -1,4 +1,4 @@
-//! Host ports, and where they lead.
+//! Host ports and their targets.
 
 use std::{fmt, net::IpAddr};
 
@@ -26,21 +26,21 @@ impl fmt::Display for Transport {
     }
 }
 
-/// A port of the host, and the pod's port that it leads to.
+/// A host port, and the pod's port that it is forwarded to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPort {
     /// The protocol on both sides.
     pub transport: Transport,
-    /// The host's address; none is all of them, of both families.
+    /// The host's address; none means all of them, of both families.
     pub host: Option<IpAddr>,
-    /// The port there.
+    /// The port on the host.
     pub host_port: u16,
     /// The pod's port.
     pub pod_port: u16,
 }
 
 impl HostPort {
-    /// Whether only one of the two can be had.
+    /// Whether the two cannot be bound at the same time.
     pub fn overlaps(&self, other: &Self) -> bool {
         let same_address = match (self.host, other.host) {
             (None, _) | (_, None) => true,
@@ -64,7 +64,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Where the forwarder sends what each socket receives.
+/// The targets of the forwarder's sockets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForwardPlan {
     /// One for each socket, in order.
@@ -73,12 +73,12 @@ pub struct ForwardPlan {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Where what comes in on a socket goes.
+/// The target of one socket.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Forward {
     /// The protocol on both sides.
     pub transport: Transport,
-    /// The socket is of IPv6.
+    /// Whether the socket is an IPv6 one.
     pub ipv6: bool,
     /// The port of the pod.
     pub port: u16,

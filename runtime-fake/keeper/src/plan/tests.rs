@@ -1,4 +1,4 @@
-//! The names that plans have on the wire: keepers of earlier versions read them, and theirs are in records.
+//! The wire names of plans: keepers of earlier versions read them, and records contain them.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
-//! `/etc/passwd` and `/etc/group` of an image.
+//! Reads an image's `/etc/passwd` and `/etc/group`.
 //!
-//! They are read from the image's own files, before anything is mounted over them (as containerd and CRI-O do): what a
+//! They are the image's own files, read before anything is mounted over them (as in containerd and CRI-O): what a
 //! client mounts there is for the container's programs. Both files are untrusted.
 
 use std::{fs::File, io::Read as _, os::fd::OwnedFd, path::Path};
@@ -12,18 +12,18 @@ use crate::{
     secure_join::{NotRead, Root},
 };
 
-/// The most that is read of each. A thousand users take 60 KB; others have no limit, and a process that is killed for its
-/// memory.
+/// The most that is read of each. A thousand users take 60 KB.
+/// Other runtimes have no limit, and the process may be OOM-killed.
 const LONGEST: u64 = 10 << 20;
 
-/// The texts of the two files; empty where there is no file.
+/// The texts of the two files; empty if a file is missing.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     pub(crate) passwd: String,
     pub(crate) group: String,
 }
 
-/// Reads both in `root`. `mounts` says whether they may lie on mounts below it.
+/// Reads both in `root`. `mounts` tells whether they may be on mounts below it.
 pub(crate) fn read(root: &Root, mounts: bool) -> Step<Accounts> {
     let text = |path: &str| read_file(root, Path::new(path), mounts);
     Ok(Accounts {
@@ -44,7 +44,7 @@ fn read_file(root: &Root, path: &Path, mounts: bool) -> Step<String> {
     let opened: Result<OwnedFd, NotRead> = root.regular(path, mounts);
     let file = match opened {
         Ok(file) => File::from(file),
-        // Nothing that this container's root may read is there.
+        // The container's root has no such file, or denies access.
         Err(NotRead::Errno(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) => {
             return Ok(String::new());
         }
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// The host's own root, where `/proc` and `/dev` are: nothing behind them is read.
+    /// The host's own root, with `/proc` and `/dev`: files behind them are not read.
     #[rstest]
     #[case::device("/dev/zero", "is a device")]
     #[case::process("/proc/self/root/etc/passwd", "links")]

@@ -1,5 +1,5 @@
-//! A container's view of its control groups: below `/sys/fs/cgroup` as on the host, each hierarchy from the container's own
-//! group downwards, which is the root of its cgroup namespace.
+//! A container's view of its cgroups: below `/sys/fs/cgroup` as on the host, each hierarchy from the container's own
+//! cgroup downwards, which is the root of its cgroup namespace.
 
 use std::{
     os::fd::{AsFd as _, OwnedFd},
@@ -17,9 +17,9 @@ use crate::{
     sys,
 };
 
-/// Where every distribution has them.
+/// Where every distribution mounts them.
 const AT: &str = "/sys/fs/cgroup";
-/// The controllers of version 1 (cgroups(7)): other words among a mount's options are its flags.
+/// The v1 controllers (cgroups(7)): other words among a mount's options are flags.
 const CONTROLLERS: [&str; 14] = [
     "blkio",
     "cpu",
@@ -40,15 +40,15 @@ const CONTROLLERS: [&str; 14] = [
 /// A hierarchy of the host.
 #[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
-    /// Below [`AT`]; empty where there is version 2 alone.
+    /// The path below [`AT`]; empty on a host with v2 only.
     below: PathBuf,
     /// `cgroup` or `cgroup2`.
     kind: &'static str,
-    /// With which options it is mounted again.
+    /// The options for mounting it again.
     options: Vec<(String, String)>,
 }
 
-/// Mounts them; `own` is the container's cgroup. What the kernel does not let us mount is left out.
+/// Mounts the hierarchies; `own` is the container's cgroup. It skips those that the kernel does not let us mount.
 pub(crate) fn mount(root: &Root, own: Option<&CgroupPath>, writable: bool) -> Step {
     let what = "show the container its control groups";
     let table = std::fs::read_to_string("/proc/self/mountinfo").context(what)?;
@@ -83,7 +83,7 @@ pub(crate) fn mount(root: &Root, own: Option<&CgroupPath>, writable: bool) -> St
         .iter()
         .filter_map(|h| Some((h, again(h)?)))
         .collect();
-    // Those of the host are not to be seen in their place, as with a network of the host's and its /sys.
+    // Hide the host's cgroups, which `/sys` shows in the host's network namespace.
     let all = new_mount(
         "tmpfs",
         &[("mode", "0755"), ("size", "64k")],
@@ -110,8 +110,8 @@ pub(crate) fn mount(root: &Root, own: Option<&CgroupPath>, writable: bool) -> St
     sys::set_read_only(all.fd(), false).context(what)
 }
 
-/// The container's own group in a hierarchy, from the host's mount of it, if it has one there. A new mount would show the
-/// same, but to make one of version 1 the kernel looks at every cgroup of the host.
+/// The container's own cgroup in a hierarchy, cloned from the host's mount, if there is one. A new mount would show the
+/// same, but for a new v1 mount the kernel visits every cgroup of the host.
 fn clone_own(own: &CgroupPath, hierarchy: &Hierarchy, flags: MountAttrFlags) -> Option<OwnedFd> {
     let host = Path::new(AT).join(&hierarchy.below);
     let group = own.tree.branches.iter().map(|branch| own.directory(branch));
@@ -124,7 +124,7 @@ fn clone_own(own: &CgroupPath, hierarchy: &Hierarchy, flags: MountAttrFlags) -> 
     Some(tree)
 }
 
-/// The hierarchies in a table of mounts (proc_pid_mountinfo(5)); of two at one place the later one lies on top.
+/// The hierarchies in a mount table (proc_pid_mountinfo(5)); of two at one mount point the later one is on top.
 fn hierarchies(table: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     for mount in mounts(table) {

@@ -18,7 +18,7 @@ use crate::{
     secure_join::Root,
 };
 
-/// What a container's own `/dev` has.
+/// The default devices of a container.
 const DEVICES: [(&str, u32, u32); 6] = [
     ("null", 1, 3),
     ("zero", 1, 5),
@@ -34,11 +34,11 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
-/// Makes the usual devices, links and directories in a new `/dev`.
+/// Makes the default devices, links and directories in a new `/dev`.
 pub(crate) fn fill(isolation: IsolationMode, dev: BorrowedFd<'_>) -> Step {
     for (name, major, minor) in DEVICES {
         let made = if isolation == IsolationMode::Rootless {
-            // A user namespace makes no devices: an empty file to mount the host's on.
+            // A process in a user namespace cannot make device nodes: make an empty file to mount the host's device on.
             rustix::fs::mknodat(
                 dev,
                 name,
@@ -67,7 +67,7 @@ pub(crate) fn fill(isolation: IsolationMode, dev: BorrowedFd<'_>) -> Step {
     Ok(())
 }
 
-/// Puts the host's devices over the empty files that [`fill`] made for them.
+/// Mounts the host's devices on the empty files that [`fill`] made.
 pub(crate) fn bind(root: &Root) -> Step {
     for (name, ..) in DEVICES {
         let path = Path::new("/dev").join(name);
@@ -79,14 +79,14 @@ pub(crate) fn bind(root: &Root) -> Step {
     Ok(())
 }
 
-/// Makes the devices that the container asks for. Where no node can be made, the host's is mounted.
+/// Makes the devices that the container requests. If mknod(2) is not allowed, it mounts the host's.
 pub(crate) fn add(isolation: IsolationMode, root: &Root, devices: &[DevicePlan]) -> Step {
     devices
         .iter()
         .try_for_each(|device| make(isolation, root, device))
 }
 
-/// All of the host's devices besides the usual ones; what the box does not let us have is left out.
+/// Adds all other devices of the host, except those that the host does not let us use.
 pub(crate) fn add_all(isolation: IsolationMode, root: &Root) -> Step {
     for device in host_devices::below(Path::new("/dev")).context("list the host's devices")? {
         let usual = DEVICES.iter().map(|(name, ..)| *name).chain(["ptmx"]);
@@ -96,7 +96,7 @@ pub(crate) fn add_all(isolation: IsolationMode, root: &Root) -> Step {
         {
             continue;
         }
-        // A mount for each would be of no use where none of them can be opened.
+        // Do not mount devices that the container could not open.
         if isolation == IsolationMode::Rootless
             && rustix::fs::access(&device.host, Access::READ_OK).is_err()
         {
@@ -133,7 +133,7 @@ fn make(isolation: IsolationMode, root: &Root, device: &DevicePlan) -> Step {
     );
     match rustix::fs::mknodat(&parent, name, kind, mode, number) {
         Ok(()) => {}
-        // What is there stays: it may be the host's. A box that refuses mknod may still have them.
+        // An existing node stays: it may be the host's. A host that denies mknod(2) may still have the device.
         Err(Errno::EXIST | Errno::PERM) => return mount(root, device),
         Err(error) => return Err(error).context(what()),
     }

@@ -1,7 +1,7 @@
-//! The root file system of `crib.local/host`: the host's own, below a writable layer in memory.
+//! The root file system of `crib.local/host`: the host's root below a writable layer in memory.
 //!
-//! The layer is in memory because overlayfs refuses an upper directory that lies below its own lower one, and the host's
-//! root is above everything.
+//! The layer is in memory because overlayfs refuses an upper directory inside its own lower one, and the host's root
+//! contains every directory.
 
 use std::{
     fs,
@@ -19,13 +19,14 @@ use crate::{
     sys,
 };
 
-/// What the container gets of its own.
+/// Directories that the container gets its own of.
 const OWN: [&str; 4] = ["proc", "sys", "dev", "lost+found"];
-/// Directories that start empty, with their modes: the host's files there are not the container's business.
+/// Directories that start empty, with their modes: the container must not see the host's files there.
 const EMPTY: [(&str, u32); 3] = [("tmp", 0o1777), ("run", 0o755), ("var/tmp", 0o1777)];
 
-/// Assembles it at `at`, with its writable layer at `layer`. Returns the mounts below `at` that are part of it, relative
-/// to it. `ids` are the container's own; where the host's files cannot have them, they appear as the overflow user.
+/// Assembles the root at `at`, with its writable layer at `layer`. Returns the
+/// mounts below `at` that it consists of, relative to it. `ids` are the container's
+/// own; where the host's files cannot be mapped, they appear as the overflow user.
 pub(crate) fn make(
     isolation: IsolationMode,
     layer: &Path,
@@ -48,8 +49,8 @@ pub(crate) fn make(
         .and_then(|()| target.overlay("/", layer, at));
     let mut parts = match whole {
         Ok(()) => target.graft_mounts()?,
-        // Inside a user namespace the host's mounts are locked below its root, which overlayfs then does not take: one
-        // overlay for each directory.
+        // Inside a user namespace the host's mounts are locked below its root, which overlayfs rejects as a lower
+        // directory: make one overlay for each directory.
         Err(_) => target.by_directory()?,
     };
     for (name, mode) in EMPTY {
@@ -71,7 +72,7 @@ pub(crate) fn make(
     Ok(parts)
 }
 
-/// Where the host's root is shown, and how.
+/// Where and how the host's root is shown.
 struct Target<'a> {
     isolation: IsolationMode,
     layer: &'a Path,
@@ -81,7 +82,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Gives a path to the container's own ids.
+    /// Makes root in the container's user namespace the owner of a path.
     fn own(&self, path: &Path) -> Result<(), Errno> {
         self.ids.map_or(Ok(()), |ids| ids.own(path))
     }
@@ -93,7 +94,7 @@ impl Target<'_> {
         self.own(&layer.join("upper"))
     }
 
-    /// Mounts a directory of the host, with the container's ids if it can have them, below the writable layer `layer`.
+    /// Mounts a directory of the host, mapped to the container's ids if possible, below the writable layer `layer`.
     fn overlay(&self, path: &str, layer: &Path, at: &Path) -> Result<(), Errno> {
         let path = Path::new(path);
         let mapped = self.ids.and_then(|ids| ids.path(path).ok());
@@ -101,7 +102,8 @@ impl Target<'_> {
         overlay::writable(self.isolation, &[lower], layer, at, self.label)
     }
 
-    /// Directories of the root that are other file systems, `/usr` or `/home`, say: an overlay does not look below mounts.
+    /// Adds the top directories that are other file systems, for
+    /// example `/usr` or `/home`: overlays do not cross mounts.
     fn graft_mounts(&self) -> Step<Vec<PathBuf>> {
         use std::os::unix::fs::MetadataExt as _;
         let mut parts = Vec::new();
@@ -135,7 +137,7 @@ impl Target<'_> {
             } else if kind.is_dir() {
                 fs::create_dir(&target).context(what)?;
                 self.own(&target).context(what)?;
-                // What this user may not read is an empty directory of the container's own.
+                // A directory that this user may not read becomes an empty one of the container.
                 if !not_shown(&name) && fs::read_dir(&path).is_ok() {
                     parts.push(self.graft(&name)?);
                 }
@@ -144,7 +146,7 @@ impl Target<'_> {
         Ok(parts)
     }
 
-    /// Shows one directory of the host's root: with a writable layer if overlayfs takes it, else as it is, read-only.
+    /// Shows one directory of the host's root: with a writable layer if overlayfs accepts it, otherwise read-only.
     fn graft(&self, name: &str) -> Step<PathBuf> {
         let what = format!("show the host's /{name}");
         let (layer, target) = (self.layer.join(format!("of-{name}")), self.at.join(name));

@@ -1,7 +1,7 @@
-//! Files that show with other owners than they have: idmapped mounts, for pods with a user namespace of their own.
+//! Idmapped mounts, for pods with a user namespace of their own.
 //!
-//! Such a root is put together from outside the user namespace, by a process that still has the power to, and handed over
-//! a socket to the one that will enter it, as mounts that are attached nowhere.
+//! Such a root is assembled outside the user namespace, by a process that still has the privileges. It sends the
+//! detached mounts over a socket to the process that will enter the root.
 
 use std::{
     cell::Cell,
@@ -30,7 +30,7 @@ use crate::{
     userns::UserNamespace,
 };
 
-/// Maps files to the ids of a user namespace.
+/// Makes idmapped mounts for a user namespace.
 pub(crate) struct IdMapper<'a> {
     namespace: &'a UserNamespace,
     place: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) struct IdMapper<'a> {
 }
 
 impl<'a> IdMapper<'a> {
-    /// `place` is a path of the container's own directory, where nothing is yet.
+    /// `place` is an unused path in the container's directory.
     pub(crate) fn new(namespace: &'a UserNamespace, place: PathBuf) -> Step<Self> {
         let what = "prepare the mapping of ids";
         match rustix::fs::mkdir(&place, Mode::from_raw_mode(0o700)) {
@@ -55,7 +55,7 @@ impl<'a> IdMapper<'a> {
         })
     }
 
-    /// A path where the files of the directory `path` have the namespace's ids.
+    /// The path of an idmapped mount of the directory `path`.
     pub(crate) fn path(&self, path: &Path) -> io::Result<PathBuf> {
         let tree = clone_tree(path, false)?;
         sys::set_id_map(tree.as_fd(), self.namespace.fd())?;
@@ -67,7 +67,7 @@ impl<'a> IdMapper<'a> {
         Ok(at)
     }
 
-    /// The layers of an image. Where the file system cannot do it, the daemon copies them.
+    /// Maps the layers of an image. If the file system does not support that, the daemon copies them.
     pub(crate) fn layers(&self, layers: &[PathBuf]) -> Step<Vec<PathBuf>> {
         layers
             .iter()
@@ -81,14 +81,14 @@ impl<'a> IdMapper<'a> {
             })
     }
 
-    /// Gives a file that is the container's to its root.
+    /// Makes the container's root user the owner of a file.
     pub(crate) fn own(&self, path: &Path) -> Result<(), rustix::io::Errno> {
         let (uid, gid) = self.namespace.maps.root();
         rustix::fs::chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
     }
 }
 
-/// Maps the ids of a mount's files that the client wants mapped.
+/// Maps the ids of a mount's files, as the client requested.
 pub(crate) fn map(tree: BorrowedFd<'_>, namespace: &UserNamespace, target: &Path) -> Step {
     sys::set_id_map(tree, namespace.fd()).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL | libc::EPERM) => Failure::new(
@@ -105,7 +105,7 @@ pub(crate) fn map(tree: BorrowedFd<'_>, namespace: &UserNamespace, target: &Path
     })
 }
 
-/// One frame on the socket; all but the last come with a descriptor.
+/// One frame on the socket; all except the last carry a descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 enum RootMessage {
     Root,
@@ -116,7 +116,7 @@ enum RootMessage {
     Failed(Failure),
 }
 
-/// The process that prepares a root outside the pod's user namespace, and ends.
+/// Runs the process that prepares a root outside the pod's user namespace, and exits.
 pub(crate) fn prepare(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>, to: &OwnedFd) -> ! {
     let namespace = pod.user_namespace.as_ref();
     let mut keep = vec![to.as_raw_fd()];
@@ -173,8 +173,8 @@ fn send(to: &OwnedFd, message: &RootMessage, descriptor: Option<&OwnedFd>) -> St
     Ok(())
 }
 
-/// Takes over what [`prepare`] made, and attaches it where this process, which has a mount namespace of its own, can: the
-/// container's directory is closed to it. Returns where the root is.
+/// Receives what [`prepare`] sends, and attaches it in this process's own mount namespace, at a path that it may
+/// access: it may not access the container's directory. Returns the root's path.
 pub(crate) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outside)> {
     let what = "take over the container's root";
     let mut outside = Outside {
@@ -218,7 +218,7 @@ pub(crate) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outsi
     let Some(root) = root else {
         return Err(io::Error::from(io::ErrorKind::InvalidData)).context(what);
     };
-    // What the host has there is not needed any more.
+    // The host's contents of these directories are no longer needed.
     for place in ["/tmp", "/mnt", "/etc", "/usr"] {
         if let Ok(target) = open_dir(Path::new(place)) {
             attach(root.as_fd(), target.as_fd()).context(what)?;

@@ -1,4 +1,4 @@
-//! Layers put together by overlayfs.
+//! Mounts image layers with overlayfs.
 
 use std::{
     ffi::CString,
@@ -15,7 +15,7 @@ use crate::{
     plan::IsolationMode,
 };
 
-/// Mounts `lower`, topmost first, below a writable layer at `at`.
+/// Mounts `lower`, topmost first, below the writable layer `layer`, at `at`.
 pub(crate) fn writable(
     isolation: IsolationMode,
     lower: &[PathBuf],
@@ -31,7 +31,7 @@ pub(crate) fn writable(
     mount_overlay(isolation, lower, &upper, at, label)
 }
 
-/// Mounts `lower`, two layers at least, topmost first, at `at`, which is made. Nothing can be written.
+/// Mounts `lower`, at least two layers, topmost first, read-only at `at`, which is created.
 pub(crate) fn read_only(
     isolation: IsolationMode,
     lower: &[PathBuf],
@@ -41,13 +41,13 @@ pub(crate) fn read_only(
     mount_overlay(isolation, lower, "", at, label)
 }
 
-/// The mount option that gives all files of a file system one SELinux label; nothing without a label. In quotes: a label
-/// has commas.
+/// The mount option that gives all files of a file system one SELinux label; empty without a label. Quoted, because
+/// labels contain commas.
 pub(crate) fn context(label: Option<&str>) -> String {
     label.map_or_else(String::new, |label| format!(",context=\"{label}\""))
 }
 
-/// The daemon copies images where overlayfs does not work.
+/// The failure for which the daemon copies the image: overlayfs does not work.
 pub(crate) fn failure(count: usize, error: Errno) -> Failure {
     let reason = plain(&error.into());
     let message =
@@ -62,7 +62,7 @@ fn mount_overlay(
     at: &Path,
     label: Option<&str>,
 ) -> Result<(), Errno> {
-    // mount(2) takes one page of options: names relative to the directory that all layers share keep them short.
+    // mount(2) takes one page of options: paths relative to the layers' common directory keep them short.
     let shared = lower.first().and_then(|first| {
         first
             .ancestors()

@@ -1,7 +1,7 @@
-//! Mounts over a container's root: opened where the host has them, attached where the container wants them.
+//! Mounts over a container's root: opens the sources on the host, and attaches them in the container.
 //!
-//! Root opens sources in the mount namespace of the daemon, not in the pod's: the pod's is a copy from when the pod was
-//! made, where later mounts of the host show only if the host shares them.
+//! With root privileges, sources are opened in the daemon's mount namespace, not in the pod's. The pod's is a copy from
+//! its creation, in which later mounts of the host appear only if the host shares them.
 
 use std::{
     fs::{self, DirBuilder},
@@ -30,7 +30,7 @@ use crate::{
     sys,
 };
 
-/// What of `/proc` may be covered: programs look there for what a container may use (as runc allows it).
+/// The files of `/proc` that a client may mount over, as in runc: programs read there what a container may use.
 const COVERABLE: [&str; 11] = [
     "/proc/cpuinfo",
     "/proc/diskstats",
@@ -45,7 +45,7 @@ const COVERABLE: [&str; 11] = [
     "/proc/uptime",
 ];
 
-/// A mount that is attached nowhere yet; none where the container's own root is the source.
+/// A detached mount; none if the container's own root is the source.
 pub(crate) struct Source(Option<OwnedFd>);
 
 impl Source {
@@ -63,7 +63,7 @@ impl Source {
     }
 }
 
-/// Opens what `mounts` name, before anything is mounted: a source is what the host has there.
+/// Opens the sources of `mounts` before anything is mounted, so that they are the host's.
 pub(crate) fn open(
     isolation: IsolationMode,
     mounts: &[MountPlan],
@@ -144,7 +144,7 @@ fn relabel(path: &Path, label: &str) -> Step {
     })
 }
 
-/// What the client forbids.
+/// Applies the client's mount flags.
 fn forbid(mount: &MountPlan, tree: &OwnedFd) -> Step {
     let target = mount.destination.display();
     if mount.read_only {
@@ -168,7 +168,7 @@ fn forbid(mount: &MountPlan, tree: &OwnedFd) -> Step {
     sys::add_attributes(tree.as_fd(), attributes).context(what)
 }
 
-/// A directory for a path of the host where there is nothing (containerd makes it too).
+/// Creates a missing host path as a directory (as containerd does).
 fn make_missing(mount: &MountPlan, path: &Path) -> Step {
     match fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -193,7 +193,7 @@ struct Sharing {
     slave: bool,
 }
 
-/// Whether the mount that `path` is on has peers, or a master.
+/// Whether the mount that holds `path` has peers, or a master.
 fn sharing(path: &Path) -> Result<Sharing, std::io::Error> {
     let at = rustix::fs::open(
         path,
@@ -243,7 +243,7 @@ fn open_image(
         _ => {
             let mut layers = layers.to_vec();
             if let [_] = layers[..] {
-                // An overlay has two layers at least, and only as an overlay do the files have the label.
+                // An overlay needs at least two layers, and only an overlay can have the label.
                 let empty = at.join("empty");
                 rustix::fs::mkdir(&empty, rustix::fs::Mode::from_raw_mode(0o755)).context(&what)?;
                 layers.push(empty);
@@ -276,7 +276,7 @@ fn open_image(
     Ok(tree)
 }
 
-/// Attaches `source` where `plan` wants it.
+/// Attaches `source` at the destination in `plan`.
 pub(crate) fn place(root: &Root, plan: &MountPlan, source: Source) -> Step {
     let Some(source) = source.0 else {
         return keep_writable(root, &plan.destination);
@@ -342,7 +342,7 @@ fn may_cover(resolved: &Path, source: &OwnedFd) -> bool {
         || (resolved == Path::new("/proc") && is_proc(source))
 }
 
-/// Mounts a directory of the root over itself: what makes the root read-only does not reach it.
+/// Mounts a directory of the root over itself, so that a read-only root does not affect it.
 fn keep_writable(root: &Root, path: &Path) -> Step {
     let target = root.directory(path)?;
     let what = format!("make the volume {} of the image", path.display());

@@ -1,6 +1,6 @@
-//! The runtime's own profile, `RuntimeDefault`: what containerd 2 and Docker let containers do ◆
+//! The runtime's default profile, `RuntimeDefault`: the system calls that containerd 2 and Docker allow ◆
 //!
-//! Everything else fails with EPERM, apart from calls that are younger than this list, which fail with ENOSYS.
+//! All others fail with EPERM, except calls that are newer than this list, which fail with ENOSYS.
 
 use crate::seccomp::{
     profile::HostContext,
@@ -45,7 +45,7 @@ const ALLOWED: &str = "
     unlinkat uretprobe utime utimensat utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid write writev
     arch_prctl modify_ldt arm_fadvise64_64 breakpoint cacheflush set_tls";
 
-/// Calls that a container with a capability (by its number) may make besides.
+/// Additional calls of containers with a capability (by its number).
 const WITH_CAPABILITY: [(u8, &str); 14] = [
     // DAC_READ_SEARCH
     (2, "open_by_handle_at"),
@@ -88,12 +88,13 @@ const WITH_CAPABILITY: [(u8, &str); 14] = [
 ];
 const SYS_ADMIN: u8 = 21;
 
-/// What `clone` must not be asked for: `CLONE_NEW*`.
+/// The flags that `clone` must not have: `CLONE_NEW*`.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
-/// The execution domains of Linux programs, 32-bit ones and those without random addresses, and the question for it.
+/// The allowed execution domains: of Linux programs, 32-bit
+/// ones and those without address randomisation; and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 const AF_VSOCK: u64 = 40;
-/// `ptrace` could get round a filter before.
+/// Before this version a process could bypass a filter with `ptrace`.
 const SAFE_PTRACE: (u32, u32) = (4, 8);
 const ENOSYS: u16 = 38;
 const SPEC_ALLOW: u32 = 4;
@@ -124,14 +125,14 @@ pub(super) fn rules(host: HostContext<'_>) -> Rules {
     for personality in PERSONALITIES {
         rules.push(allow_if("personality", Comparison::Equal, personality));
     }
-    // Sockets to the machine that this one is a guest of.
+    // AF_VSOCK sockets reach the hypervisor of a virtual machine.
     rules.push(allow_if("socket", Comparison::NotEqual, AF_VSOCK));
     if !has(SYS_ADMIN) {
         let none = Comparison::MaskedEqual {
             mask: NEW_NAMESPACES,
         };
         rules.push(allow_if("clone", none, 0));
-        // Its flags are in memory, where a filter cannot look: programs then take clone.
+        // The flags of clone3 are in memory, which a filter cannot read. On ENOSYS programs fall back to clone.
         rules.push(Rule {
             action: Action::errno(ENOSYS),
             ..allow("clone3")

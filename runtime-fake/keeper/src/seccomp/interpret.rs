@@ -1,4 +1,4 @@
-//! What a filter says to a system call, without a kernel ◆
+//! Interprets a filter for a system call, without a kernel ◆
 
 use crate::seccomp::{
     Filter, Instruction,
@@ -7,7 +7,7 @@ use crate::seccomp::{
     rules::Action,
 };
 
-/// A call of this machine's own interface, by its name. Arguments that are not given are 0.
+/// A call of this machine's native interface, by its name. Missing arguments are 0.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemCall {
     name: &'static str,
@@ -27,7 +27,7 @@ impl SystemCall {
     }
 }
 
-/// A call as the kernel shows it to a filter.
+/// A call as the kernel passes it to a filter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown {
     pub audit: u32,
@@ -36,7 +36,7 @@ pub(super) struct Shown {
 }
 
 impl Filter {
-    /// Whether it lets all of `calls` pass on a machine of `arch`.
+    /// Whether the filter allows all of `calls` on a machine of `arch`.
     pub fn allows(&self, arch: Arch, calls: &[SystemCall]) -> bool {
         calls.iter().all(|call| {
             let shown = arch.number(call.name).map(|number| Shown {
@@ -50,7 +50,7 @@ impl Filter {
     }
 }
 
-/// Runs a program as the kernel does; none for one that the kernel's checker refuses.
+/// Runs a program as the kernel does; none for one that the kernel's checker rejects.
 pub(super) fn run(program: &[Instruction], call: Shown) -> Option<Action> {
     let word = |offset: u32| match offset {
         NUMBER => Some(call.number),

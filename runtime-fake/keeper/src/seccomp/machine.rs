@@ -1,15 +1,15 @@
-//! Which system call interfaces a machine has, and the numbers of their calls ◆
+//! The system call interfaces of a machine, and their call numbers ◆
 
 use std::str::FromStr as _;
 
-/// One interface to the kernel's calls: what seccomp calls an architecture.
+/// An interface to system calls, which seccomp calls an architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Arch {
     /// 64-bit x86.
     X86_64,
     /// 32-bit programs on x86_64.
     X86,
-    /// The calls of x86_64 with 32-bit pointers, told by a bit in the number.
+    /// The calls of x86_64 with 32-bit pointers, marked by a bit in the number.
     X32,
     /// 64-bit ARM.
     Aarch64,
@@ -17,10 +17,10 @@ pub enum Arch {
     Arm,
 }
 
-/// The bit that makes a number one of x32.
+/// The bit that marks an x32 call number.
 pub(super) const X32_BIT: u32 = 0x4000_0000;
 
-/// The calls that x32 does not share with x86_64, with their numbers (the kernel's `syscall_64.tbl`).
+/// The x32 calls whose numbers differ from x86_64's (the kernel's `syscall_64.tbl`).
 const X32_OWN: [(&str, u32); 36] = [
     ("rt_sigaction", 512),
     ("rt_sigreturn", 513),
@@ -60,7 +60,7 @@ const X32_OWN: [(&str, u32); 36] = [
     ("pwritev2", 547),
 ];
 
-/// The calls that only 32-bit ARM has, far above all others (the kernel's `asm/unistd.h`).
+/// The calls that only 32-bit ARM has, with numbers far above all others (the kernel's `asm/unistd.h`).
 const ARM_OWN: [(&str, u32); 3] = [
     ("breakpoint", 0xf_0001),
     ("cacheflush", 0xf_0002),
@@ -68,7 +68,7 @@ const ARM_OWN: [(&str, u32); 3] = [
 ];
 
 impl Arch {
-    /// This machine's own interface; none on a machine that no filter can be made for.
+    /// This machine's native interface; none if it is not supported.
     pub fn native() -> Option<Self> {
         if cfg!(target_arch = "x86_64") {
             Some(Self::X86_64)
@@ -79,7 +79,7 @@ impl Arch {
         }
     }
 
-    /// All the interfaces of a machine whose own one is `self`.
+    /// All interfaces of a machine whose native one is `self`.
     pub fn family(self) -> &'static [Self] {
         match self {
             Self::X86_64 | Self::X86 | Self::X32 => &[Self::X86_64, Self::X86, Self::X32],
@@ -87,7 +87,7 @@ impl Arch {
         }
     }
 
-    /// The name that profiles condition rules on: Go's.
+    /// Go's name for it, which profiles use in conditions.
     pub fn go_name(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
@@ -98,7 +98,7 @@ impl Arch {
         }
     }
 
-    /// What the kernel calls it in `seccomp_data.arch` (`AUDIT_ARCH_*`).
+    /// Its value in `seccomp_data.arch` (`AUDIT_ARCH_*`).
     pub fn audit(self) -> u32 {
         match self {
             Self::X86_64 | Self::X32 => 0xc000_003e,
@@ -113,7 +113,7 @@ impl Arch {
         matches!(self, Self::X86 | Self::Arm)
     }
 
-    /// The number of a call; none where there is no such call.
+    /// The number of a call; none if the interface lacks it.
     pub fn number(self, name: &str) -> Option<u32> {
         let among = |own: &[(&str, u32)]| own.iter().find(|(own, _)| *own == name).map(|(_, n)| *n);
         let number = match self {
@@ -133,7 +133,7 @@ impl Arch {
     }
 }
 
-/// Reads a name as profiles have it: `SCMP_ARCH_X86_64`. `Ok(None)` is an interface of other machines.
+/// Parses a profile's name such as `SCMP_ARCH_X86_64`. `Ok(None)` is an interface of other machines.
 pub(super) fn named(name: &str) -> Result<Option<Arch>, ()> {
     const OTHERS: [&str; 16] = [
         "LOONGARCH64",

@@ -1,5 +1,5 @@
-//! Profiles as container tools write them: the OCI runtime specification's `LinuxSeccomp` with the additions of Docker and
-//! Podman (`archMap`, `includes`, `excludes`, `errno`) ◆
+//! Parses profiles: the OCI runtime specification's `LinuxSeccomp` with the additions of Docker and Podman (`archMap`,
+//! `includes`, `excludes`, `errno`) ◆
 
 use serde::{Deserialize, Deserializer};
 
@@ -14,7 +14,7 @@ use crate::{
 /// The properties of machine, kernel and container that rules depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct HostContext<'a> {
-    /// The machine's own interface.
+    /// The machine's native interface.
     pub native: Arch,
     /// The kernel's version.
     pub kernel: (u32, u32),
@@ -22,14 +22,14 @@ pub struct HostContext<'a> {
     pub capabilities: &'a [u8],
 }
 
-/// Why a profile cannot be used, completing "the seccomp profile …".
+/// Why a profile is rejected, completing "the seccomp profile …".
 type Reason = String;
 
 const LOG_FLAG: u32 = 2;
 const SPEC_ALLOW: u32 = 4;
 const EPERM: u32 = 1;
 
-/// Errors by name, as Podman's profiles have them beside their numbers.
+/// Error names, which Podman's profiles have besides numbers.
 const ERRNO: [(&str, u32); 8] = [
     ("EPERM", 1),
     ("ENOENT", 2),
@@ -112,7 +112,7 @@ fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// Reads a profile and resolves it.
+/// Parses a profile and resolves it.
 pub(super) fn read(text: &str, host: HostContext<'_>) -> Result<Rules, Reason> {
     let document: Document =
         serde_json::from_str(text).map_err(|error| format!("is not one: {error}"))?;
@@ -190,7 +190,7 @@ fn arches(list: &[String], map: &[Family], native: Arch) -> Result<Vec<Arch>, Re
             wanted.extend(others);
         }
     }
-    // The machine's own is always filtered (libseccomp).
+    // The native interface is always filtered (as in libseccomp).
     let family = native.family().iter().copied();
     Ok(family
         .filter(|arch| *arch == native || wanted.contains(&Some(*arch)))
@@ -198,14 +198,14 @@ fn arches(list: &[String], map: &[Family], native: Arch) -> Result<Vec<Arch>, Re
 }
 
 fn flags(names: Option<&[String]>) -> Result<u32, Reason> {
-    // Without a word about flags programs keep the processor's speculation, as with runc.
+    // Without the field, programs keep the processor's speculation, as in runc.
     let Some(names) = names else {
         return Ok(SPEC_ALLOW);
     };
     names.iter().try_fold(0, |flags, name| {
         Ok(flags
             | match name.as_str() {
-                // There is one thread.
+                // The process has one thread, so there is nothing to synchronise.
                 "SECCOMP_FILTER_FLAG_TSYNC" => 0,
                 "SECCOMP_FILTER_FLAG_LOG" => LOG_FLAG,
                 "SECCOMP_FILTER_FLAG_SPEC_ALLOW" => SPEC_ALLOW,
@@ -214,7 +214,7 @@ fn flags(names: Option<&[String]>) -> Result<u32, Reason> {
     })
 }
 
-/// Whether a rule is for this container (Docker's `includes` and `excludes`).
+/// Whether a rule applies to this container (Docker's `includes` and `excludes`).
 fn applies(entry: &Entry, host: HostContext<'_>) -> Result<bool, Reason> {
     let has = |name: &String| -> Result<bool, Reason> {
         let number = capability::number(name)
@@ -244,7 +244,7 @@ fn applies(entry: &Entry, host: HostContext<'_>) -> Result<bool, Reason> {
     )
 }
 
-/// `4.8`; nothing is before all versions.
+/// Parses a version such as `4.8`; an empty one is older than all others.
 fn version(text: &str) -> Result<(u32, u32), Reason> {
     if text.is_empty() {
         return Ok((0, 0));
@@ -264,7 +264,7 @@ fn add(entry: &Entry, rules: &mut Vec<Rule>) -> Result<(), Reason> {
         .iter()
         .map(condition)
         .collect::<Result<Vec<_>, _>>()?;
-    // Several conditions on one argument are alternatives (runc, for the sake of Docker's old profiles).
+    // Several conditions on one argument are alternatives (as in runc, for Docker's old profiles).
     let repeated = conditions.iter().enumerate().any(|(at, one)| {
         conditions
             .iter()

@@ -1,10 +1,10 @@
-//! From rules to a program of the kernel's classic BPF ◆
+//! Compiles rules to a program of the kernel's classic BPF ◆
 //!
 //! ```text
-//! interface? ──▶ number: a binary search over ranges that are treated alike ──▶ arguments, where rules ask for them ──▶ verdict
+//! interface? ──▶ number: a binary search over ranges with the same verdict ──▶ arguments, if checked ──▶ verdict
 //! ```
-//! Every block ends in a verdict, so that blocks are put one behind another without labels. A jump reaches 255
-//! instructions; a longer way takes an unconditional one, which reaches everywhere.
+//! Every block ends in a verdict, so that blocks can be concatenated without labels. A conditional jump reaches 255
+//! instructions; a longer distance takes an unconditional one, which reaches everywhere.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use crate::seccomp::{
 /// One instruction (`struct sock_filter`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
-    /// What it does.
+    /// The operation.
     pub code: u16,
-    /// How many instructions to skip when the condition holds.
+    /// How many instructions to skip if the condition holds.
     pub jt: u8,
-    /// How many to skip when it does not.
+    /// How many to skip if it does not.
     pub jf: u8,
     /// Its operand.
     pub k: u32,
 }
 
-/// The longest program that the kernel takes (`BPF_MAXINSNS`).
+/// The longest program that the kernel accepts (`BPF_MAXINSNS`).
 pub(super) const LONGEST: usize = 4096;
 
 /// `BPF_LD | BPF_W | BPF_ABS`: a word of `struct seccomp_data`.
@@ -49,10 +49,10 @@ pub(super) const NUMBER: u32 = 0;
 pub(super) const ARCH: u32 = 4;
 pub(super) const ARGUMENTS: u32 = 16;
 
-/// The number that a tracer puts in the place of a call that is not to be made.
+/// The number that a tracer sets to skip a call.
 const NO_CALL: u32 = u32::MAX;
 const ENOSYS: u16 = 38;
-/// More numbers than any profile leaves out between two that it names.
+/// More than any gap between two calls that a profile names.
 const WIDE_GAP: u32 = 4096;
 
 fn plain(code: u16, k: u32) -> Instruction {
@@ -68,15 +68,15 @@ fn branch(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
     Instruction { code, jt, jf, k }
 }
 
-/// What is done with one call.
+/// The verdict on one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Always(Action),
-    /// The first whose conditions all hold, else the last.
+    /// The action of the first rule whose conditions all hold, otherwise the last one.
     Depends(Vec<(Vec<Condition>, Action)>, Action),
 }
 
-/// The program for `rules`.
+/// Compiles `rules`.
 pub(super) fn build(rules: &Rules) -> Vec<Instruction> {
     let mut by_audit: BTreeMap<u32, Vec<Arch>> = BTreeMap::new();
     for arch in &rules.arches {
@@ -91,7 +91,7 @@ pub(super) fn build(rules: &Rules) -> Vec<Instruction> {
         program.push(plain(JUMP, length(&block)));
         program.extend(block);
     }
-    // An interface that the profile does not know would be a way round it.
+    // An interface that the profile does not name would bypass it.
     program.push(plain(RETURN, Action::KILL_PROCESS.0));
     program
 }
@@ -100,7 +100,7 @@ fn length(block: &[Instruction]) -> u32 {
     u32::try_from(block.len()).unwrap_or(u32::MAX)
 }
 
-/// What happens from which number on, for the interfaces that the kernel gives one name.
+/// The verdicts by first number, for the interfaces that share one audit value.
 fn ranges(rules: &Rules, arches: &[Arch]) -> Vec<(u32, Verdict)> {
     let mut ranges = Vec::new();
     if arches.contains(&Arch::X32) && !arches.contains(&Arch::X86_64) {
@@ -112,7 +112,7 @@ fn ranges(rules: &Rules, arches: &[Arch]) -> Vec<(u32, Verdict)> {
         let mut next = start;
         for (number, verdict) in verdicts {
             if number > next {
-                // Future calls fill the gap below those that ARM alone has.
+                // Future calls will fill the gap below those that only ARM has.
                 let gap = if number - next > WIDE_GAP {
                     unknown(rules)
                 } else {
@@ -136,8 +136,8 @@ fn ranges(rules: &Rules, arches: &[Arch]) -> Vec<(u32, Verdict)> {
     ranges
 }
 
-/// What is done with calls that are younger than the profile: programs try them and expect to hear that they are not
-/// there. Any other error would be taken for an answer (runc does the same).
+/// The action for calls that are newer than the profile: programs try them and expect ENOSYS if they are missing. They
+/// would take any other error for a result (runc does the same).
 fn unknown(rules: &Rules) -> Action {
     if rules.default.lets_pass() {
         rules.default
@@ -146,8 +146,8 @@ fn unknown(rules: &Rules) -> Action {
     }
 }
 
-/// The calls that have rules. One without conditions wins over all that have some, and the first one over later ones
-/// (libseccomp).
+/// The calls that have rules. A rule without conditions wins over all with conditions, and an earlier one over later
+/// ones (as in libseccomp).
 fn verdicts(rules: &Rules, arch: Arch) -> BTreeMap<u32, Verdict> {
     let mut verdicts: BTreeMap<u32, Verdict> = BTreeMap::new();
     for rule in &rules.rules {
@@ -173,7 +173,7 @@ fn verdicts(rules: &Rules, arch: Arch) -> BTreeMap<u32, Verdict> {
     verdicts
 }
 
-/// Finds the range of the number that was loaded last.
+/// Finds the range of the loaded call number.
 fn search(ranges: &[(u32, Verdict)], narrow: bool) -> Vec<Instruction> {
     let (below, above) = match ranges {
         [] => return vec![plain(RETURN, Action::KILL_PROCESS.0)],
@@ -205,11 +205,11 @@ fn judge(verdict: &Verdict, narrow: bool) -> Vec<Instruction> {
     }
 }
 
-/// Returns `action` if all conditions hold, else goes on behind itself.
+/// Returns `action` if all conditions hold, and falls through otherwise.
 fn when(conditions: &[Condition], action: Action, narrow: bool) -> Vec<Instruction> {
     let mut block = vec![plain(RETURN, action.0)];
     for condition in conditions.iter().rev() {
-        // Few conditions a rule (see the profile's reader), so that the way past them is never too long.
+        // The profile's parser limits the conditions of a rule, so that this jump is never too long.
         let rest = u8::try_from(block.len()).unwrap_or(u8::MAX);
         let mut test = check(condition, rest, narrow);
         test.extend(block);
@@ -218,7 +218,7 @@ fn when(conditions: &[Condition], action: Action, narrow: bool) -> Vec<Instructi
     block
 }
 
-/// Goes on when `condition` holds, else past the next `no` instructions.
+/// Falls through if `condition` holds, and otherwise skips the next `no` instructions.
 fn check(condition: &Condition, no: u8, narrow: bool) -> Vec<Instruction> {
     let low_at = ARGUMENTS + 8 * u32::from(condition.argument);
     let (high, low) = halves(condition.value);
@@ -234,7 +234,7 @@ fn check(condition: &Condition, no: u8, narrow: bool) -> Vec<Instruction> {
     let mut test = Vec::new();
     if !narrow {
         test.push(plain(LOAD, low_at + 4));
-        // From the comparison of the upper halves: what follows it, to be skipped when that has decided.
+        // Compare the upper halves first; if that decides, the jump skips the comparison of the lower halves.
         match condition.comparison {
             Comparison::Equal => test.push(branch(EQUAL, high, 0, 2 + no)),
             Comparison::NotEqual => test.push(branch(EQUAL, high, 0, 2)),

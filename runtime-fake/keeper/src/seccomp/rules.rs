@@ -1,8 +1,8 @@
-//! What a filter does with each call: the profile's document, resolved for one container on one machine ◆
+//! The action of a filter for each call: a profile, resolved for one container on one machine ◆
 
 use crate::seccomp::machine::Arch;
 
-/// What the kernel does with a call: a value of `SECCOMP_RET_*` with its data.
+/// The kernel's action for a call: a value of `SECCOMP_RET_*` with its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Action(pub u32);
 
@@ -13,17 +13,17 @@ impl Action {
     pub(super) const LOG: Self = Self(0x7ffc_0000);
     pub(super) const ALLOW: Self = Self(0x7fff_0000);
 
-    /// The call fails with this number.
+    /// The call fails with this errno.
     pub(super) const fn errno(number: u16) -> Self {
         Self(0x0005_0000 | number as u32)
     }
 
-    /// A tracer is asked, and told this number.
+    /// The kernel notifies a tracer, with this number.
     pub(super) const fn trace(number: u16) -> Self {
         Self(0x7ff0_0000 | number as u32)
     }
 
-    /// Whether the call is made.
+    /// Whether the call is executed.
     pub(super) fn lets_pass(self) -> bool {
         matches!(self, Self::ALLOW | Self::LOG) || self.0 & 0xffff_0000 == 0x7ff0_0000
     }
@@ -52,7 +52,7 @@ pub(super) struct Condition {
     pub value: u64,
 }
 
-/// What is done with a call when all conditions hold.
+/// The action for a call if all conditions hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     pub name: String,
@@ -60,12 +60,12 @@ pub(super) struct Rule {
     pub conditions: Vec<Condition>,
 }
 
-/// All there is to know to build a filter.
+/// All inputs of a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// What is done with every other call.
+    /// The action for every other call.
     pub default: Action,
-    /// The interfaces that are filtered; a call through another one ends the process.
+    /// The filtered interfaces; a call through another one kills the process.
     pub arches: Vec<Arch>,
     /// In the profile's order.
     pub rules: Vec<Rule>,

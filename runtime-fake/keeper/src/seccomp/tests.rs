@@ -1,4 +1,4 @@
-//! Filters that survive their file.
+//! Filters written to a file and read back.
 
 use super::*;
 

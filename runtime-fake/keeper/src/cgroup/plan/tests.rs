@@ -1,4 +1,4 @@
-//! The files that limits come to, by layout of the box.
+//! The files that limits are written to, for each layout of hierarchies.
 
 use rstest::rstest;
 
@@ -28,7 +28,7 @@ fn v2() -> Tree {
     }
 }
 
-/// Everything on v1 but huge pages.
+/// Every controller on v1 except huge pages.
 fn hybrid() -> Tree {
     let mut branches = v1().branches;
     branches.truncate(4);

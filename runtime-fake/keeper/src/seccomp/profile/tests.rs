@@ -1,4 +1,4 @@
-//! Documents, good and bad.
+//! Valid and invalid profiles.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use rstest::rstest;

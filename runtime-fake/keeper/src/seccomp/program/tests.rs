@@ -1,4 +1,4 @@
-//! Programs run on a small machine of BPF's, and compared with what the rules say in plain words.
+//! Runs programs in a small BPF interpreter, and compares them with a direct reading of the rules.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use crate::seccomp::{
 
 const EPERM: u16 = 1;
 
-/// Runs a program as the kernel does. Panics on what the kernel's checker would refuse.
+/// Runs a program as the kernel does. Panics if the kernel's checker would reject it.
 fn run(program: &[Instruction], call: Call) -> Action {
     interpret::run(program, call).unwrap()
 }
@@ -96,7 +96,7 @@ fn default_profile_covers_architecture_family() {
     );
 }
 
-/// Every name of the runtime's own list is a call of some interface: a misspelt one would be missed.
+/// Every name of the default profile is a call of some interface: a misspelt one would have no effect.
 #[test]
 fn default_profile_names_existing_calls_only() {
     let arches = [Arch::X86_64, Arch::X86, Arch::Aarch64, Arch::Arm];
@@ -125,7 +125,7 @@ fn calls_newer_than_profile_return_enosys() {
     assert_eq!(run(&strict, number(91)), NOT_THERE);
     assert_eq!(run(&strict, number(100_000)), NOT_THERE);
     assert_eq!(run(&strict, number(NO_CALL)), NOT_THERE);
-    // Neither x32 nor 32-bit programs are in the profile.
+    // The profile names neither x32 nor 32-bit programs.
     assert_eq!(run(&strict, number(X32_BIT)), Action::KILL_PROCESS);
     assert_eq!(
         run(&strict, call(Arch::X86, "read", &[])),
@@ -192,7 +192,7 @@ fn holds(condition: &Condition, arguments: &[u64; 6], narrow: bool) -> bool {
     }
 }
 
-/// Numbers that meet each other often, in both halves.
+/// Numbers that are often equal, in both halves.
 fn word() -> impl Strategy<Value = u64> {
     (0..3_u64, 0..3_u64).prop_map(|(high, low)| high << 32 | low)
 }
@@ -215,7 +215,7 @@ fn condition() -> impl Strategy<Value = Condition> {
 }
 
 proptest! {
-    /// Any rules on a few calls: the program says what a plain reading of them says.
+    /// For any rules on a few calls, the program returns what a direct reading of the rules returns.
     #[test]
     fn program_agrees_with_rule_interpreter(
         rules in prop::collection::vec(
