@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::unix::pipe;
 
-use crate::binary::{self, NoBinary};
+use crate::binary::NoBinary;
 use crate::client::{Answer, Client};
 use crate::events::Events;
 use crate::fixture;
@@ -22,7 +22,10 @@ use crate::pod::Pod;
 use crate::process::Process;
 
 mod disk;
+mod options;
 mod wrap;
+
+pub use options::Options;
 
 use disk::Disk;
 
@@ -68,132 +71,6 @@ pub enum StartError {
 
 fn io(doing: &'static str) -> impl Fn(io::Error) -> StartError {
     move |source| StartError::Io { doing, source }
-}
-
-/// Options of a runtime.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    binary: Option<PathBuf>,
-    durable: bool,
-    isolation: Option<String>,
-    user: Option<(u32, u32)>,
-    archives: Vec<PathBuf>,
-    config: Option<String>,
-    arguments: Vec<String>,
-    netns: Option<PathBuf>,
-    disk: Option<Disk>,
-    environment: Vec<(String, String)>,
-    descriptor: Option<PathBuf>,
-}
-
-impl Options {
-    /// Pods outlive the daemon, so that it can be killed and restarted. By default they end with it.
-    #[must_use]
-    pub fn durable(mut self) -> Self {
-        self.durable = true;
-        self
-    }
-
-    /// The `crib` command; otherwise the one that [`binary::crib`] finds.
-    #[must_use]
-    pub fn binary(mut self, path: &Path) -> Self {
-        self.binary = Some(path.to_owned());
-        self
-    }
-
-    /// `--isolation`: auto, root, rootless or process.
-    #[must_use]
-    pub fn isolation(mut self, isolation: &str) -> Self {
-        self.isolation = Some(isolation.to_owned());
-        self
-    }
-
-    /// Runs as another user and group; only root can.
-    #[must_use]
-    pub fn user(mut self, uid: u32, gid: u32) -> Self {
-        self.user = Some((uid, gid));
-        self
-    }
-
-    /// An image archive or a directory of archives, for PullImage.
-    #[must_use]
-    pub fn archive(mut self, path: &Path) -> Self {
-        self.archives.push(path.to_owned());
-        self
-    }
-
-    /// The text of a configuration file, for `--config`.
-    #[must_use]
-    pub fn config(mut self, yaml: &str) -> Self {
-        self.config = Some(yaml.to_owned());
-        self
-    }
-
-    /// One more argument, for example `--registry-mirror=docker.io=http://127.0.0.1:5000`.
-    #[must_use]
-    pub fn argument(mut self, word: impl Into<String>) -> Self {
-        self.arguments.push(word.into());
-        self
-    }
-
-    /// Runs in another network namespace; only root can.
-    #[must_use]
-    pub fn netns(mut self, path: &Path) -> Self {
-        self.netns = Some(path.to_owned());
-        self
-    }
-
-    /// A file that the runtime inherits open as descriptor 9.
-    #[must_use]
-    pub fn descriptor(mut self, path: &Path) -> Self {
-        self.descriptor = Some(path.to_owned());
-        self
-    }
-
-    /// An environment variable of the runtime.
-    #[must_use]
-    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
-        self.environment.push((name.to_owned(), value.into()));
-        self
-    }
-
-    fn crib(&self) -> Result<PathBuf, NoBinary> {
-        match &self.binary {
-            Some(path) if path.is_file() => Ok(path.clone()),
-            Some(path) => Err(NoBinary::Named(path.clone())),
-            None => binary::crib(),
-        }
-    }
-
-    /// Starts the runtime, and waits until it serves.
-    ///
-    /// # Errors
-    /// If it does not serve, with all its output.
-    pub async fn start(self) -> Result<Runtime, StartError> {
-        // Before there is a directory that would be left.
-        self.crib()?;
-        let root = tempfile::Builder::new()
-            .prefix("crib-t")
-            .tempdir()
-            .map_err(io("make a directory for the test"))?
-            .keep();
-        let mut runtime = Runtime {
-            client: Client::new(&root.join("r.sock")),
-            root: Some(root),
-            daemon: None,
-            options: self,
-        };
-        runtime.open_to_user()?;
-        runtime.launch().await?;
-        let endpoint = runtime.socket().display().to_string();
-        match runtime.client.pull(&fixture::image()).await {
-            Ok(_) => Ok(runtime),
-            Err(source) => Err(StartError::NoImage {
-                endpoint,
-                source: Box::new(source),
-            }),
-        }
-    }
 }
 
 /// A runtime. Dropping it ends it and everything it runs, removes its directory, and panics if anything is left.

@@ -88,31 +88,42 @@ pub async fn serve(
     }
     let (directory, state) = store::open(&config.state_dir)?;
     let connected = recovery::connected(&config.state_dir, &state);
-    let rules =
-        nix::unistd::geteuid().is_root() && !matches!(config.isolation, Isolation::Rootless { .. });
-    let cgroups = Cgroups::open(crate::instance_name(&config.state_dir), rules);
-    let images = open_images(&config, &cgroups)?;
-    let opened = {
+    // Two halves that need nothing of each other: the bridge waits for the kernel, the rest reads files.
+    let network = blocking({
         let config = config.clone();
-        blocking(move || {
+        move || {
             let private = crate::keepers::private_bridge_namespace(&config.state_dir);
             Network::open(&crate::runtime::opening(&config), connected, private)
-        })
-        .await
+        }
+    });
+    let rest = blocking({
+        let config = config.clone();
+        move || {
+            let root = nix::unistd::geteuid().is_root();
+            let rules = root && !matches!(config.isolation, Isolation::Rootless { .. });
+            let cgroups = Cgroups::open(crate::instance_name(&config.state_dir), rules);
+            let images = open_images(&config, &cgroups);
+            let isolation = config.isolation.mode();
+            let modules = Modules::open(&config.kernel_files, isolation, config.selinux);
+            (cgroups, images, modules)
+        }
+    });
+    let (network, (cgroups, images, modules)) = tokio::join!(network, rest);
+    let images = match images {
+        Ok(images) => images,
+        Err(error) => {
+            blocking(move || network.close()).await;
+            return Err(error.into());
+        }
     };
     tracing::info!(cgroups = cgroups.describe(), "found");
-    let modules = {
-        let config = config.clone();
-        let isolation = config.isolation.mode();
-        blocking(move || Modules::open(&config.kernel_files, isolation, config.selinux)).await
-    };
     let runtime = Runtime {
         modules: Arc::new(modules),
         cgroups: Arc::new(cgroups),
         trash: directory.trash(),
         store: Store::start(directory, state),
         images: Arc::new(images),
-        network: Arc::new(opened),
+        network: Arc::new(network),
         pods: Arc::new(Pods::new(Program::own(), config.deadlines)),
         rates: Arc::default(),
         filters: Arc::default(),

@@ -130,7 +130,7 @@ impl Node {
     pub async fn running(&self, pod: &str, containers: &[&str]) -> Result<(), WaitError> {
         let what = format!("pod {pod} to run {}", containers.join(", "));
         within(PATIENCE, &what, async || {
-            let seen = self.look(pod).await.map_err(|error| Err(error))?;
+            let seen = self.look(pod).await.map_err(Err)?;
             let runs = |wanted: &&str| {
                 let mut statuses = seen.containers.iter();
                 statuses
@@ -153,7 +153,7 @@ impl Node {
     pub async fn finished(&self, pod: &str) -> Result<FinishedPod, WaitError> {
         let what = format!("pod {pod} to finish");
         within(PATIENCE, &what, async || {
-            let seen = self.look(pod).await.map_err(|error| Err(error))?;
+            let seen = self.look(pod).await.map_err(Err)?;
             let exited = |s: &v1::ContainerStatus| s.state() == ContainerState::ContainerExited;
             let over = seen.sandbox.is_some() && !seen.is_ready() && !seen.containers.is_empty();
             if over && seen.containers.iter().all(exited) {

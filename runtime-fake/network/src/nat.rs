@@ -36,7 +36,13 @@ struct State {
     /// The rules in the kernel; `None` until the first transaction.
     applied: Option<Option<Rules>>,
     complained: bool,
+    nfnetlink: Nfnetlink,
 }
+
+/// A socket of nfnetlink, opened at the first request and kept open: closing one waits until the kernel has freed what
+/// the last transaction of nf_tables replaced, which takes about 10 ms.
+#[derive(Debug, Default)]
+struct Nfnetlink(Option<Socket>);
 
 impl Nat {
     /// Rules for the pods of `subnets` on `bridge`; `ports` are those of existing sandboxes.
@@ -85,7 +91,9 @@ impl Nat {
 
     /// Removes the table.
     pub fn close(self) {
-        if let Err(error) = transact(&nft::remove(&self.bridge)) {
+        let state = self.state.into_inner();
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = state.nfnetlink.transact(&nft::remove(&self.bridge)) {
             tracing::debug!(%error, "failed to remove packet rules");
         }
     }
@@ -93,7 +101,8 @@ impl Nat {
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Vec<PortRule>>)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state.ports);
-        let wanted = self.wanted(&state.ports, Forwarding::look());
+        let forwarding = Forwarding::look(&mut state.nfnetlink);
+        let wanted = self.wanted(&state.ports, forwarding);
         if state.applied.as_ref() == Some(&wanted) {
             return;
         }
@@ -101,7 +110,7 @@ impl Nat {
             Some(rules) => nft::replace(rules),
             None => nft::remove(&self.bridge),
         };
-        match transact(&transaction) {
+        match state.nfnetlink.transact(&transaction) {
             Ok(()) => state.applied = Some(wanted),
             // Host ports still work, through their forwarder.
             Err(error) if wanted.is_some() && !state.complained => {
@@ -154,11 +163,11 @@ struct Forwarding {
 
 impl Forwarding {
     /// Reads the settings of the calling thread's network namespace.
-    fn look() -> Self {
+    fn look(nfnetlink: &mut Nfnetlink) -> Self {
         let on = |path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
         let (mut drops_v4, mut drops_v6) = (false, false);
         // On an error assume that there are no chains: without nf_tables, for one.
-        let _ = exchange(&nft::list_chains(), true, |kind, payload| {
+        let _ = nfnetlink.exchange(&nft::list_chains(), true, |kind, payload| {
             if let Some((v4, v6)) = nft::drops(kind, payload) {
                 drops_v4 |= v4;
                 drops_v6 |= v6;
@@ -186,7 +195,7 @@ impl Forwarding {
 /// When the kernel has no nf_tables, or the request fails.
 pub fn tables() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    exchange(&nft::list(), true, |kind, payload| {
+    Nfnetlink::default().exchange(&nft::list(), true, |kind, payload| {
         names.extend(nft::table_name(kind, payload));
     })?;
     Ok(names)
@@ -195,26 +204,56 @@ pub fn tables() -> io::Result<Vec<String>> {
 /// Flushes the conntrack entries of UDP flows to removed pods.
 fn forget_dialogues(pods: &[IpAddr]) -> io::Result<()> {
     let mut told = Vec::new();
-    exchange(&conntrack::list(), true, |kind, payload| {
+    let mut nfnetlink = Nfnetlink::default();
+    nfnetlink.exchange(&conntrack::list(), true, |kind, payload| {
         told.extend(conntrack::forget(kind, payload, pods));
     })?;
     // An entry that has ended meanwhile is gone already.
-    told.iter().for_each(|message| drop(transact(message)));
+    for message in &told {
+        drop(nfnetlink.transact(message));
+    }
     Ok(())
 }
 
-fn transact(transaction: &[u8]) -> io::Result<()> {
-    exchange(transaction, false, |_, _| ())
+impl Nfnetlink {
+    fn transact(&mut self, transaction: &[u8]) -> io::Result<()> {
+        self.exchange(transaction, false, |_, _| ())
+    }
+
+    fn exchange(
+        &mut self,
+        request: &[u8],
+        dump: bool,
+        hear: impl FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
+        let mut socket = match self.0.take() {
+            Some(socket) => socket,
+            None => open()?,
+        };
+        // After an error the socket may hold responses that belong to no later request: it is not used again.
+        exchange(&mut socket, request, dump, hear)?;
+        self.0 = Some(socket);
+        Ok(())
+    }
+}
+
+fn open() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER);
+    socket.bind_auto()?;
+    Ok(socket)
 }
 
 /// Sends `request` and reads the responses. The kernel responds during the send, so a response that cannot be
 /// read at once does not exist. A dump continues until its DONE message.
-fn exchange(request: &[u8], dump: bool, mut hear: impl FnMut(u16, &[u8])) -> io::Result<()> {
+fn exchange(
+    socket: &mut Socket,
+    request: &[u8],
+    dump: bool,
+    mut hear: impl FnMut(u16, &[u8]),
+) -> io::Result<()> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
-    let mut socket = Socket::new(NETLINK_NETFILTER)?;
-    let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER);
-    socket.bind_auto()?;
     socket.set_non_blocking(!dump)?;
     socket.send_to(request, &SocketAddr::new(0, 0), 0)?;
     loop {

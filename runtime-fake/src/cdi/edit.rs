@@ -65,4 +65,5 @@ impl ProcessEdits {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -120,11 +120,10 @@ impl Edits {
             return Err(wrong("needs intelRdt, which is not supported".to_owned()));
         }
         for pair in &edits.env {
-            if !pair
+            let named = pair
                 .split_once('=')
-                .is_some_and(|(name, _)| !name.is_empty())
-                || pair.contains('\0')
-            {
+                .is_some_and(|(name, _)| !name.is_empty());
+            if !named || pair.contains('\0') {
                 return Err(wrong(format!("has {pair:?} for a variable")));
             }
             self.process.env.push(pair.clone());

@@ -91,9 +91,11 @@ fn edits_replace_what_has_the_same_name_or_path() {
     let requested: Vec<_> = plan
         .mounts
         .iter()
-        .filter_map(|mount| match &mount.source {
-            MountSource::Host(path) if !path.starts_with("/s") => path.to_str(),
-            _ => None,
+        .filter_map(|mount| {
+            let MountSource::Host(path) = &mount.source else {
+                return None;
+            };
+            (!path.starts_with("/s")).then(|| path.to_str().unwrap())
         })
         .collect();
     // A mount below another one comes after it.

@@ -1,0 +1,135 @@
+//! How a runtime for a test is started.
+
+use std::path::{Path, PathBuf};
+
+use super::disk::Disk;
+use super::{Runtime, StartError, io};
+use crate::binary::{self, NoBinary};
+use crate::client::Client;
+use crate::fixture;
+
+/// Options of a runtime.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub(super) binary: Option<PathBuf>,
+    pub(super) durable: bool,
+    pub(super) isolation: Option<String>,
+    pub(super) user: Option<(u32, u32)>,
+    pub(super) archives: Vec<PathBuf>,
+    pub(super) config: Option<String>,
+    pub(super) arguments: Vec<String>,
+    pub(super) netns: Option<PathBuf>,
+    pub(super) disk: Option<Disk>,
+    pub(super) environment: Vec<(String, String)>,
+    pub(super) descriptor: Option<PathBuf>,
+}
+
+impl Options {
+    /// Pods outlive the daemon, so that it can be killed and restarted. By default they end with it.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// The `crib` command; otherwise the one that [`binary::crib`] finds.
+    #[must_use]
+    pub fn binary(mut self, path: &Path) -> Self {
+        self.binary = Some(path.to_owned());
+        self
+    }
+
+    /// `--isolation`: auto, root, rootless or process.
+    #[must_use]
+    pub fn isolation(mut self, isolation: &str) -> Self {
+        self.isolation = Some(isolation.to_owned());
+        self
+    }
+
+    /// Runs as another user and group; only root can.
+    #[must_use]
+    pub fn user(mut self, uid: u32, gid: u32) -> Self {
+        self.user = Some((uid, gid));
+        self
+    }
+
+    /// An image archive or a directory of archives, for PullImage.
+    #[must_use]
+    pub fn archive(mut self, path: &Path) -> Self {
+        self.archives.push(path.to_owned());
+        self
+    }
+
+    /// The text of a configuration file, for `--config`.
+    #[must_use]
+    pub fn config(mut self, yaml: &str) -> Self {
+        self.config = Some(yaml.to_owned());
+        self
+    }
+
+    /// One more argument, for example `--registry-mirror=docker.io=http://127.0.0.1:5000`.
+    #[must_use]
+    pub fn argument(mut self, word: impl Into<String>) -> Self {
+        self.arguments.push(word.into());
+        self
+    }
+
+    /// Runs in another network namespace; only root can.
+    #[must_use]
+    pub fn netns(mut self, path: &Path) -> Self {
+        self.netns = Some(path.to_owned());
+        self
+    }
+
+    /// A file that the runtime inherits open as descriptor 9.
+    #[must_use]
+    pub fn descriptor(mut self, path: &Path) -> Self {
+        self.descriptor = Some(path.to_owned());
+        self
+    }
+
+    /// An environment variable of the runtime.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub(super) fn crib(&self) -> Result<PathBuf, NoBinary> {
+        match &self.binary {
+            Some(path) if path.is_file() => Ok(path.clone()),
+            Some(path) => Err(NoBinary::Named(path.clone())),
+            None => binary::crib(),
+        }
+    }
+
+    /// Starts the runtime, and waits until it serves.
+    ///
+    /// # Errors
+    /// If it does not serve, with all its output.
+    pub async fn start(self) -> Result<Runtime, StartError> {
+        // Before there is a directory that would be left.
+        self.crib()?;
+        let root = tempfile::Builder::new()
+            .prefix("crib-t")
+            .tempdir()
+            .map_err(io("make a directory for the test"))?
+            .keep();
+        let mut runtime = Runtime {
+            client: Client::new(&root.join("r.sock")),
+            root: Some(root),
+            daemon: None,
+            options: self,
+        };
+        runtime.open_to_user()?;
+        runtime.launch().await?;
+        let endpoint = runtime.socket().display().to_string();
+        match runtime.client.pull(&fixture::image()).await {
+            Ok(_) => Ok(runtime),
+            Err(source) => Err(StartError::NoImage {
+                endpoint,
+                source: Box::new(source),
+            }),
+        }
+    }
+}
