@@ -113,6 +113,7 @@ pub(crate) fn opening(config: &Config) -> Opening {
     Opening {
         isolation: config.isolation,
         name: crate::instance_name(&config.state_dir),
+        state_dir: config.state_dir.clone(),
         cni: config.cni.clone(),
         cidrs: config.pod_cidrs,
     }

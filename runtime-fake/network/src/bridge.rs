@@ -14,6 +14,7 @@ use super::further::{self, Bridges};
 use super::link_query;
 use super::names::{further_bridge, host_interface, uplink};
 use super::netlink::Netlink;
+use super::orphans;
 use super::requests::{self, Link};
 use super::segments::Segment;
 use super::subnet::BridgeSubnet as _;
@@ -83,7 +84,11 @@ impl Bridge {
             }
         }
         let (netlink, index) = (&mut opened.netlink, opened.index);
-        let bridges = further::reconcile(netlink, &name, index, existing, config.ports)?;
+        let links = link_query::links(netlink)?;
+        if let Some(claims) = &config.claims {
+            orphans::remove(netlink, claims, &links)?;
+        }
+        let bridges = further::reconcile(netlink, &name, index, &links, existing, config.ports)?;
         Ok(Bridge {
             index: opened.index,
             subnet: opened.subnet,

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
@@ -20,6 +21,8 @@ pub struct BridgeConfig {
     pub namespace: Option<OwnedFd>,
     /// Locks for the subnets; `None` in a namespace where no other daemon has a bridge.
     pub claims: Option<SubnetLocks>,
+    /// The state directory of the daemon: once it is gone, another daemon removes the bridge.
+    pub state_dir: Option<PathBuf>,
     /// The number of pods that are ports of one bridge before a further bridge is connected to it.
     pub ports: usize,
     /// Pods have IPv4 addresses. If false, `pools` is unused.
@@ -59,6 +62,7 @@ impl BridgeConfig {
             name_hint: name_hint.into(),
             pools: pools.into(),
             claims: None,
+            state_dir: None,
             ports: PORTS,
             namespace: None,
             ipv4: true,

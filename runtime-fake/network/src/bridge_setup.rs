@@ -9,6 +9,7 @@ use super::bridge_config::{BridgeConfig, Ipv6};
 use super::link_query::{self, LinkFacts};
 use super::names::seed;
 use super::netlink::Netlink;
+use super::orphans::Owner;
 use super::requests::{self, Link};
 use super::subnet::{self, BridgeSubnet as _};
 use super::subnet_lock::{SubnetLock, SubnetLocks};
@@ -84,6 +85,15 @@ pub(super) fn open_here(
     }
     for address in &mut steps {
         address.fine = &[nix::libc::EEXIST];
+    }
+    let locked = match ipv6 {
+        Some(ipv6) if !config.ipv4 => ipv6.to_string(),
+        _ => subnet.to_string(),
+    };
+    let state_dir = config.state_dir.as_deref();
+    let owner = state_dir.and_then(|state_dir| Owner::own(locked, state_dir));
+    if let Some(alias) = owner.and_then(|owner| owner.alias()) {
+        steps.push(requests::alias(Link::Index(index), alias));
     }
     steps.push(requests::up(Link::Index(index)));
     netlink.batch(&steps)?;

@@ -75,10 +75,10 @@ pub(super) fn reconcile(
     netlink: &mut Netlink,
     first: &str,
     first_index: u32,
+    links: &[LinkFacts],
     existing: &[(String, IpAddr)],
     ports: usize,
 ) -> Result<Bridges, NetError> {
-    let links = link_query::links(netlink)?;
     let by_name: BTreeMap<&str, &LinkFacts> = links.iter().map(|l| (l.name.as_str(), l)).collect();
     let index_of = |name: &str| {
         by_name
@@ -104,7 +104,7 @@ pub(super) fn reconcile(
         .flat_map(|segment| <[String; 2]>::from(uplink(first, *segment)))
         .collect();
     let (mut requests, mut lost) = (Vec::new(), Vec::new());
-    for link in &links {
+    for link in links {
         match (wanted.get(&link.name), segment_of(link)) {
             (Some(sandbox), Some(segment)) => segments.put(sandbox, segment),
             (Some(sandbox), None) => lost.push((*sandbox, link)),
@@ -134,7 +134,7 @@ pub(super) fn reconcile(
         } else {
             // Its pods are attached to a new bridge.
             remove(netlink, first, segment)?;
-            for link in &links {
+            for link in links {
                 if let Some(sandbox) = wanted.get(&link.name)
                     && link.controller == indexes.get(&segment).copied()
                 {

@@ -34,6 +34,7 @@ mod namespace;
 mod nat;
 mod netlink;
 mod nft;
+mod orphans;
 mod pod_netns;
 mod requests;
 mod segments;

@@ -27,6 +27,8 @@ pub(super) struct LinkFacts {
     pub(super) operational: bool,
     /// It is a port in the forwarding state.
     pub(super) forwarding: bool,
+    /// Its alias (`ip link set alias`).
+    pub(super) alias: Option<String>,
 }
 
 impl LinkFacts {
@@ -39,10 +41,13 @@ impl LinkFacts {
             controller: None,
             operational: false,
             forwarding: false,
+            alias: None,
         };
         for attribute in &message.attributes {
             if let LinkAttribute::IfName(name) = attribute {
                 facts.name.clone_from(name);
+            } else if let LinkAttribute::IfAlias(alias) = attribute {
+                facts.alias = Some(alias.clone());
             } else if let LinkAttribute::Controller(index) = attribute {
                 facts.controller = Some(*index);
             } else if let LinkAttribute::OperState(state) = attribute {

@@ -189,6 +189,13 @@ impl Forwarding {
     }
 }
 
+/// Removes the table of a bridge, if there is one.
+pub(super) fn remove_table(bridge: &str) {
+    if let Err(error) = Nfnetlink::default().transact(&nft::remove(bridge)) {
+        tracing::debug!(%error, bridge, "failed to remove packet rules");
+    }
+}
+
 /// The nf_tables tables (family inet) of the calling thread's network namespace.
 ///
 /// # Errors

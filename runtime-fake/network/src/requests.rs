@@ -165,6 +165,14 @@ pub(super) fn up(link: Link<'_>) -> Request {
     set_flag(doing, link, LinkFlags::Up)
 }
 
+/// Gives a link an alias.
+pub(super) fn alias(link: Link<'_>, alias: String) -> Request {
+    let doing = format!("setting the alias of interface {link}");
+    let mut message = link.message();
+    message.attributes.push(LinkAttribute::IfAlias(alias));
+    change(doing, message)
+}
+
 /// Makes a link a port of the bridge.
 pub(super) fn enslave(link: Link<'_>, bridge: u32) -> Request {
     let mut message = link.message();

@@ -49,6 +49,8 @@ pub(crate) struct Opening {
     pub(crate) isolation: Isolation,
     /// The bridge's name.
     pub(crate) name: String,
+    /// The daemon's state directory.
+    pub(crate) state_dir: PathBuf,
     /// CNI plugins, instead of the bridge.
     pub(crate) cni: Option<CniConfig>,
     /// The subnets for pods.

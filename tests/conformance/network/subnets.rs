@@ -173,3 +173,43 @@ async fn three_hundred_pods_have_addresses_and_reach_each_other() {
         assert_eq!(send_request(&pods[150], address).await, "this is last\n");
     }
 }
+
+/// The bridges of a network namespace.
+fn bridges(netns: &Netns) -> Vec<String> {
+    let text = netns
+        .run("ip", &["-o", "link", "show", "type", "bridge"])
+        .unwrap();
+    let name = |line: &str| line.split(": ").nth(1).map(str::to_owned);
+    text.lines().filter_map(name).collect()
+}
+
+#[tokio::test]
+async fn bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone() {
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(
+            "bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone",
+            "needs root and the host's network namespace"
+        );
+    }
+    let netns = Netns::make().unwrap();
+    let start = async || Runtime::with().netns(&netns.path()).start().await.unwrap();
+    let mut killed = start().await;
+    skip_if!(
+        "bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone",
+        Means::of(&killed).await.no_network()
+    );
+    let first = bridges(&netns);
+    assert_eq!(first.len(), 1, "{first:?}");
+    killed.kill9().await;
+    // A daemon that can come back keeps its bridge.
+    let second = start().await;
+    let both = bridges(&netns);
+    assert!(both.len() == 2 && both.contains(&first[0]), "{both:?}");
+    let (state, moved) = (killed.state_dir(), killed.root().join("moved"));
+    std::fs::rename(&state, &moved).unwrap();
+    let third = start().await;
+    let now = bridges(&netns);
+    assert!(now.len() == 2 && !now.contains(&first[0]), "{now:?}");
+    drop((second, third));
+    std::fs::rename(&moved, &state).unwrap();
+}

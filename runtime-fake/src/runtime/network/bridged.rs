@@ -253,6 +253,7 @@ impl Bridged {
         let config = BridgeConfig {
             namespace,
             claims: if in_host { claims()? } else { None },
+            state_dir: in_host.then(|| opening.state_dir.clone()),
             ..BridgeConfig::new(&opening.name).with_cidrs(opening.cidrs)
         };
         let first = existing
