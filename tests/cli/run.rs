@@ -72,11 +72,16 @@ async fn run_exits_0_when_pods_succeed() {
         ended.out
     );
     assert_eq!(ended.out.lines().count(), 4, "{}", ended.out);
+    let table: Vec<&str> = ended.err.lines().rev().take(5).collect();
+    let rows = [
+        "  ✓ client ",
+        "  ✓ server ",
+        "  ✓ read ",
+        "  ✓ write ",
+        "✓ default/hello ",
+    ];
     assert!(
-        ended
-            .err
-            .lines()
-            .any(|line| line.contains("default/hello") && line.contains("Succeeded")),
+        table.len() == 5 && std::iter::zip(&table, rows).all(|(line, row)| line.starts_with(row)),
         "{}",
         ended.err
     );

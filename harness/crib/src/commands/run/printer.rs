@@ -254,8 +254,10 @@ impl Thread {
             Print::Result(exit, reports) => {
                 self.reports = reports;
                 self.end_live();
-                if self.style.output == Output::Json {
-                    self.out(&json::result(exit, &self.reports));
+                match self.style.output {
+                    Output::Json => self.out(&json::result(exit, &self.reports)),
+                    Output::Text if self.style.quiet => {}
+                    Output::Text => self.table(),
                 }
                 // Pods that were ended before they had finished have not failed by themselves.
                 if exit == Exit::PodFailed {
@@ -282,17 +284,22 @@ impl Thread {
         }
     }
 
-    /// Takes the live view away and leaves its last picture as plain lines.
+    /// Takes the live view away.
     fn end_live(&mut self) {
-        let Some(live) = self.live.take() else { return };
-        live.end();
+        if let Some(live) = self.live.take() {
+            live.end();
+        }
+    }
+
+    /// Prints the state of all pods as plain lines.
+    fn table(&self) {
         let frame = Frame {
             elapsed: self.started.elapsed(),
             tick: 0,
             colour: self.style.colour_err,
         };
         for line in view::render(&self.reports, frame) {
-            let _ = writeln!(io::stderr(), "{}", lines::tame(&line));
+            self.err(&line);
         }
     }
 
