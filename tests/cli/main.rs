@@ -4,6 +4,7 @@
 mod calls;
 mod command;
 mod ends;
+mod output;
 mod registry;
 mod run;
 mod servers;

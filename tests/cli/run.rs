@@ -8,9 +8,9 @@ use nix::unistd::Pid;
 
 use super::command::{Ended, Place};
 
-const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.yaml");
+pub(crate) const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.yaml");
 const FOREVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/forever.yaml");
-const CANNOT_PULL: &str = concat!(
+pub(crate) const CANNOT_PULL: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../examples/cannot-pull.yaml"
 );
@@ -86,50 +86,6 @@ async fn run_exits_0_when_pods_succeed() {
         ended.err
     );
     place.assert_clean();
-}
-
-#[tokio::test]
-async fn run_quiet_prints_container_output_only() {
-    let place = Place::new();
-    let ended = place.crib(&["run", "--quiet", HELLO]).await;
-    assert_code(&ended, 0);
-    assert_eq!(ended.out.lines().count(), 4, "{}", ended.out);
-    assert_eq!(ended.err, "");
-}
-
-#[tokio::test]
-async fn run_json_prints_one_object_per_line() {
-    let place = Place::new();
-    let ended = place.crib(&["run", "--output", "json", HELLO]).await;
-    assert_code(&ended, 0);
-    let objects: Vec<serde_json::Value> = ended
-        .out
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let logs = objects.iter().filter(|object| object["type"] == "log");
-    assert_eq!(
-        logs.filter(|log| log["pod"] == "default/hello" && log["stream"] == "stdout")
-            .count(),
-        4
-    );
-    for container in ["write", "read", "server", "client"] {
-        let ended = objects.iter().filter(|object| {
-            object["type"] == "transition"
-                && object["container"] == container
-                && object["exit_code"] == 0
-        });
-        assert_eq!(ended.count(), 1, "{container}: {}", ended_text(&objects));
-    }
-    let result = objects.last().unwrap();
-    assert_eq!(result["type"], "result");
-    assert_eq!(result["exit_code"], 0);
-    assert_eq!(result["pods"][0]["phase"], "Succeeded");
-    place.assert_clean();
-}
-
-fn ended_text(objects: &[serde_json::Value]) -> String {
-    objects.iter().map(|object| format!("{object}\n")).collect()
 }
 
 #[tokio::test]

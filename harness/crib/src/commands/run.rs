@@ -3,7 +3,7 @@
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
 //! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a
 //! child), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
-//! `printer` (the only writer of the two outputs) with `view`, `lines`, `notes` and `json`, which only make text.
+//! `printer` (the only writer of the two outputs) with `view`, `marks`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
@@ -25,6 +25,7 @@ mod json;
 mod label;
 mod lifecycle;
 mod lines;
+mod marks;
 mod notes;
 mod orphans;
 mod printer;

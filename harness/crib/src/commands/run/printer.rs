@@ -275,7 +275,7 @@ impl Thread {
     fn draw(&mut self) {
         let frame = Frame {
             elapsed: self.started.elapsed(),
-            tick: self.tick,
+            tick: Some(self.tick),
             colour: self.style.colour_err,
         };
         if let Some(live) = &mut self.live {
@@ -295,7 +295,7 @@ impl Thread {
     fn table(&self) {
         let frame = Frame {
             elapsed: self.started.elapsed(),
-            tick: 0,
+            tick: None,
             colour: self.style.colour_err,
         };
         for line in view::render(&self.reports, frame) {

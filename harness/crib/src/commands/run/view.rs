@@ -4,21 +4,18 @@ use std::time::Duration;
 
 use agent::{ContainerKind, ContainerPhase, ContainerReport, PodReport};
 
-use super::colour::{Colour, paint};
-use super::reports::{Reports, is_failure_reason};
+use super::marks::Mark;
+use super::reports::Reports;
 
 /// How many lines the view has at most; beyond that containers are left out, then pods.
 const LINES: usize = 24;
-/// One turn of the wheel that says that something is being waited for.
-const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-
 /// What a picture depends on besides the reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// How long the command has run.
     pub(crate) elapsed: Duration,
-    /// Counts the pictures; turns the wheel.
-    pub(crate) tick: usize,
+    /// Counts the pictures of the live view; `None` for the table in the end.
+    pub(crate) tick: Option<usize>,
     /// Whether marks have colours.
     pub(crate) colour: bool,
 }
@@ -33,24 +30,10 @@ struct Row {
     notes: Vec<String>,
 }
 
-/// The first character of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
-    Waiting,
-    Failing,
-    Running,
-    Good,
-    Bad,
-}
-
 /// Draws all pods, in the order of their names.
 pub(crate) fn render(reports: &Reports, frame: Frame) -> Vec<String> {
     if reports.is_empty() {
-        let mark = paint(
-            frame.colour,
-            Mark::Waiting.colour(),
-            Mark::Waiting.text(frame.tick),
-        );
+        let mark = Mark::Waiting.sign(frame.tick, frame.colour);
         return vec![format!("{mark} starting  {}", duration(frame.elapsed))];
     }
     let mut pods: Vec<&PodReport> = reports.values().collect();
@@ -80,17 +63,6 @@ pub(crate) fn render(reports: &Reports, frame: Frame) -> Vec<String> {
 
 fn pod_row(pod: &PodReport, frame: Frame) -> Row {
     let phase = pod.status.phase.as_deref().unwrap_or("Pending");
-    let state = match (pod.removed, pod.finished, phase) {
-        (true, _, "Succeeded" | "Failed") | (false, _, _) => phase.to_owned(),
-        (true, _, _) => "Removed".to_owned(),
-    };
-    let mark = match (pod.finished, phase) {
-        (_, "Succeeded") => Mark::Good,
-        (_, "Failed") => Mark::Bad,
-        (true, _) => Mark::Good,
-        (false, "Running") => Mark::Running,
-        (false, _) => Mark::Waiting,
-    };
     let mut notes = Vec::new();
     if let Some(reason) = pod
         .status
@@ -104,23 +76,17 @@ fn pod_row(pod: &PodReport, frame: Frame) -> Row {
         notes.push(duration(frame.elapsed));
     }
     Row {
-        mark,
+        mark: Mark::of_pod(pod),
         indent: "",
         name: format!("{}/{}", pod.namespace, pod.name),
         kind: "",
-        state,
+        state: phase.to_owned(),
         notes,
     }
 }
 
 fn container_row(container: &ContainerReport) -> Row {
-    let mark = match (container.state, container.exit_code) {
-        (ContainerPhase::Waiting, _) if is_failure_reason(&container.reason) => Mark::Failing,
-        (ContainerPhase::Waiting, _) => Mark::Waiting,
-        (ContainerPhase::Running, _) => Mark::Running,
-        (ContainerPhase::Terminated, Some(0)) => Mark::Good,
-        (ContainerPhase::Terminated, _) => Mark::Bad,
-    };
+    let mark = Mark::of_container(container);
     let kind = match container.kind {
         ContainerKind::Init => "init",
         ContainerKind::App => "app",
@@ -147,7 +113,7 @@ fn container_row(container: &ContainerReport) -> Row {
     ] {
         notes.extend(took.map(|took| format!("{name} {}", duration(took))));
     }
-    if mark == Mark::Failing && !container.message.is_empty() {
+    if mark == Mark::Retrying && !container.message.is_empty() {
         notes.push(container.message.replace('\n', " "));
     }
     Row {
@@ -167,7 +133,7 @@ fn lay_out(rows: &[Row], frame: Frame) -> Vec<String> {
     let kinds = width(|row| row.kind.len());
     let states = width(|row| row.state.chars().count());
     let line = |row: &Row| {
-        let mark = paint(frame.colour, row.mark.colour(), row.mark.text(frame.tick));
+        let mark = row.mark.sign(frame.tick, frame.colour);
         let names = names - row.indent.len();
         let text = format!(
             "{:names$}  {:kinds$}  {:states$}  {}",
@@ -179,27 +145,6 @@ fn lay_out(rows: &[Row], frame: Frame) -> Vec<String> {
         format!("{}{mark} {}", row.indent, text.trim_end())
     };
     rows.iter().map(line).collect()
-}
-
-impl Mark {
-    fn text(self, tick: usize) -> &'static str {
-        match self {
-            Self::Waiting => SPINNER.get(tick % SPINNER.len()).copied().unwrap_or("-"),
-            Self::Failing => "!",
-            Self::Running => "●",
-            Self::Good => "✓",
-            Self::Bad => "✗",
-        }
-    }
-
-    fn colour(self) -> Colour {
-        match self {
-            Self::Waiting => Colour::CYAN,
-            Self::Failing => Colour::YELLOW,
-            Self::Running | Self::Good => Colour::GREEN,
-            Self::Bad => Colour::RED,
-        }
-    }
 }
 
 /// A duration with about three digits: `0.4ms`, `12ms`, `1.2s`, `3m04s`, `2h05m`.

@@ -54,7 +54,7 @@ pub(crate) fn reports(pods: Vec<PodReport>) -> Reports {
 
 const FRAME: Frame = Frame {
     elapsed: Duration::from_millis(1_234),
-    tick: 0,
+    tick: Some(0),
     colour: false,
 };
 
@@ -182,26 +182,6 @@ fn view_colours_marks_when_enabled() {
     };
     let lines = render(&reports(vec![pod("a", "Failed")]), frame);
     assert_eq!(lines, ["\u{1b}[31m✗\u{1b}[0m default/a    Failed"]);
-}
-
-#[rstest]
-#[case("Succeeded", true, "Succeeded")]
-#[case("Failed", true, "Failed")]
-#[case("Running", true, "Removed")]
-#[case("Running", false, "Running")]
-fn view_names_state_of_finished_and_removed_pods(
-    #[case] phase: &str,
-    #[case] removed: bool,
-    #[case] state: &str,
-) {
-    let row = pod_row(
-        &PodReport {
-            removed,
-            ..pod("a", phase)
-        },
-        FRAME,
-    );
-    assert_eq!(row.state, state);
 }
 
 #[rstest]

@@ -1,0 +1,74 @@
+//! What `crib run` prints where there is no terminal: output of containers, transitions, and the table in the end.
+
+use super::command::Place;
+use super::run::{CANNOT_PULL, HELLO, assert_code, pod};
+
+#[tokio::test]
+async fn run_quiet_prints_container_output_only() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--quiet", HELLO]).await;
+    assert_code(&ended, 0);
+    assert_eq!(ended.out.lines().count(), 4, "{}", ended.out);
+    assert_eq!(ended.err, "");
+}
+
+#[tokio::test]
+async fn run_json_prints_one_object_per_line() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--output", "json", HELLO]).await;
+    assert_code(&ended, 0);
+    let objects: Vec<serde_json::Value> = ended
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let logs = objects.iter().filter(|object| object["type"] == "log");
+    assert_eq!(
+        logs.filter(|log| log["pod"] == "default/hello" && log["stream"] == "stdout")
+            .count(),
+        4
+    );
+    for container in ["write", "read", "server", "client"] {
+        let ended = objects.iter().filter(|object| {
+            object["type"] == "transition"
+                && object["container"] == container
+                && object["exit_code"] == 0
+        });
+        assert_eq!(ended.count(), 1, "{container}: {}", ended_text(&objects));
+    }
+    let result = objects.last().unwrap();
+    assert_eq!(result["type"], "result");
+    assert_eq!(result["exit_code"], 0);
+    assert_eq!(result["pods"][0]["phase"], "Succeeded");
+    place.assert_clean();
+}
+
+fn ended_text(objects: &[serde_json::Value]) -> String {
+    objects.iter().map(|object| format!("{object}\n")).collect()
+}
+
+#[tokio::test]
+async fn run_timeout_marks_each_pod_as_it_ended() {
+    let place = Place::new();
+    let done = place.file("done.yaml", &pod("done", "exit 0"));
+    let failed = place.file("failed.yaml", &pod("failed", "exit 7"));
+    let args = ["run", "--timeout", "2s", &done, &failed, CANNOT_PULL];
+    let ended = place.crib(&args).await;
+    assert_code(&ended, 124);
+    let row = |start: &str| {
+        let found = ended.err.lines().find(|line| line.starts_with(start));
+        found.unwrap_or_else(|| panic!("no row {start:?} in:\n{}", ended.err))
+    };
+    assert!(row("✓ default/done ").ends_with(" Succeeded"));
+    assert!(row("✗ default/failed ").ends_with(" Failed"));
+    assert!(row("! default/cannot-pull ").ends_with(" Pending"));
+    let reason = "crib.local/no-such-image:1";
+    assert!(
+        ended.err.lines().any(|line| line.starts_with("  ! main ")
+            && line.contains("ErrImagePull")
+            && line.contains(reason)),
+        "{}",
+        ended.err
+    );
+    place.assert_clean();
+}
