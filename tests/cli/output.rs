@@ -1,7 +1,7 @@
 //! What `crib run` prints where there is no terminal: output of containers, transitions, and the table in the end.
 
 use super::command::Place;
-use super::run::{CANNOT_PULL, HELLO, assert_code, pod};
+use super::run::{CANNOT_PULL, FOREVER, HELLO, assert_code, pod};
 
 #[tokio::test]
 async fn run_quiet_prints_container_output_only() {
@@ -70,5 +70,53 @@ async fn run_timeout_marks_each_pod_as_it_ended() {
         "{}",
         ended.err
     );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn run_prints_each_change_with_its_own_cause() {
+    let place = Place::new();
+    let ended = place.crib(&["run", HELLO]).await;
+    assert_code(&ended, 0);
+    let changes: Vec<&str> = ended
+        .err
+        .lines()
+        .filter(|line| line.starts_with("default/hello"))
+        .collect();
+    // A state that lasts less than an observation takes may be left out, so not every container is seen running.
+    for (container, start) in [
+        ("write", "started: the pod starts in a new sandbox"),
+        ("read", "started: init container write is done"),
+        ("server", "started: it has not been started yet"),
+        ("client", "started: it has not been started yet"),
+    ] {
+        let prefix = format!("default/hello {container}: ");
+        let own: Vec<&&str> = changes
+            .iter()
+            .filter(|line| line.starts_with(&prefix))
+            .collect();
+        let (last, earlier) = own.split_last().unwrap();
+        assert!(
+            last.ends_with(" → Terminated(Completed), exit 0 (exited)"),
+            "{changes:#?}"
+        );
+        for line in earlier {
+            assert!(line.ends_with(&format!("({start})")), "{changes:#?}");
+        }
+    }
+    assert!(
+        changes.iter().all(|line| line.contains(" → ")),
+        "{changes:#?}"
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn run_timeout_names_stop_as_cause() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--timeout", "2s", FOREVER]).await;
+    assert_code(&ended, 124);
+    let line = "default/forever clock: Running → Terminated(Completed), exit 0 (stopped: removed from its source)";
+    assert!(ended.err.lines().any(|said| said == line), "{}", ended.err);
     place.assert_clean();
 }

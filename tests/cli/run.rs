@@ -9,7 +9,8 @@ use nix::unistd::Pid;
 use super::command::{Ended, Place};
 
 pub(crate) const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.yaml");
-const FOREVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/forever.yaml");
+pub(crate) const FOREVER: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/forever.yaml");
 pub(crate) const CANNOT_PULL: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../examples/cannot-pull.yaml"

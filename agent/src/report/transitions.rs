@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{ContainerPhase, ContainerReport, PodReport, Transition};
+use crate::causes::Causes;
 
 /// The stage of a pod's lifecycle, in addition to its phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,22 +48,23 @@ pub(crate) fn transitions(
     old: Option<(&PodReport, Stage)>,
     new: (&PodReport, Stage),
     at: Timestamp,
-    cause: &str,
+    causes: &Causes,
 ) -> Vec<Transition> {
     let (report, stage) = new;
     let mut found = Vec::new();
-    let mut push = |container: Option<String>, from: String, to: String, exit_code| {
-        found.push(Transition {
-            at,
-            pod: format!("{}/{}", report.namespace, report.name),
-            uid: report.uid.clone(),
-            container,
-            from,
-            to,
-            cause: cause.to_owned(),
-            exit_code,
-        });
-    };
+    let mut push =
+        |container: Option<String>, from: String, to: String, cause: String, exit_code| {
+            found.push(Transition {
+                at,
+                pod: format!("{}/{}", report.namespace, report.name),
+                uid: report.uid.clone(),
+                container,
+                from,
+                to,
+                cause,
+                exit_code,
+            });
+        };
     for container in &report.containers {
         let before = old.and_then(|(old, _)| {
             old.containers
@@ -84,6 +86,7 @@ pub(crate) fn transitions(
                 Some(container.name.clone()),
                 from,
                 to,
+                causes.of_container(&container.name, container.state),
                 container.exit_code.filter(|_| ended),
             );
         }
@@ -94,7 +97,7 @@ pub(crate) fn transitions(
         pod_state(report, stage),
     );
     if from != to {
-        push(None, from, to, None);
+        push(None, from, to, causes.of_pod(), None);
     }
     found
 }
@@ -150,7 +153,7 @@ mod tests {
                 t.to
             )
         };
-        transitions(old, new, Timestamp::UNIX_EPOCH, "test")
+        transitions(old, new, Timestamp::UNIX_EPOCH, &Causes::default())
             .iter()
             .map(word)
             .collect()

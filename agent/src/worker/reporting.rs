@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerState as ApiState, ContainerStatus, Po
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Worker;
+use crate::causes::Causes;
 use crate::observed::Observed;
 use crate::pod::Pod;
 use crate::report::transitions::Stage;
@@ -121,13 +122,13 @@ fn exit_code(said: &ContainerStatus) -> Option<i32> {
 
 impl Worker {
     /// Reports the pod's present state. Orphans are not reported.
-    pub(super) fn report(&mut self, observed: &Observed, stage: Stage, cause: &str) {
+    pub(super) fn report(&mut self, observed: &Observed, stage: Stage, causes: Causes) {
         let Some(pod) = self.pod.clone() else { return };
         let status = self.status_of(&pod, observed, stage);
         let report = pod_report(&pod, &status, observed, &self.timings, stage);
         self.shared
             .status_store
-            .publish(report.clone(), stage, cause);
+            .publish(report.clone(), stage, causes);
         self.last = Some(report);
     }
 
@@ -156,7 +157,7 @@ impl Worker {
         self.shared.status_store.publish(
             report,
             Stage::Removed,
-            "containers, sandboxes and directories were removed",
+            Causes::pod("containers, sandboxes and directories were removed"),
         );
     }
 

@@ -244,6 +244,8 @@ impl Thread {
             Print::Transition(transition) => match self.style.output {
                 Output::Json => self.out(&json::transition(&transition)),
                 Output::Text if self.style.quiet || self.style.live => {}
+                // What a pod begins with is no change.
+                Output::Text if transition.from.is_empty() => {}
                 Output::Text => self.err(&lines::transition(&transition)),
             },
             Print::Reports(reports) => {
