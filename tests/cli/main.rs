@@ -10,4 +10,6 @@ mod run;
 mod servers;
 mod streams;
 mod temporary;
+mod terminal;
+mod tmux;
 mod usage;

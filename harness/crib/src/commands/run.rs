@@ -3,7 +3,7 @@
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
 //! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a
 //! child), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
-//! `printer` (the only writer of the two outputs) with `view`, `marks`, `lines`, `notes` and `json`, which only make text.
+//! `printer` (the only writer of the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
@@ -31,6 +31,8 @@ mod orphans;
 mod printer;
 mod reports;
 mod root;
+mod rows;
+mod screen;
 mod session;
 mod tail;
 mod view;
