@@ -4,6 +4,7 @@
 mod calls;
 mod command;
 mod ends;
+mod limits;
 mod output;
 mod registry;
 mod run;

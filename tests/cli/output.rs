@@ -120,3 +120,27 @@ async fn run_timeout_names_stop_as_cause() {
     assert!(ended.err.lines().any(|said| said == line), "{}", ended.err);
     place.assert_clean();
 }
+
+#[tokio::test]
+async fn run_prints_isolation_first() {
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "echo done"));
+    for (args, first) in [
+        (
+            &["--isolation", "process"][..],
+            Some("crib: isolation: process"),
+        ),
+        (
+            &["--isolation", "process", "--output", "json"][..],
+            Some("crib: isolation: process"),
+        ),
+        (&["--isolation", "process", "--quiet"][..], None),
+    ] {
+        let args = [&["run", &manifest], args].concat();
+        let ended = place.crib(&args).await;
+        assert_code(&ended, 0);
+        assert_eq!(ended.err.lines().next(), first, "{args:?}: {}", ended.err);
+        assert!(!ended.out.contains("isolation"), "{}", ended.out);
+    }
+    place.assert_clean();
+}

@@ -2,7 +2,7 @@
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
 //! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a
-//! child), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
+//! child), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
 //! `printer` (the only writer of the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
@@ -26,6 +26,7 @@ mod label;
 mod lifecycle;
 mod lines;
 mod marks;
+mod means;
 mod notes;
 mod orphans;
 mod printer;
@@ -52,9 +53,6 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::BadInput;
         }
     };
-    for warning in &inputs.warnings {
-        say(&format!("warning: {warning}"));
-    }
     let archives = match inputs::archives(&args.image_archive) {
         Ok(archives) => archives,
         Err(problem) => {
@@ -81,7 +79,7 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
-    let exit = tokio.block_on(session::session(args, inputs.pods, archives, started));
+    let exit = tokio.block_on(session::session(args, inputs, archives, started));
     // A blocking task that hangs must not keep the command from ending.
     tokio.shutdown_background();
     exit

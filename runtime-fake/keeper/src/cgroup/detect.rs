@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -29,8 +29,34 @@ pub struct Cgroups {
     /// The directory for pods whose client names no other.
     name: String,
     /// What limits are not applied for; none when they are.
-    lack: Option<String>,
+    lack: Option<Lack>,
     devices: Devices,
+}
+
+/// Limits that are not applied.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// The controllers, with commas.
+    controllers: String,
+    reasons: String,
+}
+
+impl Lack {
+    /// The controllers and the reasons: `cpu, memory: no cgroup hierarchy is mounted`.
+    #[must_use]
+    pub fn limits(&self) -> String {
+        format!("{}: {}", self.controllers, self.reasons)
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            controllers,
+            reasons,
+        } = self;
+        write!(f, "limits of {controllers} are not applied: {reasons}")
+    }
 }
 
 /// The mechanism that restricts access to devices.
@@ -78,10 +104,10 @@ impl Cgroups {
                 reasons.insert("this box has no such controllers");
             }
             let reasons = Vec::from_iter(reasons).join("; ");
-            format!(
-                "limits of {} are not applied: {reasons}",
-                lacking.join(", ")
-            )
+            Lack {
+                controllers: lacking.join(", "),
+                reasons,
+            }
         });
         let devices = if !rules {
             Devices::NoNodes
@@ -124,8 +150,8 @@ impl Cgroups {
     }
 
     /// Why limits are not applied; none when they are.
-    pub fn lack(&self) -> Option<&str> {
-        self.lack.as_deref()
+    pub fn lack(&self) -> Option<&Lack> {
+        self.lack.as_ref()
     }
 
     /// Where a pod's cgroup is to be; none where there can be no cgroup. Nothing is made yet.

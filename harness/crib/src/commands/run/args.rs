@@ -43,6 +43,9 @@ pub(crate) struct RunArgs {
     /// Accept unknown fields in manifests with a warning
     #[arg(long)]
     pub(crate) lenient: bool,
+    /// Refuse pods whose limits cannot be applied, instead of warning
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
     #[arg(long, value_name = "PATH")]
     pub(crate) image_archive: Vec<PathBuf>,

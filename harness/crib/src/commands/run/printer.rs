@@ -240,7 +240,8 @@ impl Thread {
             colour: self.style.colour_err,
         };
         if let Some(live) = &mut self.live {
-            live.draw(&view::picture(&self.reports, frame, Screen::size()));
+            let size = Screen::size();
+            live.draw(&view::picture(&self.reports, frame, size), size);
             self.drawn = Instant::now();
         }
     }

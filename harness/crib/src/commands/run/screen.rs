@@ -2,7 +2,7 @@
 //!
 //! The cursor rests at the first character of the picture. So whatever the terminal does on its own, a `^C` or a line that
 //! a new width breaks in two, happens inside or below the picture, and clearing from the cursor to the end removes all of it,
-//! but for lines that a smaller size has moved out of the screen at once.
+//! but for rows that the terminal has moved out of the screen and into its history.
 
 use std::io::{self, Write as _};
 
@@ -19,7 +19,8 @@ const UNKNOWN: Size = Size {
 /// The picture that is on the terminal.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
-    drawn: bool,
+    /// The size that the terminal had when the picture was drawn.
+    drawn: Option<Size>,
 }
 
 impl Screen {
@@ -34,23 +35,26 @@ impl Screen {
         }
     }
 
-    /// Replaces the picture.
-    pub(crate) fn draw(&mut self, lines: &[String]) {
-        self.drawn = true;
-        write(&picture(lines));
+    /// Replaces the picture by one for a terminal of this size.
+    pub(crate) fn draw(&mut self, lines: &[String], size: Size) {
+        // A terminal remembers of its rows that a new width broke a line there, also when something else is written to them.
+        let resized = self.drawn.is_some_and(|drawn| drawn != size);
+        let clear = if resized { CLEAR } else { "" };
+        self.drawn = Some(size);
+        write(&(clear.to_owned() + &picture(lines)));
     }
 
     /// Removes the picture, so that lines can be printed in its place.
     pub(crate) fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
+        if self.drawn.take().is_some() {
             write(CLEAR);
         }
     }
 }
 
-/// Clears to the end of the screen (ECMA-48 ED) from the second column on, then the first line (EL): a clearing that begins
+/// Clears to the end of the screen (ECMA-48 ED) from the second column on, then the first row (EL): a clearing that begins
 /// in the upper left corner makes tmux keep what was there in its history.
-const CLEAR: &str = "\r \x1b[J\r\x1b[K";
+const CLEAR: &str = "\r \x1b[J\r\x1b[2K";
 
 /// The bytes that draw lines below the cursor and leave it where it was: each line over what was there, without wrapping
 /// (DECAWM), in case the terminal has become narrower since it was asked for its size.

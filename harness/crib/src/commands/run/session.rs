@@ -15,8 +15,10 @@ use tokio::time::Instant as Alarm;
 
 use super::args::RunArgs;
 use super::daemon::{Daemon, Launch};
+use super::inputs::Inputs;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, Step, count_pods};
+use super::means::Means;
 use super::notes::Notes;
 use super::orphans;
 use super::printer::{Print, Printer, Style};
@@ -37,7 +39,7 @@ const STOP_AGENT: Duration = Duration::from_secs(10);
 /// Runs the pods to the end and cleans up. `started` is when the command began.
 pub(crate) async fn session(
     args: &RunArgs,
-    pods: Vec<Pod>,
+    inputs: Inputs,
     image_archives: Vec<PathBuf>,
     started: Instant,
 ) -> Exit {
@@ -63,7 +65,7 @@ pub(crate) async fn session(
         image_archives,
         keep: args.keep,
     };
-    let (exit, kept) = with_root(args, pods, &launch, started, &mut signals).await;
+    let (exit, kept) = with_root(args, inputs, &launch, started, &mut signals).await;
     if !kept && let Err(error) = root::remove(launch.root.path()) {
         complain(&error);
     }
@@ -73,7 +75,7 @@ pub(crate) async fn session(
 /// What can be done once there is a directory. Says whether it is still needed.
 async fn with_root(
     args: &RunArgs,
-    pods: Vec<Pod>,
+    inputs: Inputs,
     launch: &Launch,
     started: Instant,
     signals: &mut Signals,
@@ -110,7 +112,12 @@ async fn with_root(
             return (Exit::Interrupted, false);
         }
     }
-    let exit = match Loop::start(args, pods, &launch.root, started).await {
+    if let Err(problem) = announce(args, &inputs, &launch.root).await {
+        say(&problem);
+        stop(daemon, launch, signals).await;
+        return (Exit::NoRuntime, false);
+    }
+    let exit = match Loop::start(args, inputs.pods, &launch.root, started).await {
         Ok(running) => running.run(&mut daemon, signals).await,
         Err(problem) => {
             say(&problem);
@@ -131,6 +138,27 @@ async fn with_root(
     }
     stop(daemon, launch, signals).await;
     (exit, false)
+}
+
+/// Prints the isolation of the pods, and warns about what they will not get; with `--strict` that is an error.
+async fn announce(args: &RunArgs, inputs: &Inputs, root: &Root) -> Result<(), String> {
+    let means = Means::of_runtime(&root.socket())
+        .await
+        .map_err(|status| format!("failed to get the runtime's status: {}", status.message()))?;
+    if !args.quiet {
+        say(&format!("isolation: {}", means.isolation));
+    }
+    for warning in &inputs.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    match means.dropped_limits(&inputs.pods) {
+        Some(dropped) if args.strict => Err(format!("--strict: {dropped}")),
+        Some(dropped) => {
+            say(&format!("warning: {dropped}"));
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Ends a runtime that served, and what it left if it has ended already. One more signal kills it.
