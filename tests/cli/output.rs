@@ -144,3 +144,57 @@ async fn run_prints_isolation_first() {
     }
     place.assert_clean();
 }
+
+#[tokio::test]
+async fn run_ends_pod_that_can_never_run() {
+    let place = Place::new();
+    let began = std::time::Instant::now();
+    let ended = place.crib(&["run", "--isolation", "process", HELLO]).await;
+    assert_code(&ended, 1);
+    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    let said = |text: &str| {
+        assert!(
+            ended.err.contains(text),
+            "{text:?} is not in: {}",
+            ended.err
+        )
+    };
+    said("container write: CreateContainerError: ");
+    said("nothing can be mounted at /shared, because isolation `process` has no mount namespaces");
+    said("; every other attempt would fail too: the pod has failed\n");
+    said("\n✗ default/hello ");
+    said("\n  ✗ write ");
+    said("crib: pod default/hello failed: container write cannot run (CreateContainerError)\n");
+    assert!(!ended.err.contains("tried again"), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn run_ends_only_the_pod_that_can_never_run() {
+    let place = Place::new();
+    let good = place.file("good.yaml", &pod("good", "sleep 1; echo done"));
+    let args = [
+        "run",
+        "--isolation",
+        "process",
+        "--output",
+        "json",
+        HELLO,
+        &good,
+    ];
+    let ended = place.crib(&args).await;
+    assert_code(&ended, 1);
+    let result: serde_json::Value =
+        serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+    let phases: Vec<&str> = result["pods"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pod| pod["phase"].as_str().unwrap())
+        .collect();
+    assert!(
+        phases.contains(&"Succeeded") && phases.contains(&"Pending"),
+        "{result}"
+    );
+    place.assert_clean();
+}

@@ -115,6 +115,7 @@ mod tests {
             reason: reason.to_owned(),
             message: String::new(),
             exit_code: Some(3),
+            refused: false,
             restarts: 0,
             image: String::new(),
             container_id: id.to_owned(),

@@ -72,6 +72,7 @@ pub(super) fn pod_report(
             reason,
             message,
             exit_code: said.and_then(|said| exit_code(said)),
+            refused: false,
             restarts: said.map_or(0, |said| u32::try_from(said.restart_count).unwrap_or(0)),
             image: container.image.clone().unwrap_or_default(),
             container_id: seen.map(|seen| seen.id.to_string()).unwrap_or_default(),
@@ -125,7 +126,12 @@ impl Worker {
     pub(super) fn report(&mut self, observed: &Observed, stage: Stage, causes: Causes) {
         let Some(pod) = self.pod.clone() else { return };
         let status = self.status_of(&pod, observed, stage);
-        let report = pod_report(&pod, &status, observed, &self.timings, stage);
+        let mut report = pod_report(&pod, &status, observed, &self.timings, stage);
+        for container in &mut report.containers {
+            let deferral = self.start_backoff.of(&container.name);
+            container.refused = container.state == ContainerPhase::Waiting
+                && deferral.is_some_and(|deferral| deferral.refused);
+        }
         self.shared
             .status_store
             .publish(report.clone(), stage, causes);

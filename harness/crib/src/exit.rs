@@ -26,7 +26,7 @@ pub(crate) enum Exit {
 /// The table as `--help` shows it.
 pub(crate) const TABLE: &str = "Exit codes:
     0  every pod Succeeded
-    1  some pod Failed
+    1  some pod Failed, or can never run
     2  bad usage or a bad manifest: nothing was started
     3  the runtime failed to start or ended by itself, or --strict refused the pods
   124  --timeout expired before every pod had finished

@@ -18,7 +18,7 @@ const EXAMPLES: &str = "Examples:
   crib run --keep pod.yaml                   leave the pods when the command ends
 
 A pod whose containers are restarted for ever (restartPolicy Always), or whose image cannot be pulled, \
-runs until --timeout or Ctrl-C. The first Ctrl-C ends the pods gracefully, the second kills them at once.
+runs until --timeout or Ctrl-C. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them at once.
 ";
 
 /// Run the pods of manifests until they end, then clean up

@@ -7,7 +7,7 @@ use harness::cri_log::Line;
 
 use super::colour::{Colour, paint};
 use super::label::Label;
-use super::reports::{Reports, is_failure_reason};
+use super::reports::{Reports, is_failure_reason, is_refused};
 
 /// `text` for a terminal: colours stay, and what would move its cursor, clear it or write its title and clipboard is shown
 /// instead of done, as the pictures of control characters (Unicode, U+2400).
@@ -133,7 +133,7 @@ pub(crate) fn transition(transition: &Transition) -> String {
 pub(crate) fn failures(reports: &Reports) -> Vec<String> {
     let mut pods: Vec<&PodReport> = reports
         .values()
-        .filter(|pod| pod.status.phase.as_deref() == Some("Failed"))
+        .filter(|pod| pod.status.phase.as_deref() == Some("Failed") || is_refused(pod))
         .collect();
     pods.sort_by_key(|pod| (&pod.namespace, &pod.name));
     pods.into_iter().map(failure).collect()
@@ -162,6 +162,17 @@ fn failure(pod: &PodReport) -> String {
             };
             format!("container {} ended {code}{words}", container.name)
         })
+        .chain(
+            pod.containers
+                .iter()
+                .filter(|container| container.refused)
+                .map(|container| {
+                    format!(
+                        "container {} cannot run ({})",
+                        container.name, container.reason
+                    )
+                }),
+        )
         .chain(
             pod.status
                 .message

@@ -1,17 +1,17 @@
 //! ◆ The sign before a pod or container: done, running, waiting, retrying or failed. Pure.
 //!
-//! | mark     | pod                          | container                              |
-//! |----------|------------------------------|----------------------------------------|
-//! | done     | Succeeded                    | exited with code 0                     |
-//! | running  | Running                      | runs                                   |
-//! | waiting  | Pending                      | waits for its turn                     |
-//! | retrying | Pending, a container retries | waits after a failure, with its reason |
-//! | failed   | Failed, or ended incomplete  | exited with another code               |
+//! | mark     | pod                                     | container                                  |
+//! |----------|-----------------------------------------|--------------------------------------------|
+//! | done     | Succeeded                               | exited with code 0                         |
+//! | running  | Running                                 | runs                                       |
+//! | waiting  | Pending                                 | waits for its turn                         |
+//! | retrying | Pending, a container retries            | waits after a failure, with its reason     |
+//! | failed   | Failed, ended incomplete, or cannot run | exited with another code, or can never run |
 
 use agent::{ContainerPhase, ContainerReport, PodReport};
 
 use super::colour::{Colour, paint};
-use super::reports::is_failure_reason;
+use super::reports::{is_failure_reason, is_refused};
 
 /// One turn of the sign of what waits in the live view.
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -38,6 +38,7 @@ impl Mark {
         match (phase, pod.finished) {
             ("Succeeded", _) => Self::Done,
             ("Failed", _) | ("Running", true) => Self::Failed,
+            (_, _) if is_refused(pod) => Self::Failed,
             ("Running", false) => Self::Running,
             _ if retries() => Self::Retrying,
             _ => Self::Waiting,
@@ -47,6 +48,7 @@ impl Mark {
     /// The mark of a container.
     pub(crate) fn of_container(container: &ContainerReport) -> Self {
         match (container.state, container.exit_code) {
+            (ContainerPhase::Waiting, _) if container.refused => Self::Failed,
             (ContainerPhase::Waiting, _) if is_failure_reason(&container.reason) => Self::Retrying,
             (ContainerPhase::Waiting, _) => Self::Waiting,
             (ContainerPhase::Running, _) => Self::Running,

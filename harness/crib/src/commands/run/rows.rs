@@ -91,7 +91,10 @@ pub(crate) fn container_row(container: &ContainerReport) -> Row {
     ] {
         notes.extend(took.map(|took| format!("{name} {}", duration(took))));
     }
-    if mark == Mark::Retrying && !container.message.is_empty() {
+    if container.state == ContainerPhase::Waiting
+        && matches!(mark, Mark::Retrying | Mark::Failed)
+        && !container.message.is_empty()
+    {
         notes.push(one_line(&container.message));
     }
     Row {

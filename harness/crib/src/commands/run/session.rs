@@ -22,7 +22,7 @@ use super::means::Means;
 use super::notes::Notes;
 use super::orphans;
 use super::printer::{Print, Printer, Style};
-use super::reports::Reports;
+use super::reports::{Reports, is_refused};
 use super::root::{self, Root};
 use super::tail::Tail;
 use crate::exit::Exit;
@@ -227,6 +227,9 @@ struct Loop {
     reports: watch::Receiver<Arc<Reports>>,
     transitions: mpsc::UnboundedReceiver<Transition>,
     pods: PodsSender,
+    /// The pods that the agent is to run.
+    desired: Vec<Pod>,
+    keep: bool,
     wanted: BTreeSet<PodUid>,
     longest_grace: Duration,
     lifecycle: Lifecycle,
@@ -288,8 +291,10 @@ impl Loop {
             .map(|pod| u64::try_from(pod.grace_seconds()).unwrap_or_default())
             .max();
         let wanted = pods.iter().map(|pod| pod.uid().clone()).collect();
-        sender.set(pods);
+        sender.set(pods.clone());
         Ok(Self {
+            desired: pods,
+            keep: args.keep,
             agent,
             reports,
             transitions,
@@ -366,7 +371,7 @@ impl Loop {
                 Ok(()) = self.reports.changed() => {
                     let reports = self.reports.borrow_and_update().clone();
                     self.hear(&reports);
-                    return Event::Reported(count_pods(&self.wanted, &reports));
+                    return Event::Reported(count_pods(&self.wanted, &reports, self.keep));
                 }
             }
         }
@@ -382,10 +387,23 @@ impl Loop {
                 }
             }
         }
+        if !self.keep {
+            self.end_refused(reports);
+        }
         for line in self.notes.on_reports(reports) {
             self.printer.note(line);
         }
         self.printer.print(Print::Reports(reports.clone()));
+    }
+
+    /// Ends the pods that can never succeed. A kubelet tries for ever, and so does `crib agent`; this command has an end.
+    fn end_refused(&mut self, reports: &Reports) {
+        let count = self.desired.len();
+        self.desired
+            .retain(|pod| !reports.get(pod.uid()).is_some_and(is_refused));
+        if self.desired.len() < count {
+            self.pods.set(self.desired.clone());
+        }
     }
 
     /// Executes the step for an event; `Some` when the run is over.
@@ -395,6 +413,7 @@ impl Loop {
             Step::Finish(exit) => return Some(exit),
             Step::End => {
                 self.printer.note(ending(event, self.longest_grace));
+                self.desired.clear();
                 self.pods.set(Vec::new());
                 self.longest_grace + EXTRA_GRACE
             }
@@ -407,10 +426,11 @@ impl Loop {
         self.overdue = Some(Alarm::now() + limit);
         // When nothing runs there will be no report to wait for.
         let reports = self.reports.borrow().clone();
-        match self
-            .lifecycle
-            .on(Event::Reported(count_pods(&self.wanted, &reports)))
-        {
+        match self.lifecycle.on(Event::Reported(count_pods(
+            &self.wanted,
+            &reports,
+            self.keep,
+        ))) {
             Step::Finish(exit) => Some(exit),
             Step::Wait | Step::End | Step::Kill => None,
         }

@@ -38,6 +38,7 @@ pub(crate) fn container(
         reason: reason.to_owned(),
         message: String::new(),
         exit_code: None,
+        refused: false,
         restarts: 0,
         image: "crib.local/host".to_owned(),
         container_id: String::new(),
