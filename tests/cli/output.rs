@@ -198,3 +198,20 @@ async fn run_ends_only_the_pod_that_can_never_run() {
     );
     place.assert_clean();
 }
+
+#[tokio::test]
+async fn run_names_missing_interpreter() {
+    let place = Place::new();
+    let script = "printf '#!/no/such/shell\\n' > /v/script; chmod 755 /v/script";
+    let mount = "volumeMounts: [{name: v, mountPath: /v}]";
+    let manifest = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  restartPolicy: Never\n  volumes: [{{name: v, emptyDir: {{}}}}]\n  \
+         initContainers:\n  - {{name: make, image: crib.local/host, command: [sh, -c, {script:?}], {mount}}}\n  \
+         containers:\n  - {{name: main, image: crib.local/host, command: [/v/script], {mount}}}\n"
+    );
+    let ended = place.crib(&["run", &place.file("p.yaml", &manifest)]).await;
+    assert_code(&ended, 1);
+    let message = r#"exec: "/v/script": its interpreter or loader is not in the container's image"#;
+    assert!(ended.err.contains(message), "{}", ended.err);
+    place.assert_clean();
+}
