@@ -1,7 +1,8 @@
 //! The temporary directory of one `crib run`, with socket, logs, volumes and state.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use file_tree::mountinfo::mounts;
@@ -70,6 +71,7 @@ impl Root {
         let parent = std::env::temp_dir();
         let made = tempfile::Builder::new()
             .prefix("crib-run-")
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(&parent);
         let dir = made.map_err(|source| RootError::Make { parent, source })?;
         let root = Self {
@@ -191,9 +193,7 @@ fn mount_below(mountinfo: &str, root: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::fs::Permissions;
     use std::io::Write as _;
-    use std::os::unix::fs::PermissionsExt as _;
 
     use rstest::rstest;
 
