@@ -3,6 +3,7 @@
 
 mod calls;
 mod command;
+mod dead_runs;
 mod ends;
 mod limits;
 mod output;

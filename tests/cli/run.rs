@@ -31,7 +31,7 @@ pub(crate) fn pod(name: &str, script: &str) -> String {
 
 /// A manifest of a container that ignores SIGTERM, and says when it does. Its command line names the place, so that
 /// [`Place::left`] finds it.
-fn stubborn(place: &Place) -> String {
+pub(crate) fn stubborn(place: &Place) -> String {
     let script = format!(
         ": {}; trap '' TERM; echo ready; while true; do sleep 1; done",
         place.path("").display()
@@ -334,7 +334,7 @@ async fn run_kills_hanging_runtime_on_repeated_signals() {
 }
 
 /// Where the kernel shows the bridge of the one run in a place.
-fn bridge(place: &Place) -> PathBuf {
+pub(crate) fn bridge(place: &Place) -> PathBuf {
     let runs: Vec<PathBuf> = std::fs::read_dir(place.path("tmp"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -346,7 +346,7 @@ fn bridge(place: &Place) -> PathBuf {
 }
 
 /// The process id in a line about a runtime.
-fn daemon(line: &str) -> Option<i32> {
+pub(crate) fn daemon(line: &str) -> Option<i32> {
     let (pid, words) = line.strip_prefix("process ")?.split_once(' ')?;
     words
         .contains(" runtime --listen ")

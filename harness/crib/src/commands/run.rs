@@ -2,7 +2,7 @@
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
 //! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a
-//! child), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
+//! child), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `dead_runs` (those of killed runs), `tail` (log files to lines),
 //! `printer` (the only writer of the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
@@ -20,6 +20,7 @@ use crate::report::{complain, say};
 pub(crate) mod args;
 mod colour;
 mod daemon;
+mod dead_runs;
 mod inputs;
 mod json;
 mod label;
@@ -39,6 +40,7 @@ mod tail;
 mod view;
 
 pub(crate) use self::daemon::REMOVING;
+pub(crate) use self::dead_runs::RunLock;
 pub(crate) use self::root::remove as remove_root;
 
 /// Runs the pods. Called while the process has one thread.

@@ -11,6 +11,9 @@ use thiserror::Error;
 
 use crate::args::LONGEST_SOCKET_PATH;
 
+/// What the names of the directories begin with.
+pub(crate) const PREFIX: &str = "crib-run-";
+
 /// Why the directory could not be made or removed.
 #[derive(Debug, Error)]
 pub(crate) enum RootError {
@@ -32,6 +35,14 @@ pub(crate) enum RootError {
     TooLong {
         /// Where the socket should have been.
         socket: PathBuf,
+    },
+    /// It could not be locked.
+    #[error("failed to lock {path}; set TMPDIR to a directory on a file system with locks")]
+    Lock {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
     },
     /// A file in it could not be made.
     #[error("failed to create {path}")]
@@ -70,7 +81,7 @@ impl Root {
     pub(crate) fn make() -> Result<Self, RootError> {
         let parent = std::env::temp_dir();
         let made = tempfile::Builder::new()
-            .prefix("crib-run-")
+            .prefix(PREFIX)
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(&parent);
         let dir = made.map_err(|source| RootError::Make { parent, source })?;
@@ -83,6 +94,11 @@ impl Root {
         }
         let _ = dir.keep();
         Ok(root)
+    }
+
+    /// The directory of an earlier run.
+    pub(crate) fn of_earlier(path: PathBuf) -> Self {
+        Self { path }
     }
 
     /// The directory itself.

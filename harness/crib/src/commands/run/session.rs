@@ -15,6 +15,7 @@ use tokio::time::Instant as Alarm;
 
 use super::args::RunArgs;
 use super::daemon::{Daemon, Launch};
+use super::dead_runs::{self, RunLock};
 use super::inputs::Inputs;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, Step, count_pods};
@@ -23,7 +24,7 @@ use super::notes::Notes;
 use super::orphans;
 use super::printer::{Print, Printer, Style};
 use super::reports::{Reports, is_refused};
-use super::root::{self, Root};
+use super::root::{self, Root, RootError};
 use super::tail::Tail;
 use crate::exit::Exit;
 use crate::logging;
@@ -51,8 +52,15 @@ pub(crate) async fn session(
             return Exit::NoRuntime;
         }
     };
-    let root = match Root::make() {
-        Ok(root) => root,
+    orphans::adopt();
+    remove_dead_runs(args).await;
+    let made = Root::make().and_then(|root| {
+        let path = root.path().to_owned();
+        let lock = RunLock::make(&path).map_err(|source| RootError::Lock { path, source })?;
+        Ok((root, lock))
+    });
+    let (root, _lock) = match made {
+        Ok(made) => made,
         Err(error) => {
             complain(&error);
             return Exit::NoRuntime;
@@ -70,6 +78,33 @@ pub(crate) async fn session(
         complain(&error);
     }
     exit
+}
+
+/// Removes what runs have left that were killed together with their runtimes.
+async fn remove_dead_runs(args: &RunArgs) {
+    for (path, _lock) in dead_runs::dead_runs(&std::env::temp_dir()) {
+        let root = Root::of_earlier(path);
+        let launch = Launch {
+            state_dir: root.state(),
+            root,
+            isolation: args.isolation.to_string(),
+            image_archives: Vec::new(),
+            keep: false,
+        };
+        let cleared = match launch.state_dir.exists() {
+            true => clear(&launch).await,
+            false => Ok(()),
+        };
+        let path = launch.root.path();
+        if let Err(problem) =
+            cleared.and_then(|()| root::remove(path).map_err(|error| chain(&error)))
+        {
+            say(&format!(
+                "failed to remove {}, which a killed run left: {problem}",
+                path.display()
+            ));
+        }
+    }
 }
 
 /// What can be done once there is a directory. Says whether it is still needed.
@@ -93,7 +128,6 @@ async fn with_root(
             return (Exit::NoRuntime, false);
         }
     };
-    orphans::adopt();
     let mut daemon = match Daemon::spawn(launch, log) {
         Ok(daemon) => daemon,
         Err(error) => {
