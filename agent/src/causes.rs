@@ -56,6 +56,11 @@ impl Causes {
         self.0.is_empty()
     }
 
+    /// Whether a cause is the pod's as a whole.
+    pub(crate) fn is_of_pod(&self) -> bool {
+        self.0.iter().any(|cause| cause.subject == Subject::Pod)
+    }
+
     /// Adds the causes that are new.
     pub(crate) fn add(&mut self, more: Self) {
         for cause in more.0 {

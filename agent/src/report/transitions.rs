@@ -65,6 +65,7 @@ pub(crate) fn transitions(
                 exit_code,
             });
         };
+    let mut changed = Vec::new();
     for container in &report.containers {
         let before = old.and_then(|(old, _)| {
             old.containers
@@ -82,11 +83,13 @@ pub(crate) fn transitions(
         });
         if from != to || another_run {
             let ended = container.state == ContainerPhase::Terminated;
+            let cause = causes.of_container(&container.name, container.state);
+            changed.push(format!("{} {cause}", container.name));
             push(
                 Some(container.name.clone()),
                 from,
                 to,
-                causes.of_container(&container.name, container.state),
+                cause,
                 container.exit_code.filter(|_| ended),
             );
         }
@@ -97,7 +100,13 @@ pub(crate) fn transitions(
         pod_state(report, stage),
     );
     if from != to {
-        push(None, from, to, causes.of_pod(), None);
+        // A pod follows its containers, unless something was done to it as a whole.
+        let cause = if causes.is_of_pod() || changed.is_empty() {
+            causes.of_pod()
+        } else {
+            changed.join(", ")
+        };
+        push(None, from, to, cause, None);
     }
     found
 }
@@ -226,5 +235,23 @@ mod tests {
             words(Some((&first, Stage::Active)), (&second, Stage::Active)),
             ["app: Terminated(Error) -> Terminated(Error) 3"]
         );
+    }
+
+    #[test]
+    fn pod_transition_is_caused_by_containers_that_changed() {
+        let running = pod(
+            "Running",
+            vec![container(ContainerPhase::Running, "", "c1")],
+        );
+        let ended = pod(
+            "Failed",
+            vec![container(ContainerPhase::Terminated, "Error", "c1")],
+        );
+        let causes = Causes::started("app", "it has not been started yet")
+            .and(Causes::started("other", "it has not been started yet"));
+        let (old, new) = ((&running, Stage::Active), (&ended, Stage::Active));
+        let changes = transitions(Some(old), new, Timestamp::UNIX_EPOCH, &causes);
+        let said: Vec<&str> = changes.iter().map(|change| change.cause.as_str()).collect();
+        assert_eq!(said, ["exited", "app exited"]);
     }
 }
