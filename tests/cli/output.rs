@@ -215,3 +215,30 @@ async fn run_names_missing_interpreter() {
     assert!(ended.err.contains(message), "{}", ended.err);
     place.assert_clean();
 }
+
+#[tokio::test]
+async fn run_ends_pod_whose_manifest_no_runtime_can_follow() {
+    let relative = pod("p", "echo hi").replace(
+        "spec:\n",
+        "spec:\n  volumes: [{name: v, hostPath: {path: some/where}}]\n",
+    ) + "    volumeMounts: [{name: v, mountPath: /v}]\n";
+    let image = pod("p", "echo hi").replace("crib.local/host", "crib.local/NO:such:image");
+    for (manifest, reason) in [
+        (
+            relative,
+            "CreateContainerError: CreateContainer: invalid argument: mounts: host_path \"some/where\"",
+        ),
+        (image, "InvalidImageName"),
+    ] {
+        let place = Place::new();
+        let ended = place.crib(&["run", &place.file("p.yaml", &manifest)]).await;
+        assert_code(&ended, 1);
+        assert!(ended.err.contains(reason), "{}", ended.err);
+        assert!(
+            ended.err.contains("every other attempt would fail too"),
+            "{}",
+            ended.err
+        );
+        place.assert_clean();
+    }
+}
