@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, watch};
 
+use crate::causes::Causes;
 use crate::observed::Observed;
 use crate::pod::PodUid;
 
@@ -23,7 +24,7 @@ pub(crate) struct Snapshot {
     /// All requests up to this one were made before the inspection began.
     pub(crate) generation: Generation,
     /// Why the pod was inspected.
-    pub(crate) cause: String,
+    pub(crate) causes: Causes,
 }
 
 /// Receives snapshots; `None` until the first inspection.
@@ -35,7 +36,7 @@ pub(crate) enum Request {
     /// Send snapshots of a pod.
     Subscribe(PodUid, watch::Sender<Option<Snapshot>>),
     /// Inspect a pod.
-    Refresh(PodUid, Generation, String),
+    Refresh(PodUid, Generation, Causes),
     /// Stop watching the pod of a worker that has ended.
     Unsubscribe(PodUid),
 }
@@ -68,9 +69,9 @@ impl Cache {
     }
 
     /// Requests an inspection of a pod.
-    pub(crate) fn refresh(&self, uid: &PodUid, cause: &str) -> Generation {
+    pub(crate) fn refresh(&self, uid: &PodUid, causes: Causes) -> Generation {
         let generation = Generation(self.last_generation.fetch_add(1, Ordering::Relaxed) + 1);
-        self.send(Request::Refresh(uid.clone(), generation, cause.to_owned()));
+        self.send(Request::Refresh(uid.clone(), generation, causes));
         generation
     }
 

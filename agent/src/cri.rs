@@ -281,6 +281,12 @@ impl CriError {
         self.code == Code::NotFound
     }
 
+    /// True if the runtime refuses the request itself, so that the same one fails again in any state of the system.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.code, Code::InvalidArgument | Code::Unimplemented)
+    }
+
     /// True if the runtime is unreachable.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {

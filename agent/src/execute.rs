@@ -50,6 +50,8 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// The earliest time of the next attempt.
     pub(crate) until: Option<Timestamp>,
+    /// Every other attempt fails too.
+    pub(crate) refused: bool,
 }
 
 /// The inputs of an execution.
@@ -144,6 +146,7 @@ impl Job {
                 reason: reason.to_owned(),
                 message: error.to_string(),
                 until: None,
+                refused: false,
             }));
         }
     }
@@ -209,8 +212,10 @@ impl Job {
             };
             prepared.into_iter().map(volume).collect()
         };
-        let sandbox_failure =
-            |error: CriError| pod_failure("CreatePodSandboxError", error.to_string());
+        let sandbox_failure = |error: CriError| Failure {
+            refused: error.is_refusal(),
+            ..pod_failure("CreatePodSandboxError", error.to_string())
+        };
         let (id, spec, ips) = match step {
             SandboxStep::None { .. } => return Ok(None),
             SandboxStep::Keep { id, attempt } => {
@@ -262,8 +267,11 @@ impl Job {
     /// `warn` logs the warnings about the pod's manifest; once per sandbox is enough.
     async fn sandbox_spec(&self, attempt: u32, warn: bool) -> Result<SandboxSpec, Failure> {
         let node = self.shared.node_now().await;
-        let (mut spec, warnings) = spec::sandbox(&self.pod, attempt, &node)
-            .map_err(|error| pod_failure("ConfigPodSandboxError", error.to_string()))?;
+        let (mut spec, warnings) =
+            spec::sandbox(&self.pod, attempt, &node).map_err(|error| Failure {
+                refused: true,
+                ..pod_failure("ConfigPodSandboxError", error.to_string())
+            })?;
         for warning in warnings.iter().filter(|_| warn) {
             tracing::warn!(pod = %self.pod.full_name(), %warning, "pod DNS configuration was adjusted");
         }
@@ -318,11 +326,15 @@ fn pod_failure(reason: &str, message: String) -> Failure {
         reason: reason.to_owned(),
         message,
         until: None,
+        refused: false,
     }
 }
 
 fn volume_failure(error: &VolumeError) -> Failure {
-    pod_failure("FailedMount", chain(error))
+    Failure {
+        refused: error.is_of_manifest(),
+        ..pod_failure("FailedMount", chain(error))
+    }
 }
 
 /// Formats an error with its sources.

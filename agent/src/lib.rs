@@ -3,6 +3,7 @@
 pub mod backoff;
 mod blocking;
 mod cache;
+mod causes;
 pub mod clock;
 pub mod config;
 pub mod cri;

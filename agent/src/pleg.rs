@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cache::{Generation, Request, Snapshot};
+use crate::causes::Causes;
 use crate::clock::Clock;
 use crate::cri::{Cri, CriError, EventKind, PodRef, RuntimeEvent};
 use crate::pod::PodUid;
@@ -21,7 +22,7 @@ mod events;
 mod inspect;
 mod retry;
 
-use diff::Listing;
+use diff::{Change, Listing};
 use events::StreamEvent;
 use inspect::{DetailCache, Inspection};
 use retry::Retry;
@@ -44,8 +45,8 @@ struct WatchedPod {
     listing: Listing,
     details: Arc<DetailCache>,
     inspecting: bool,
-    /// The cause of the next inspection, which starts when the running one ends or the runtime answers again.
-    pending: Option<String>,
+    /// The causes of the next inspection, which starts when the running one ends or the runtime answers again.
+    pending: Option<Causes>,
     /// The newest generation requested for the pod.
     generation: Generation,
 }
@@ -55,7 +56,7 @@ enum Completed {
     Inspected(
         PodUid,
         Generation,
-        String,
+        Causes,
         Box<Result<Inspection, CriError>>,
     ),
     Listed(Result<BTreeMap<PodUid, (PodRef, Listing)>, CriError>),
@@ -126,13 +127,13 @@ impl Pleg {
                     generation: Generation::default(),
                 };
                 self.pods.insert(uid.clone(), watched);
-                self.refresh(&uid, "first inspection");
+                self.refresh(&uid, Causes::pod("first inspection"));
             }
-            Request::Refresh(uid, generation, cause) => {
+            Request::Refresh(uid, generation, causes) => {
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     pod.generation = generation;
                 }
-                self.refresh(&uid, &cause);
+                self.refresh(&uid, causes);
             }
             Request::Unsubscribe(uid) => {
                 self.pods.remove(&uid);
@@ -155,12 +156,12 @@ impl Pleg {
     }
 
     fn event(&mut self, event: &RuntimeEvent) {
-        let what = match event.kind {
+        let change = match event.kind {
             // The worker that created the container is about to start it.
             EventKind::Created => return,
-            EventKind::Started => "started",
-            EventKind::Stopped => "ended",
-            EventKind::Deleted => "was removed",
+            EventKind::Started => Change::Started,
+            EventKind::Stopped => Change::Died,
+            EventKind::Deleted => Change::Removed,
         };
         let container_name = |pod: &WatchedPod| {
             pod.listing
@@ -190,7 +191,7 @@ impl Pleg {
                     .clone()
                     .or(name)
                     .unwrap_or_else(|| event.id.chars().take(12).collect());
-                self.refresh(&uid, &format!("{name} {what}"));
+                self.refresh(&uid, change.cause(&name));
             }
             // A sandbox, or a pod without a subscriber: relist.
             None => self.next_relist = Instant::now(),
@@ -198,23 +199,16 @@ impl Pleg {
     }
 
     /// Inspects a pod, now or when the running inspection ends.
-    fn refresh(&mut self, uid: &PodUid, cause: &str) {
+    fn refresh(&mut self, uid: &PodUid, causes: Causes) {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
+        let causes = pod.pending.take().unwrap_or_default().and(causes);
         if pod.inspecting {
-            let causes = pod
-                .pending
-                .take()
-                .map_or_else(|| cause.to_owned(), |other| joined(other, cause));
             pod.pending = Some(causes);
             return;
         }
         pod.inspecting = true;
-        let cause = pod
-            .pending
-            .take()
-            .map_or_else(|| cause.to_owned(), |other| joined(other, cause));
         let (cri, now, details, generation) = (
             Arc::clone(&self.cri),
             self.clock.now(),
@@ -224,7 +218,7 @@ impl Pleg {
         let (uid, name) = (uid.clone(), self.runtime_name.clone());
         self.work.spawn(async move {
             let result = inspect::inspect(&*cri, &uid, details, name, now).await;
-            Completed::Inspected(uid, generation, cause, Box::new(result))
+            Completed::Inspected(uid, generation, causes, Box::new(result))
         });
     }
 
@@ -237,8 +231,8 @@ impl Pleg {
 
     fn completed(&mut self, work: Completed) {
         match work {
-            Completed::Inspected(uid, generation, cause, result) => {
-                self.inspected(&uid, generation, cause, *result)
+            Completed::Inspected(uid, generation, causes, result) => {
+                self.inspected(&uid, generation, causes, *result)
             }
             Completed::Listed(result) => self.listed(result),
         }
@@ -248,7 +242,7 @@ impl Pleg {
         &mut self,
         uid: &PodUid,
         generation: Generation,
-        cause: String,
+        causes: Causes,
         result: Result<Inspection, CriError>,
     ) {
         let Some(pod) = self.pods.get_mut(uid) else {
@@ -265,19 +259,15 @@ impl Pleg {
                 pod.snapshots.send_replace(Some(Snapshot {
                     observed: Arc::new(inspection.observed),
                     generation,
-                    cause,
+                    causes,
                 }));
                 if let Some(again) = pod.pending.take() {
-                    self.refresh(uid, &again);
+                    self.refresh(uid, again);
                 }
             }
             Err(error) => {
                 tracing::warn!(pod = %uid, %error, "failed to inspect pod");
-                pod.pending = Some(
-                    pod.pending
-                        .take()
-                        .map_or_else(|| cause.clone(), |other| joined(cause.clone(), &other)),
-                );
+                pod.pending = Some(causes.and(pod.pending.take().unwrap_or_default()));
                 self.next_relist = Instant::now() + self.retry.failed();
             }
         }
@@ -301,31 +291,23 @@ impl Pleg {
                 self.periods.alone
             };
         let nothing = Listing::default();
-        let stale: Vec<(PodUid, String)> = self
+        let stale: Vec<(PodUid, Causes)> = self
             .pods
             .iter()
             .filter_map(|(uid, pod)| {
                 let listing = pods.get(uid).map_or(&nothing, |(_, listing)| listing);
-                let cause = diff::cause(&diff::diff(&pod.listing, listing));
+                let causes = diff::causes(&diff::diff(&pod.listing, listing));
                 // Repeat a failed inspection even if the listing did not change.
-                (!cause.is_empty() || (pod.pending.is_some() && !pod.inspecting))
-                    .then(|| (uid.clone(), cause))
+                (!causes.is_empty() || (pod.pending.is_some() && !pod.inspecting))
+                    .then(|| (uid.clone(), causes))
             })
             .collect();
-        for (uid, cause) in stale {
-            self.refresh(&uid, &cause);
+        for (uid, causes) in stale {
+            self.refresh(&uid, causes);
         }
         self.runtime_pods.send_replace(Some(Arc::new(
             pods.into_iter().map(|(uid, (pod, _))| (uid, pod)).collect(),
         )));
-    }
-}
-
-fn joined(one: String, other: &str) -> String {
-    match (one.is_empty(), other.is_empty() || one == other) {
-        (_, true) => one,
-        (true, false) => other.to_owned(),
-        (false, false) => format!("{one}, {other}"),
     }
 }
 

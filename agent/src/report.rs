@@ -46,6 +46,8 @@ pub struct ContainerReport {
     pub message: String,
     /// The exit code of its latest run.
     pub exit_code: Option<i32>,
+    /// It waits after a failure that every other attempt repeats: the manifest asks for what the runtime refuses.
+    pub refused: bool,
     /// How often it was restarted.
     pub restarts: u32,
     /// The image as the spec names it.

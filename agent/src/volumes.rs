@@ -66,6 +66,16 @@ pub(crate) enum VolumeError {
     },
 }
 
+impl VolumeError {
+    /// True if the manifest asks for what no attempt can give.
+    pub(crate) fn is_of_manifest(&self) -> bool {
+        match self {
+            Self::UnknownType { .. } | Self::Unsupported { .. } => true,
+            Self::Io { .. } | Self::WrongType { .. } => false,
+        }
+    }
+}
+
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
     let path = path.display().to_string();
     move |source| VolumeError::Io {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::blocking::blocking;
 use crate::cache::{Generation, Snapshot, Snapshots};
+use crate::causes::Causes;
 use crate::clock::after;
 use crate::cri::PodRef;
 use crate::execute::{self, Job, Progress};
@@ -18,8 +19,8 @@ use crate::gc;
 use crate::observed::Observed;
 use crate::plan::{self, History, PodPlan, restart};
 use crate::pod::{Pod, PodUid};
-use crate::report::PodReport;
 use crate::report::transitions::Stage;
+use crate::report::{ContainerPhase, PodReport};
 use crate::shared::Shared;
 use crate::volumes::PodDirs;
 
@@ -170,14 +171,14 @@ impl Worker {
             let observed = self.with_messages(&snapshot).await;
             let now = self.shared.clock.now();
             let (plan, wake) = self.plan(&pod, &observed, now);
-            self.report(&observed, Stage::Active, &snapshot.cause);
+            self.report(&observed, Stage::Active, snapshot.causes);
             if plan.finished {
                 return PhaseEvent::Finished;
             }
             if plan.does_something() {
-                let cause = cause::of_plan(&plan);
-                self.execute(pod, observed, plan).await;
-                self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, &cause);
+                let causes = cause::of_plan(&plan);
+                self.execute(pod, observed, plan, &causes).await;
+                self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, causes);
             } else if !self.collect_garbage(&observed).await {
                 self.wait(plan.wake_at().into_iter().chain(wake).min(), now)
                     .await;
@@ -263,7 +264,7 @@ impl Worker {
     }
 
     /// Executes a plan and reports its progress.
-    async fn execute(&mut self, pod: Pod, observed: Arc<Observed>, plan: PodPlan) {
+    async fn execute(&mut self, pod: Pod, observed: Arc<Observed>, plan: PodPlan, causes: &Causes) {
         let (progress, mut progress_receiver) = mpsc::unbounded_channel();
         let terminating = CancellationToken::new();
         let job = Job {
@@ -288,7 +289,7 @@ impl Worker {
                         terminating.cancel();
                     }
                 }
-                Ok(()) = self.snapshots.changed() => self.seen_meanwhile().await,
+                Ok(()) = self.snapshots.changed() => self.seen_meanwhile(causes).await,
             }
         }
         while let Ok(progress) = progress_receiver.try_recv() {
@@ -317,28 +318,33 @@ impl Worker {
                     error = %failure.message,
                     "action failed; will retry"
                 );
-                self.report_again(&failure.reason);
+                let causes = match &failure.container {
+                    Some(name) => Causes::container(name, ContainerPhase::Waiting, failure.message),
+                    None => Causes::pod(failure.message),
+                };
+                self.report_again(causes);
             }
         }
     }
 
-    /// Reports a snapshot that arrives during execution.
-    async fn seen_meanwhile(&mut self) {
+    /// Reports a snapshot that arrives during the execution of a plan with these causes.
+    async fn seen_meanwhile(&mut self, causes: &Causes) {
         let snapshot = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = snapshot {
             let observed = self.with_messages(&snapshot).await;
-            self.report(&observed, Stage::Active, &snapshot.cause);
+            let causes = snapshot.causes.and(causes.clone());
+            self.report(&observed, Stage::Active, causes);
         }
     }
 
-    fn report_again(&mut self, cause: &str) {
+    fn report_again(&mut self, causes: Causes) {
         let observed = self
             .snapshots
             .borrow()
             .as_ref()
             .map(|snapshot| Arc::clone(&snapshot.observed));
         if let Some(observed) = observed {
-            self.report(&observed, Stage::Active, cause);
+            self.report(&observed, Stage::Active, causes);
         }
     }
 
@@ -373,7 +379,7 @@ impl Worker {
         self.min_generation = self
             .shared
             .cache
-            .refresh(&self.pod_ref.uid, "garbage was collected");
+            .refresh(&self.pod_ref.uid, Causes::pod("garbage was collected"));
         true
     }
 

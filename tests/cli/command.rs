@@ -58,10 +58,15 @@ impl Place {
 
     /// Runs a command to its end.
     pub(crate) async fn crib(&self, args: &[&str]) -> Ended {
-        let output = tokio::time::timeout(PATIENCE, self.command(args).output()).await;
+        self.end(self.command(args)).await
+    }
+
+    /// Runs a command that may have been changed to its end.
+    pub(crate) async fn end(&self, mut command: Command) -> Ended {
+        let output = tokio::time::timeout(PATIENCE, command.output()).await;
         ended(
             output
-                .unwrap_or_else(|_| panic!("crib {args:?} did not end within {PATIENCE:?}"))
+                .unwrap_or_else(|_| panic!("{command:?} did not end within {PATIENCE:?}"))
                 .unwrap(),
         )
     }

@@ -3,10 +3,15 @@
 
 mod calls;
 mod command;
+mod dead_runs;
 mod ends;
+mod limits;
+mod output;
 mod registry;
 mod run;
 mod servers;
 mod streams;
 mod temporary;
+mod terminal;
+mod tmux;
 mod usage;

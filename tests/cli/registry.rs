@@ -186,3 +186,18 @@ async fn registry_reports_unusable_input() {
     }
     place.assert_clean();
 }
+
+#[tokio::test]
+async fn registry_listens_on_host_names_and_on_all_addresses() {
+    for (listen, url) in [
+        ("localhost:0", "http://127.0.0.1:"),
+        (":0", "http://0.0.0.0:"),
+    ] {
+        let place = Place::new();
+        let mut registry = place.start(&["registry", "--listen", listen]);
+        let line = registry.line_with("listening on ").await;
+        assert!(line.contains(url), "{listen}: {line}");
+        registry.signal(nix::sys::signal::Signal::SIGTERM);
+        registry.end().await;
+    }
+}

@@ -18,3 +18,22 @@ async fn run_leaves_temporary_directory_as_it_is() {
     assert_eq!(mode & 0o7777, 0o1777);
     place.assert_clean();
 }
+
+#[tokio::test]
+async fn run_closes_its_directory_to_other_users() {
+    let place = Place::new();
+    let manifest = place.file(
+        "p.yaml",
+        &pod("p", "echo ready; trap 'exit 0' TERM; sleep 1000 & wait"),
+    );
+    let mut running = place.start(&["run", &manifest]);
+    running.line_with("ready").await;
+    let entries = std::fs::read_dir(place.path("tmp")).unwrap();
+    let modes: Vec<u32> = entries
+        .map(|entry| entry.unwrap().metadata().unwrap().permissions().mode() & 0o777)
+        .collect();
+    assert_eq!(modes, [0o700]);
+    running.signal(nix::sys::signal::Signal::SIGINT);
+    assert_code(&running.end().await, 130);
+    place.assert_clean();
+}

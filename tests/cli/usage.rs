@@ -137,3 +137,42 @@ async fn version_help_and_completions_are_printed() {
         );
     }
 }
+
+#[tokio::test]
+async fn empty_endpoint_variable_counts_as_unset() {
+    let place = Place::new();
+    let mut command = place.command(&["ps"]);
+    command
+        .env("CONTAINER_RUNTIME_ENDPOINT", "")
+        .env("IMAGE_SERVICE_ENDPOINT", "");
+    let with_empty = place.end(command).await;
+    let mut command = place.command(&["ps"]);
+    command
+        .env_remove("CONTAINER_RUNTIME_ENDPOINT")
+        .env_remove("IMAGE_SERVICE_ENDPOINT");
+    let without = place.end(command).await;
+    assert_eq!(with_empty.code, without.code, "{with_empty:?}");
+    assert_eq!(with_empty.err, without.err);
+    assert!(!with_empty.err.contains("invalid value"), "{with_empty:?}");
+
+    let mut agent = place.command(&["agent", "--manifests", "/"]);
+    agent.env("CONTAINER_RUNTIME_ENDPOINT", "");
+    let ended = place.end(agent).await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(
+        ended.err.contains("an empty endpoint: give a unix socket"),
+        "{}",
+        ended.err
+    );
+}
+
+#[tokio::test]
+async fn exec_with_terminal_needs_one() {
+    let place = Place::new();
+    let ended = place.crib(&["exec", "-it", "main", "sh"]).await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert_eq!(
+        ended.err,
+        "crib: standard input is not a terminal: leave out --tty, or run this in a terminal\n"
+    );
+}

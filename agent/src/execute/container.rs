@@ -18,12 +18,14 @@ pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start
             reason,
             message,
             until,
+            refused,
         }) => {
             job.send(Progress::Failed(Failure {
                 container: Some(name),
                 reason: reason.to_owned(),
                 message,
                 until,
+                refused,
             }));
             false
         }
@@ -39,6 +41,8 @@ enum NotStarted {
         reason: &'static str,
         message: String,
         until: Option<jiff::Timestamp>,
+        /// Every other attempt fails too.
+        refused: bool,
     },
 }
 
@@ -47,6 +51,17 @@ fn failed(reason: &'static str, message: String) -> NotStarted {
         reason,
         message,
         until: None,
+        refused: false,
+    }
+}
+
+/// A failure of what the manifest asks for, which no attempt can give.
+fn refused(reason: &'static str, message: String) -> NotStarted {
+    NotStarted::Failed {
+        reason,
+        message,
+        until: None,
+        refused: true,
     }
 }
 
@@ -56,7 +71,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     }
     let shared = &job.shared;
     let Some((_, container)) = job.pod.container(&start.name) else {
-        return Err(failed(
+        return Err(refused(
             "CreateContainerConfigError",
             "the pod has no container with this name".to_owned(),
         ));
@@ -79,6 +94,8 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
             ImageError::Cancelled => NotStarted::Terminating,
             ImageError::Failed(error) => NotStarted::Failed {
                 reason: error.reason,
+                // The reference in the manifest.
+                refused: error.reason == "InvalidImageName",
                 message: error.message,
                 until: error.until,
             },
@@ -108,7 +125,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         target,
     };
     let spec = spec::container(&job.pod, container, &inputs, &shared.node)
-        .map_err(|error| failed("CreateContainerConfigError", error.to_string()))?;
+        .map_err(|error| refused("CreateContainerConfigError", error.to_string()))?;
     if job.terminating.is_cancelled() {
         return Err(NotStarted::Terminating);
     }
@@ -120,7 +137,10 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
             .create_container(&sandbox.id, &spec, &sandbox.spec),
     )
     .await;
-    let id = created.map_err(|error| failed("CreateContainerError", error.to_string()))?;
+    let id = created.map_err(|error| {
+        let not_started = if error.is_refusal() { refused } else { failed };
+        not_started("CreateContainerError", error.to_string())
+    })?;
     job.send(Progress::Created(start.name.clone(), took));
     if job.terminating.is_cancelled() {
         return Err(NotStarted::Terminating);

@@ -1,10 +1,11 @@
 //! Computes what happened to a pod between two listings.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use crate::causes::Causes;
 use crate::cri::{ListedContainer, ListedSandbox, ListedState};
 use crate::observed::{ContainerId, SandboxId};
+use crate::report::ContainerPhase;
 
 /// One pod's part of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,8 +44,8 @@ impl Listing {
 /// One difference between two listings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodEvent {
-    /// The container's name, or `sandbox`.
-    pub(crate) what: String,
+    /// The container's name; `None` for a sandbox.
+    pub(crate) container: Option<String>,
     /// The kind of change.
     pub(crate) change: Change,
 }
@@ -62,15 +63,25 @@ pub(crate) enum Change {
     Removed,
 }
 
-impl fmt::Display for PodEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let change = match self.change {
-            Change::Started => "started",
-            Change::Died => "ended",
-            Change::Changed => "changed",
-            Change::Removed => "was removed",
+impl Change {
+    /// The change as the cause of what it led to. Whatever is not running and did not exit counts as waiting.
+    pub(crate) fn cause(self, container: &str) -> Causes {
+        let (state, text) = match self {
+            Self::Started => (ContainerPhase::Running, "started"),
+            Self::Died => (ContainerPhase::Terminated, "exited"),
+            Self::Changed => (ContainerPhase::Waiting, "changed"),
+            Self::Removed => (ContainerPhase::Waiting, "was removed"),
         };
-        write!(f, "{} {change}", self.what)
+        Causes::container(container, state, text)
+    }
+
+    fn cause_of_pod(self) -> Causes {
+        Causes::pod(match self {
+            Self::Started => "sandbox started",
+            Self::Died => "sandbox stopped",
+            Self::Changed => "sandbox changed",
+            Self::Removed => "sandbox was removed",
+        })
     }
 }
 
@@ -87,7 +98,7 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
                 ListedState::Created | ListedState::Unknown => Change::Changed,
             };
             events.push(PodEvent {
-                what: name.clone(),
+                container: Some(name.clone()),
                 change,
             });
         }
@@ -95,7 +106,7 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
     for (id, (name, _)) in &old.containers {
         if !new.containers.contains_key(id) {
             events.push(PodEvent {
-                what: name.clone(),
+                container: Some(name.clone()),
                 change: Change::Removed,
             });
         }
@@ -103,7 +114,7 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
     for (id, ready) in &new.sandboxes {
         if old.sandboxes.get(id) != Some(ready) {
             events.push(PodEvent {
-                what: "sandbox".to_owned(),
+                container: None,
                 change: if *ready {
                     Change::Started
                 } else {
@@ -115,7 +126,7 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
     for id in old.sandboxes.keys() {
         if !new.sandboxes.contains_key(id) {
             events.push(PodEvent {
-                what: "sandbox".to_owned(),
+                container: None,
                 change: Change::Removed,
             });
         }
@@ -123,13 +134,16 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
     events
 }
 
-/// Formats the changes as one phrase for a log line.
-pub(crate) fn cause(events: &[PodEvent]) -> String {
-    events
-        .iter()
-        .map(PodEvent::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
+/// The causes of what the changes led to.
+pub(crate) fn causes(events: &[PodEvent]) -> Causes {
+    let mut causes = Causes::default();
+    for event in events {
+        causes.add(match &event.container {
+            Some(name) => event.change.cause(name),
+            None => event.change.cause_of_pod(),
+        });
+    }
+    causes
 }
 
 #[cfg(test)]
@@ -138,6 +152,10 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    fn of(events: &[PodEvent]) -> String {
+        causes(events).of_pod()
+    }
 
     fn containers(of: &[(&str, ListedState)]) -> Listing {
         let containers = of
@@ -156,8 +174,8 @@ mod tests {
     #[case(&[], &[("a", ListedState::Running)], "app started")]
     #[case(&[("a", ListedState::Created)], &[("a", ListedState::Running)], "app started")]
     #[case(&[("a", ListedState::Running)], &[("a", ListedState::Running)], "")]
-    #[case(&[("a", ListedState::Running)], &[("a", ListedState::Exited)], "app ended")]
-    #[case(&[("a", ListedState::Created)], &[("a", ListedState::Exited)], "app ended")]
+    #[case(&[("a", ListedState::Running)], &[("a", ListedState::Exited)], "app exited")]
+    #[case(&[("a", ListedState::Created)], &[("a", ListedState::Exited)], "app exited")]
     #[case(&[("a", ListedState::Running)], &[("a", ListedState::Unknown)], "app changed")]
     #[case(&[("a", ListedState::Exited)], &[], "app was removed")]
     #[case(&[("a", ListedState::Exited)], &[("b", ListedState::Running)], "app started, app was removed")]
@@ -166,7 +184,7 @@ mod tests {
         #[case] new: &[(&str, ListedState)],
         #[case] expected: &str,
     ) {
-        assert_eq!(cause(&diff(&containers(old), &containers(new))), expected);
+        assert_eq!(of(&diff(&containers(old), &containers(new))), expected);
     }
 
     #[test]
@@ -176,12 +194,12 @@ mod tests {
             containers: BTreeMap::new(),
         };
         assert_eq!(
-            cause(&diff(&Listing::default(), &with(true))),
+            of(&diff(&Listing::default(), &with(true))),
             "sandbox started"
         );
-        assert_eq!(cause(&diff(&with(true), &with(false))), "sandbox ended");
+        assert_eq!(of(&diff(&with(true), &with(false))), "sandbox stopped");
         assert_eq!(
-            cause(&diff(&with(false), &Listing::default())),
+            of(&diff(&with(false), &Listing::default())),
             "sandbox was removed"
         );
         assert_eq!(diff(&with(true), &with(true)), []);

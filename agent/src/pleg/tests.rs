@@ -119,8 +119,9 @@ async fn events_refresh_pod_immediately() {
             .borrow()
             .as_ref()
             .unwrap()
-            .cause
-            .contains("app ended")
+            .causes
+            .of_pod()
+            .contains("app exited")
     );
 }
 
@@ -173,7 +174,7 @@ async fn refresh_completes_after_runtime_outage() {
     seconds_until(&mut snapshots, Instant::now(), runs).await;
     scene.fake.set_down(true);
     let since = Instant::now();
-    let generation = scene.cache.refresh(&uid, "test");
+    let generation = scene.cache.refresh(&uid, Causes::pod("test"));
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert!(!ended(snapshots.borrow().as_ref().unwrap()));
     scene.fake.set_down(false);

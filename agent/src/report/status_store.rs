@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::transitions::{Stage, transitions};
 use super::{PodReport, Transition};
+use crate::causes::Causes;
 use crate::clock::Clock;
 use crate::pod::PodUid;
 
@@ -19,7 +20,7 @@ pub(crate) type Reports = watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>>;
 /// A message to the store's task.
 #[derive(Debug)]
 enum Message {
-    Publish(Box<PodReport>, Stage, String),
+    Publish(Box<PodReport>, Stage, Causes),
     Subscribe(mpsc::UnboundedSender<Transition>),
 }
 
@@ -48,11 +49,11 @@ impl StatusStore {
     }
 
     /// Publishes a report, which replaces the pod's previous one.
-    pub(crate) fn publish(&self, report: PodReport, stage: Stage, cause: &str) {
+    pub(crate) fn publish(&self, report: PodReport, stage: Stage, causes: Causes) {
         // The task ends after the workers, when the agent stops.
         let _ = self
             .messages
-            .send(Message::Publish(Box::new(report), stage, cause.to_owned()));
+            .send(Message::Publish(Box::new(report), stage, causes));
     }
 
     /// Every change from now on.
@@ -70,12 +71,12 @@ impl StatusStoreTask {
         let mut removed: VecDeque<PodUid> = VecDeque::new();
         let mut subscribers: Vec<mpsc::UnboundedSender<Transition>> = Vec::new();
         while let Some(message) = self.messages.recv().await {
-            let (report, stage, cause) = match message {
+            let (report, stage, causes) = match message {
                 Message::Subscribe(subscriber) => {
                     subscribers.push(subscriber);
                     continue;
                 }
-                Message::Publish(report, stage, cause) => (*report, stage, cause),
+                Message::Publish(report, stage, causes) => (*report, stage, causes),
             };
             let uid = report.uid.clone();
             let changes = {
@@ -84,7 +85,7 @@ impl StatusStoreTask {
                 if old.is_some_and(|(old, old_stage)| *old == report && old_stage == stage) {
                     continue;
                 }
-                transitions(old, (&report, stage), clock.now(), &cause)
+                transitions(old, (&report, stage), clock.now(), &causes)
             };
             for change in &changes {
                 log(change);

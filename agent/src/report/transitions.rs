@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{ContainerPhase, ContainerReport, PodReport, Transition};
+use crate::causes::Causes;
 
 /// The stage of a pod's lifecycle, in addition to its phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,22 +48,24 @@ pub(crate) fn transitions(
     old: Option<(&PodReport, Stage)>,
     new: (&PodReport, Stage),
     at: Timestamp,
-    cause: &str,
+    causes: &Causes,
 ) -> Vec<Transition> {
     let (report, stage) = new;
     let mut found = Vec::new();
-    let mut push = |container: Option<String>, from: String, to: String, exit_code| {
-        found.push(Transition {
-            at,
-            pod: format!("{}/{}", report.namespace, report.name),
-            uid: report.uid.clone(),
-            container,
-            from,
-            to,
-            cause: cause.to_owned(),
-            exit_code,
-        });
-    };
+    let mut push =
+        |container: Option<String>, from: String, to: String, cause: String, exit_code| {
+            found.push(Transition {
+                at,
+                pod: format!("{}/{}", report.namespace, report.name),
+                uid: report.uid.clone(),
+                container,
+                from,
+                to,
+                cause,
+                exit_code,
+            });
+        };
+    let mut changed = Vec::new();
     for container in &report.containers {
         let before = old.and_then(|(old, _)| {
             old.containers
@@ -80,10 +83,13 @@ pub(crate) fn transitions(
         });
         if from != to || another_run {
             let ended = container.state == ContainerPhase::Terminated;
+            let cause = causes.of_container(&container.name, container.state);
+            changed.push(format!("{} {cause}", container.name));
             push(
                 Some(container.name.clone()),
                 from,
                 to,
+                cause,
                 container.exit_code.filter(|_| ended),
             );
         }
@@ -94,7 +100,13 @@ pub(crate) fn transitions(
         pod_state(report, stage),
     );
     if from != to {
-        push(None, from, to, None);
+        // A pod follows its containers, unless something was done to it as a whole.
+        let cause = if causes.is_of_pod() || changed.is_empty() {
+            causes.of_pod()
+        } else {
+            changed.join(", ")
+        };
+        push(None, from, to, cause, None);
     }
     found
 }
@@ -112,6 +124,7 @@ mod tests {
             reason: reason.to_owned(),
             message: String::new(),
             exit_code: Some(3),
+            refused: false,
             restarts: 0,
             image: String::new(),
             container_id: id.to_owned(),
@@ -150,7 +163,7 @@ mod tests {
                 t.to
             )
         };
-        transitions(old, new, Timestamp::UNIX_EPOCH, "test")
+        transitions(old, new, Timestamp::UNIX_EPOCH, &Causes::default())
             .iter()
             .map(word)
             .collect()
@@ -222,5 +235,23 @@ mod tests {
             words(Some((&first, Stage::Active)), (&second, Stage::Active)),
             ["app: Terminated(Error) -> Terminated(Error) 3"]
         );
+    }
+
+    #[test]
+    fn pod_transition_is_caused_by_containers_that_changed() {
+        let running = pod(
+            "Running",
+            vec![container(ContainerPhase::Running, "", "c1")],
+        );
+        let ended = pod(
+            "Failed",
+            vec![container(ContainerPhase::Terminated, "Error", "c1")],
+        );
+        let causes = Causes::started("app", "it has not been started yet")
+            .and(Causes::started("other", "it has not been started yet"));
+        let (old, new) = ((&running, Stage::Active), (&ended, Stage::Active));
+        let changes = transitions(Some(old), new, Timestamp::UNIX_EPOCH, &causes);
+        let said: Vec<&str> = changes.iter().map(|change| change.cause.as_str()).collect();
+        assert_eq!(said, ["exited", "app exited"]);
     }
 }

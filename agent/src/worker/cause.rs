@@ -1,29 +1,31 @@
-//! ◆ Formats a plan's reasons as one phrase, the cause in the log lines of its effects.
+//! ◆ The reasons of a plan's actions as the causes of what they change.
 
+use crate::causes::Causes;
 use crate::plan::{PodPlan, SandboxStep, When};
 
-/// The reasons of the actions in a plan.
+/// The causes that a plan has for each of its actions.
 #[must_use]
-pub(super) fn of_plan(plan: &PodPlan) -> String {
-    let mut parts = Vec::new();
+pub(super) fn of_plan(plan: &PodPlan) -> Causes {
+    let mut causes = Causes::default();
     match (&plan.kill_pod, &plan.sandbox) {
-        (_, SandboxStep::Create { reason, .. }) => parts.push(format!("new sandbox: {reason}")),
+        (_, SandboxStep::Create { reason, .. }) => {
+            causes.add(Causes::pod(format!("new sandbox: {reason}")));
+        }
         (Some(reason), SandboxStep::Keep { .. } | SandboxStep::None { .. }) => {
-            parts.push(format!("stopped: {reason}"));
+            causes.add(Causes::pod(format!("stopped: {reason}")));
         }
         (None, SandboxStep::Keep { .. } | SandboxStep::None { .. }) => {}
     }
-    parts.extend(
-        plan.kills
-            .iter()
-            .map(|kill| format!("stopped {}: {}", kill.name, kill.message)),
-    );
-    if !plan.resets.is_empty() {
-        parts.push("restarting all containers".to_owned());
+    for kill in &plan.kills {
+        causes.add(Causes::stopped(&kill.name, &kill.message));
     }
-    let going = plan.starts().filter(|start| start.when == When::Now);
-    parts.extend(going.map(|start| format!("started {}: {}", start.name, start.reason)));
-    parts.join("; ")
+    if !plan.resets.is_empty() {
+        causes.add(Causes::pod("restarting all containers"));
+    }
+    for start in plan.starts().filter(|start| start.when == When::Now) {
+        causes.add(Causes::started(&start.name, &start.reason));
+    }
+    causes
 }
 
 #[cfg(test)]
@@ -68,7 +70,8 @@ mod tests {
         };
         assert_eq!(
             of_plan(&plan),
-            "new sandbox: the pod has no sandbox; started a: it has not been started yet"
+            Causes::pod("new sandbox: the pod has no sandbox")
+                .and(Causes::started("a", "it has not been started yet"))
         );
     }
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerState as ApiState, ContainerStatus, Po
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Worker;
+use crate::causes::Causes;
 use crate::observed::Observed;
 use crate::pod::Pod;
 use crate::report::transitions::Stage;
@@ -71,6 +72,7 @@ pub(super) fn pod_report(
             reason,
             message,
             exit_code: said.and_then(|said| exit_code(said)),
+            refused: false,
             restarts: said.map_or(0, |said| u32::try_from(said.restart_count).unwrap_or(0)),
             image: container.image.clone().unwrap_or_default(),
             container_id: seen.map(|seen| seen.id.to_string()).unwrap_or_default(),
@@ -121,13 +123,18 @@ fn exit_code(said: &ContainerStatus) -> Option<i32> {
 
 impl Worker {
     /// Reports the pod's present state. Orphans are not reported.
-    pub(super) fn report(&mut self, observed: &Observed, stage: Stage, cause: &str) {
+    pub(super) fn report(&mut self, observed: &Observed, stage: Stage, causes: Causes) {
         let Some(pod) = self.pod.clone() else { return };
         let status = self.status_of(&pod, observed, stage);
-        let report = pod_report(&pod, &status, observed, &self.timings, stage);
+        let mut report = pod_report(&pod, &status, observed, &self.timings, stage);
+        for container in &mut report.containers {
+            let deferral = self.start_backoff.of(&container.name);
+            container.refused = container.state == ContainerPhase::Waiting
+                && deferral.is_some_and(|deferral| deferral.refused);
+        }
         self.shared
             .status_store
-            .publish(report.clone(), stage, cause);
+            .publish(report.clone(), stage, causes);
         self.last = Some(report);
     }
 
@@ -156,7 +163,7 @@ impl Worker {
         self.shared.status_store.publish(
             report,
             Stage::Removed,
-            "containers, sandboxes and directories were removed",
+            Causes::pod("containers, sandboxes and directories were removed"),
         );
     }
 

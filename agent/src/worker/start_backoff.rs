@@ -25,6 +25,8 @@ pub(crate) struct StartBackoff {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deferral {
     pub(crate) error: StartError,
+    /// Every other attempt fails too.
+    pub(crate) refused: bool,
     until: Timestamp,
 }
 
@@ -62,7 +64,14 @@ impl StartBackoff {
             reason: failure.reason.clone(),
             message: failure.message.clone(),
         };
-        self.deferrals.insert(key, Deferral { error, until });
+        self.deferrals.insert(
+            key,
+            Deferral {
+                error,
+                refused: failure.refused,
+                until,
+            },
+        );
     }
 
     /// Records the crash back-off of a plan's delayed starts as waiting reasons.
@@ -77,6 +86,7 @@ impl StartBackoff {
                     start.name.clone(),
                     Deferral {
                         error,
+                        refused: false,
                         until: *until,
                     },
                 );
@@ -191,6 +201,7 @@ mod tests {
             reason: "RunContainerError".to_owned(),
             message: "no such file".to_owned(),
             until: None,
+            refused: false,
         })
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::phase::PhaseEvent;
 use super::{PodUpdate, Worker, latest};
 use crate::blocking::blocking;
+use crate::causes::Causes;
 use crate::clock::after;
 use crate::execute::{running, stop_pod};
 use crate::observed::Observed;
@@ -33,7 +34,12 @@ impl Worker {
             if !observed.anything_runs() {
                 return PhaseEvent::Stopped;
             }
-            self.report(&observed, Stage::Terminating, &cause);
+            // What runs now and has ended when it is looked at again was stopped.
+            let mut stops = Causes::default();
+            for (_, name) in running(&observed) {
+                stops.add(Causes::stopped(&name, &cause));
+            }
+            self.report(&observed, Stage::Terminating, Causes::pod(cause.clone()));
             let plan = self.kill_plan(&observed);
             let errors = {
                 let shared = Arc::clone(&self.shared);
@@ -46,7 +52,8 @@ impl Worker {
                             let seen = self.snapshots.borrow_and_update().clone();
                             if let Some(seen) = seen {
                                 let observed = self.with_messages(&seen).await;
-                                self.report(&observed, Stage::Terminating, &seen.cause);
+                                let causes = seen.causes.and(stops.clone());
+                                self.report(&observed, Stage::Terminating, causes);
                             }
                         }
                     }
@@ -61,7 +68,10 @@ impl Worker {
                 self.pause(failures).await;
                 failures += 1;
             }
-            self.min_generation = self.shared.cache.refresh(self.uid(), "pod was stopped");
+            self.min_generation = self
+                .shared
+                .cache
+                .refresh(self.uid(), stops.and(Causes::pod("pod was stopped")));
         }
     }
 
@@ -90,7 +100,7 @@ impl Worker {
         let seen = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
             let observed = self.with_messages(&snapshot).await;
-            self.report(&observed, Stage::Terminated, &snapshot.cause);
+            self.report(&observed, Stage::Terminated, snapshot.causes);
         }
         loop {
             if self.termination_cause.is_some() || !self.take_termination() {
@@ -114,7 +124,10 @@ impl Worker {
     /// Removes containers, sandboxes and directories until none is left.
     pub(super) async fn remove(&mut self) -> PhaseEvent {
         let mut failures = 0;
-        self.min_generation = self.shared.cache.refresh(self.uid(), "pod removal started");
+        self.min_generation = self
+            .shared
+            .cache
+            .refresh(self.uid(), Causes::pod("pod removal started"));
         loop {
             let observed = latest(&mut self.snapshots, self.min_generation)
                 .await
@@ -146,7 +159,10 @@ impl Worker {
                 self.pause(failures).await;
                 failures += 1;
             }
-            self.min_generation = self.shared.cache.refresh(self.uid(), "pod was removed");
+            self.min_generation = self
+                .shared
+                .cache
+                .refresh(self.uid(), Causes::pod("pod was removed"));
         }
     }
 

@@ -1,5 +1,6 @@
 //! ◆ Values on the command line that need more than clap's own parsers: durations, unix endpoints, output and log formats.
 
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -55,6 +56,9 @@ impl FromStr for UnixEndpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("an empty endpoint: give a unix socket, unix:///path".to_owned());
+        }
         let path = match text.split_once("://") {
             Some(("unix", path)) => path,
             Some((scheme, _)) => {
@@ -69,6 +73,46 @@ impl FromStr for UnixEndpoint {
         }
         Ok(Self(PathBuf::from(path)))
     }
+}
+
+/// An endpoint that an empty text leaves open, as an empty variable does in crictl.
+#[derive(Clone, Debug)]
+pub(crate) struct OptionalEndpoint(pub(crate) Option<UnixEndpoint>);
+
+impl FromStr for OptionalEndpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self(None));
+        }
+        text.parse().map(|endpoint| Self(Some(endpoint)))
+    }
+}
+
+/// Reads an address to listen on: `127.0.0.1:5000`, `[::1]:5000`, `localhost:5000`, or `:5000` for all addresses.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let (host, port) = text
+        .rsplit_once(':')
+        .ok_or_else(|| format!("no port in {text:?}: give an address such as 127.0.0.1:5000"))?;
+    let port: u16 = port
+        .parse()
+        .map_err(|_| format!("invalid port {port:?}: expected a number from 0 to 65535"))?;
+    if host.is_empty() {
+        return Ok((Ipv4Addr::UNSPECIFIED, port).into());
+    }
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let found = (bare.unwrap_or(host), port).to_socket_addrs();
+    let found = found.map_err(|error| format!("failed to look up the host {host}: {error}"))?;
+    // Clients try 127.0.0.1 of localhost's addresses, too.
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses
+        .first()
+        .copied()
+        .ok_or_else(|| format!("the host {host} has no address"))
 }
 
 /// Reads a duration: a number of seconds (`90`, `1.5`), or numbers with the units `ms`, `s`, `m`, `h` put together (`1m30s`).

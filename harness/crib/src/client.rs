@@ -9,7 +9,7 @@ use clap::Args;
 use harness::Client;
 use harness::client::Answer;
 
-use crate::args::{UnixEndpoint, duration};
+use crate::args::{OptionalEndpoint, UnixEndpoint, duration};
 use crate::endpoint::default_listen;
 use crate::exit::{CALLS, Exit};
 use crate::report::complain;
@@ -29,10 +29,10 @@ pub(crate) use error::{CallError, start_failure_exit_code};
 pub(crate) struct Connection {
     /// The runtime's CRI endpoint [default: the first socket found of crib, containerd and CRI-O]
     #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]
-    runtime_endpoint: Option<UnixEndpoint>,
+    runtime_endpoint: Option<OptionalEndpoint>,
     /// The image service's CRI endpoint [default: the runtime's]
     #[arg(long, value_name = "unix:///PATH", env = "IMAGE_SERVICE_ENDPOINT")]
-    image_endpoint: Option<UnixEndpoint>,
+    image_endpoint: Option<OptionalEndpoint>,
     /// Timeout of each call: 10, 1.5s, 2m [default: 10s; none for pulls]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -54,17 +54,17 @@ impl Connection {
     /// Finds the runtime; it has to accept a connection.
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
         let endpoint = match &self.runtime_endpoint {
-            Some(endpoint) => endpoint.clone(),
-            None => find()?,
+            Some(OptionalEndpoint(Some(endpoint))) => endpoint.clone(),
+            Some(OptionalEndpoint(None)) | None => find()?,
         };
         reach(&endpoint)?;
         let runtime = Client::new(endpoint.path());
         let images = match &self.image_endpoint {
-            Some(endpoint) => {
+            Some(OptionalEndpoint(Some(endpoint))) => {
                 reach(endpoint)?;
                 Client::new(endpoint.path())
             }
-            None => runtime.clone(),
+            Some(OptionalEndpoint(None)) | None => runtime.clone(),
         };
         Ok(Cri {
             runtime,

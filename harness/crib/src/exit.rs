@@ -15,7 +15,7 @@ pub(crate) enum Exit {
     Remote(u8),
     /// The command line or a manifest is wrong; nothing was started.
     BadInput,
-    /// The runtime could not start, or ended by itself.
+    /// The runtime could not start, ended by itself, or cannot do what `--strict` demands.
     NoRuntime,
     /// `--timeout` was over.
     TimedOut,
@@ -26,9 +26,9 @@ pub(crate) enum Exit {
 /// The table as `--help` shows it.
 pub(crate) const TABLE: &str = "Exit codes:
     0  every pod Succeeded
-    1  some pod Failed
+    1  some pod Failed, or can never run
     2  bad usage or a bad manifest: nothing was started
-    3  the runtime failed to start, or ended by itself
+    3  the runtime failed to start or ended by itself, or --strict refused the pods
   124  --timeout expired before every pod had finished
   130  interrupted: SIGINT, SIGTERM, SIGHUP, or standard output was closed";
 

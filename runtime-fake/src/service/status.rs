@@ -29,6 +29,12 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
     if verbose {
         info.insert("isolation".to_owned(), isolation.to_string());
         info.insert("cgroups".to_owned(), runtime.cgroups.describe());
+        info.extend(
+            runtime
+                .cgroups
+                .lack()
+                .map(|lack| ("limitsNotApplied".to_owned(), lack.limits())),
+        );
         let modules = runtime.modules.describe();
         info.extend(modules.map(|(name, what)| (name.to_owned(), what)));
         info.insert(

@@ -209,6 +209,27 @@ async fn failed_create_and_start_are_retried_and_reported() {
         .await;
 }
 
+/// The runtime may change, and a kubelet does not give up.
+#[tokio::test(start_paused = true)]
+async fn refused_create_is_reported_and_retried() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    let refusal = "nothing can be mounted";
+    scene
+        .fake
+        .fail("CreateContainer", 2, Code::InvalidArgument, refusal);
+    scene.want(&[pod("u1", "app", "Never")]);
+    scene
+        .until("u1", "refused", |report| report.containers[0].refused)
+        .await;
+    scene
+        .until("u1", "it runs", |report| {
+            let container = &report.containers[0];
+            container.state == ContainerPhase::Running && !container.refused
+        })
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn failed_sandbox_is_retried_and_reported() {
     let scene = Scene::new();

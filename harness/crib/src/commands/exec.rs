@@ -1,6 +1,6 @@
 //! `crib exec`: runs a command in a container.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::Args;
@@ -53,6 +53,11 @@ pub(crate) struct ExecArgs {
 /// Runs it.
 pub(crate) fn run(args: &ExecArgs) -> Exit {
     finish(async {
+        if args.interactive && args.tty && !io::stdin().is_terminal() {
+            let message =
+                "standard input is not a terminal: leave out --tty, or run this in a terminal";
+            return Err(CallError::Usage(message.to_owned()));
+        }
         let cri = args.connection.open()?;
         let container = find::container(&cri, &args.container).await?;
         match args.sync {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use harness::registry::{Auth, Registry};
 
+use crate::args::listen_address;
 use crate::exit::Exit;
 use crate::logging::{self, LogArgs};
 use crate::report::{complain, say};
@@ -24,8 +25,8 @@ Prints `listening on http://ADDRESS` when it is ready. An image loaded as regist
 ADDRESS/registry.k8s.io/app:1, as ADDRESS/app:1 unless another registry's image has that name, and to clients that use \
 the registry as a mirror (?ns=registry.k8s.io).")]
 pub(crate) struct RegistryArgs {
-    /// Address to listen on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    /// Address to listen on; :PORT is all addresses of this host
+    #[arg(long, value_name = "[HOST]:PORT", default_value = "127.0.0.1:0", value_parser = listen_address)]
     listen: SocketAddr,
     /// Directory for images, an OCI layout [default: a temporary directory]
     #[arg(long, value_name = "DIR")]

@@ -2,8 +2,8 @@
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
 //! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a
-//! child), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
-//! `printer` (the only writer of the two outputs) with `view`, `lines`, `notes` and `json`, which only make text.
+//! child), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `dead_runs` (those of killed runs), `tail` (log files to lines),
+//! `printer` (the only writer of the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
@@ -20,21 +20,27 @@ use crate::report::{complain, say};
 pub(crate) mod args;
 mod colour;
 mod daemon;
+mod dead_runs;
 mod inputs;
 mod json;
 mod label;
 mod lifecycle;
 mod lines;
+mod marks;
+mod means;
 mod notes;
 mod orphans;
 mod printer;
 mod reports;
 mod root;
+mod rows;
+mod screen;
 mod session;
 mod tail;
 mod view;
 
 pub(crate) use self::daemon::REMOVING;
+pub(crate) use self::dead_runs::RunLock;
 pub(crate) use self::root::remove as remove_root;
 
 /// Runs the pods. Called while the process has one thread.
@@ -49,9 +55,6 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::BadInput;
         }
     };
-    for warning in &inputs.warnings {
-        say(&format!("warning: {warning}"));
-    }
     let archives = match inputs::archives(&args.image_archive) {
         Ok(archives) => archives,
         Err(problem) => {
@@ -78,7 +81,7 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
-    let exit = tokio.block_on(session::session(args, inputs.pods, archives, started));
+    let exit = tokio.block_on(session::session(args, inputs, archives, started));
     // A blocking task that hangs must not keep the command from ending.
     tokio.shutdown_background();
     exit

@@ -10,7 +10,7 @@ use nix::unistd::Gid;
 use runtime_fake::{Config, Deadlines, Isolation, IsolationRequest};
 use tokio_util::sync::CancellationToken;
 
-use super::run::{REMOVING, remove_root};
+use super::run::{REMOVING, RunLock, remove_root};
 use crate::args::UnixEndpoint;
 use crate::config::{File, MirrorFlag, stream_address};
 use crate::dirs::default_dir;
@@ -131,6 +131,11 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
+    // Until its end: nobody else removes what it removes then.
+    let _lock = args
+        .remove_at_end
+        .as_deref()
+        .and_then(|dir| RunLock::share(dir).ok());
     let group = match args
         .socket_group
         .as_deref()

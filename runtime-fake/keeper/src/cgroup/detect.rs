@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -28,9 +28,35 @@ pub struct Cgroups {
     tree: Tree,
     /// The directory for pods whose client sets no `cgroup_parent`.
     name: String,
-    /// Why limits are not applied; none if they are.
-    lack: Option<String>,
+    /// What limits are not applied for; none if they are applied.
+    lack: Option<Lack>,
     devices: Devices,
+}
+
+/// Limits that are not applied.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// The controllers, with commas.
+    controllers: String,
+    reasons: String,
+}
+
+impl Lack {
+    /// The controllers and the reasons: `cpu, memory: no cgroup hierarchy is mounted`.
+    #[must_use]
+    pub fn limits(&self) -> String {
+        format!("{}: {}", self.controllers, self.reasons)
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            controllers,
+            reasons,
+        } = self;
+        write!(f, "limits of {controllers} are not applied: {reasons}")
+    }
 }
 
 /// The mechanism that restricts access to devices.
@@ -79,10 +105,10 @@ impl Cgroups {
                 reasons.insert("this box has no such controllers");
             }
             let reasons = Vec::from_iter(reasons).join("; ");
-            format!(
-                "limits of {} are not applied: {reasons}",
-                lacking.join(", ")
-            )
+            Lack {
+                controllers: lacking.join(", "),
+                reasons,
+            }
         });
         let devices = if !rules {
             Devices::NoNodes
@@ -125,8 +151,8 @@ impl Cgroups {
     }
 
     /// Why limits are not applied; none when they are.
-    pub fn lack(&self) -> Option<&str> {
-        self.lack.as_deref()
+    pub fn lack(&self) -> Option<&Lack> {
+        self.lack.as_ref()
     }
 
     /// The path of a pod's cgroup; none if the host allows no cgroup. Makes nothing yet.

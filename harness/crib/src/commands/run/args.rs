@@ -18,7 +18,7 @@ const EXAMPLES: &str = "Examples:
   crib run --keep pod.yaml                   leave the pods when the command ends
 
 A pod whose containers are restarted for ever (restartPolicy Always), or whose image cannot be pulled, \
-runs until --timeout or Ctrl-C. The first Ctrl-C ends the pods gracefully, the second kills them at once.
+runs until --timeout or Ctrl-C. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them at once.
 ";
 
 /// Run the pods of manifests until they end, then clean up
@@ -43,6 +43,9 @@ pub(crate) struct RunArgs {
     /// Accept unknown fields in manifests with a warning
     #[arg(long)]
     pub(crate) lenient: bool,
+    /// Refuse pods whose limits cannot be applied, instead of warning
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
     #[arg(long, value_name = "PATH")]
     pub(crate) image_archive: Vec<PathBuf>,

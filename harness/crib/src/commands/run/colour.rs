@@ -7,11 +7,13 @@ pub(crate) struct Colour(u8);
 impl Colour {
     /// Something failed.
     pub(crate) const RED: Self = Self(31);
-    /// Something is well.
+    /// Something is done.
     pub(crate) const GREEN: Self = Self(32);
-    /// Something goes wrong.
+    /// Something failed and is tried again.
     pub(crate) const YELLOW: Self = Self(33);
-    /// Something goes on.
+    /// Something waits for its turn.
+    pub(crate) const BLUE: Self = Self(34);
+    /// Something runs.
     pub(crate) const CYAN: Self = Self(36);
     /// The colours that containers take in turn; red is for what failed.
     pub(crate) const CONTAINERS: [Self; 10] = [

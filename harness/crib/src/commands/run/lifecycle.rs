@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent::PodReport;
 use agent::pod::PodUid;
 
+use super::reports::is_refused;
 use crate::exit::Exit;
 
 /// What happened.
@@ -63,10 +64,11 @@ pub(crate) struct PodCounts {
     pub(crate) failed: usize,
 }
 
-/// Sums up what the agent reported about the wanted pods.
+/// Sums up what the agent reported about the wanted pods, which are to be kept or not.
 pub(crate) fn count_pods(
     wanted: &BTreeSet<PodUid>,
     reports: &BTreeMap<PodUid, PodReport>,
+    keep: bool,
 ) -> PodCounts {
     let mut counts = PodCounts {
         pods: wanted.len(),
@@ -74,7 +76,8 @@ pub(crate) fn count_pods(
     };
     for report in wanted.iter().filter_map(|uid| reports.get(uid)) {
         counts.seen += 1;
-        if report.finished {
+        // Nothing more happens to a pod that cannot run; it is not ended when it is to be kept.
+        if report.finished || keep && is_refused(report) {
             counts.finished += 1;
             if report.status.phase.as_deref() != Some("Succeeded") {
                 counts.failed += 1;

@@ -7,7 +7,7 @@ use harness::cri_log::Line;
 
 use super::colour::{Colour, paint};
 use super::label::Label;
-use super::reports::Reports;
+use super::reports::{Reports, is_failure_reason, is_refused};
 
 /// `text` for a terminal: colours stay, and what would move its cursor, clear it or write its title and clipboard is shown
 /// instead of done, as the pictures of control characters (Unicode, U+2400).
@@ -108,7 +108,7 @@ impl Prefixes {
     }
 }
 
-/// A transition in one line.
+/// A transition in one line. Why something waits after a failure is left to the note about it, which says it once.
 pub(crate) fn transition(transition: &Transition) -> String {
     let who = match &transition.container {
         Some(container) => format!("{} {container}", transition.pod),
@@ -118,25 +118,22 @@ pub(crate) fn transition(transition: &Transition) -> String {
         .exit_code
         .map(|code| format!(", exit {code}"))
         .unwrap_or_default();
-    let cause = match transition.cause.is_empty() {
+    let reason = transition.to.strip_prefix("Waiting(");
+    let reason = reason.and_then(|reason| reason.strip_suffix(')'));
+    let noted = reason.is_some_and(is_failure_reason);
+    let cause = match noted || transition.cause.is_empty() {
         true => String::new(),
         false => format!(" ({})", transition.cause),
     };
-    if transition.from.is_empty() {
-        format!("{who}: {}{code}{cause}", transition.to)
-    } else {
-        format!(
-            "{who}: {} → {}{code}{cause}",
-            transition.from, transition.to
-        )
-    }
+    let (from, to) = (&transition.from, &transition.to);
+    format!("{who}: {from} → {to}{code}{cause}")
 }
 
 /// What is to be said in the end about pods that did not succeed, in the order of their names.
 pub(crate) fn failures(reports: &Reports) -> Vec<String> {
     let mut pods: Vec<&PodReport> = reports
         .values()
-        .filter(|pod| pod.status.phase.as_deref() == Some("Failed"))
+        .filter(|pod| pod.status.phase.as_deref() == Some("Failed") || is_refused(pod))
         .collect();
     pods.sort_by_key(|pod| (&pod.namespace, &pod.name));
     pods.into_iter().map(failure).collect()
@@ -165,6 +162,17 @@ fn failure(pod: &PodReport) -> String {
             };
             format!("container {} ended {code}{words}", container.name)
         })
+        .chain(
+            pod.containers
+                .iter()
+                .filter(|container| container.refused)
+                .map(|container| {
+                    format!(
+                        "container {} cannot run ({})",
+                        container.name, container.reason
+                    )
+                }),
+        )
         .chain(
             pod.status
                 .message

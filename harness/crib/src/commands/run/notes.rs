@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent::pod::{Pod, PodUid, RestartPolicy};
-use agent::{ContainerPhase, PodReport};
+use agent::{ContainerPhase, ContainerReport, PodReport};
 
 use super::reports::{Reports, is_failure_reason};
 
@@ -73,20 +73,16 @@ impl Notes {
                 };
                 let key = (pod.uid.clone(), container.name.clone(), reason.to_owned());
                 if waits && self.said.insert(key) {
-                    lines.push(self.trouble(
-                        pod,
-                        &container.name,
-                        &container.reason,
-                        &container.message,
-                    ));
+                    lines.push(self.trouble(pod, container));
                 }
             }
         }
         lines
     }
 
-    fn trouble(&self, pod: &PodReport, container: &str, reason: &str, message: &str) -> String {
-        let message = message.trim().replace('\n', " ");
+    fn trouble(&self, pod: &PodReport, container: &ContainerReport) -> String {
+        let (name, reason) = (&container.name, &container.reason);
+        let message = container.message.trim().replace('\n', " ");
         let message = if message.is_empty() {
             String::new()
         } else {
@@ -94,13 +90,15 @@ impl Notes {
         };
         // A container that could not be made is tried again under every policy, one that was made and could not be started
         // is not (kubelet 1.36, computePodActions).
-        let next = if reason == "RunContainerError" && self.once.contains(&pod.uid) {
+        let next = if container.refused {
+            "; every other attempt would fail too: the pod has failed".to_owned()
+        } else if reason == "RunContainerError" && self.once.contains(&pod.uid) {
             String::new()
         } else {
             format!("; as in Kubernetes, it is tried again {}", self.until)
         };
         format!(
-            "pod {}/{}, container {container}: {reason}{message}{next}",
+            "pod {}/{}, container {name}: {reason}{message}{next}",
             pod.namespace, pod.name
         )
     }

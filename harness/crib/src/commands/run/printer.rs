@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use agent::Transition;
 use harness::cri_log::Line;
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::{OwnedSemaphorePermit, mpsc as tokio_mpsc, oneshot};
 
 use super::label::Label;
 use super::reports::Reports;
+use super::screen::Screen;
 use super::view::{self, Frame};
 use super::{json, lines};
 use crate::args::Output;
@@ -98,7 +98,7 @@ impl Printer {
         let gone = closed.clone();
         std::thread::spawn(move || wait_for_reader_to_leave(&gone));
         std::thread::spawn(move || {
-            let live = style.live.then(Live::start);
+            let live = style.live.then(Screen::default);
             let reports = Arc::default();
             Thread {
                 style,
@@ -106,6 +106,7 @@ impl Printer {
                 started,
                 closed: Some(closed),
                 live,
+                drawn: started,
                 reports,
                 tick: 0,
             }
@@ -154,56 +155,14 @@ fn wait_for_reader_to_leave(closed: &tokio_mpsc::UnboundedSender<()>) {
     let _ = closed.send(());
 }
 
-/// The view at the bottom of the terminal.
-struct Live {
-    all: MultiProgress,
-    bars: Vec<ProgressBar>,
-}
-
-impl Live {
-    fn start() -> Self {
-        Self {
-            all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
-            bars: Vec::new(),
-        }
-    }
-
-    fn draw(&mut self, lines: Vec<String>) {
-        while self.bars.len() > lines.len() {
-            if let Some(bar) = self.bars.pop() {
-                bar.finish_and_clear();
-                self.all.remove(&bar);
-            }
-        }
-        while self.bars.len() < lines.len() {
-            let bar = self.all.add(ProgressBar::new_spinner());
-            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-                bar.set_style(style);
-            }
-            self.bars.push(bar);
-        }
-        for (bar, line) in self.bars.iter().zip(lines) {
-            // Each message is a drawing of everything.
-            if bar.message() != line {
-                bar.set_message(line);
-            }
-        }
-    }
-
-    /// Leaves nothing on the screen.
-    fn end(mut self) {
-        self.draw(Vec::new());
-        let _ = self.all.clear();
-    }
-}
-
 struct Thread {
     style: Style,
     prefixes: lines::Prefixes,
     started: Instant,
     /// Gone once standard output failed; then nothing is written to it any more.
     closed: Option<tokio_mpsc::UnboundedSender<()>>,
-    live: Option<Live>,
+    live: Option<Screen>,
+    drawn: Instant,
     reports: Arc<Reports>,
     tick: usize,
 }
@@ -212,16 +171,18 @@ impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<Print>) {
         loop {
             let next = match self.live {
-                Some(_) => inbox.recv_timeout(FRAME),
+                Some(_) => inbox.recv_timeout(FRAME.saturating_sub(self.drawn.elapsed())),
                 None => inbox.recv().map_err(RecvTimeoutError::from),
             };
             match next {
                 Ok(what) => self.print(what),
-                Err(RecvTimeoutError::Timeout) => {
-                    self.tick = self.tick.wrapping_add(1);
-                    self.draw();
-                }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.end_live(),
+            }
+            // Also between lines that come without a pause.
+            if self.live.is_some() && self.drawn.elapsed() >= FRAME {
+                self.tick = self.tick.wrapping_add(1);
+                self.draw();
             }
         }
     }
@@ -244,18 +205,19 @@ impl Thread {
             Print::Transition(transition) => match self.style.output {
                 Output::Json => self.out(&json::transition(&transition)),
                 Output::Text if self.style.quiet || self.style.live => {}
+                // What a pod begins with is no change.
+                Output::Text if transition.from.is_empty() => {}
                 Output::Text => self.err(&lines::transition(&transition)),
             },
-            Print::Reports(reports) => {
-                self.reports = reports;
-                self.draw();
-            }
+            Print::Reports(reports) => self.reports = reports,
             Print::Note(text) => self.err(&format!("crib: {text}")),
             Print::Result(exit, reports) => {
                 self.reports = reports;
                 self.end_live();
-                if self.style.output == Output::Json {
-                    self.out(&json::result(exit, &self.reports));
+                match self.style.output {
+                    Output::Json => self.out(&json::result(exit, &self.reports)),
+                    Output::Text if self.style.quiet => {}
+                    Output::Text => self.table(),
                 }
                 // Pods that were ended before they had finished have not failed by themselves.
                 if exit == Exit::PodFailed {
@@ -270,29 +232,42 @@ impl Thread {
         }
     }
 
+    /// Draws the live view anew: whole, because the terminal may have changed its size or shown what was typed.
     fn draw(&mut self) {
         let frame = Frame {
             elapsed: self.started.elapsed(),
-            tick: self.tick,
+            tick: Some(self.tick),
             colour: self.style.colour_err,
         };
         if let Some(live) = &mut self.live {
-            let lines = view::render(&self.reports, frame);
-            live.draw(lines.iter().map(|line| lines::tame(line)).collect());
+            let size = Screen::size();
+            live.draw(&view::picture(&self.reports, frame, size), size);
+            self.drawn = Instant::now();
         }
     }
 
-    /// Takes the live view away and leaves its last picture as plain lines.
+    /// Removes the live view until it is drawn again.
+    fn clear(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.clear();
+        }
+    }
+
+    /// Takes the live view away.
     fn end_live(&mut self) {
-        let Some(live) = self.live.take() else { return };
-        live.end();
+        self.clear();
+        self.live = None;
+    }
+
+    /// Prints the state of all pods as plain lines.
+    fn table(&mut self) {
         let frame = Frame {
             elapsed: self.started.elapsed(),
-            tick: 0,
+            tick: None,
             colour: self.style.colour_err,
         };
-        for line in view::render(&self.reports, frame) {
-            let _ = writeln!(io::stderr(), "{}", lines::tame(&line));
+        for line in view::table(&self.reports, frame) {
+            self.err(&line);
         }
     }
 
@@ -300,16 +275,12 @@ impl Thread {
         if self.closed.is_none() {
             return;
         }
-        let write = || {
-            let mut stdout = io::stdout().lock();
-            stdout
-                .write_all(text.as_bytes())
-                .and_then(|()| stdout.flush())
-        };
-        let written = match &self.live {
-            Some(live) => live.all.suspend(write),
-            None => write(),
-        };
+        self.clear();
+        let mut stdout = io::stdout().lock();
+        let written = stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush());
+        drop(stdout);
         if let Err(error) = written {
             if let Some(closed) = self.closed.take() {
                 let _ = closed.send(());
@@ -323,14 +294,10 @@ impl Thread {
     }
 
     /// Prints a line on standard error; ignores a closed one.
-    fn err(&self, line: &str) {
+    fn err(&mut self, line: &str) {
+        self.clear();
         // Messages have words of containers and images in them.
-        let line = lines::tame(line);
-        let write = || writeln!(io::stderr(), "{line}");
-        let _ = match &self.live {
-            Some(live) => live.all.suspend(write),
-            None => write(),
-        };
+        let _ = writeln!(io::stderr(), "{}", lines::tame(line));
     }
 }
 

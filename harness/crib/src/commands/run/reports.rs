@@ -13,3 +13,8 @@ pub(crate) type Reports = BTreeMap<PodUid, PodReport>;
 pub(crate) fn is_failure_reason(reason: &str) -> bool {
     !matches!(reason, "" | "ContainerCreating" | "PodInitializing")
 }
+
+/// Whether a container of the pod can never run, so that the pod cannot succeed.
+pub(crate) fn is_refused(pod: &PodReport) -> bool {
+    pod.containers.iter().any(|container| container.refused)
+}

@@ -1,7 +1,8 @@
 //! The temporary directory of one `crib run`, with socket, logs, volumes and state.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use file_tree::mountinfo::mounts;
@@ -9,6 +10,9 @@ use nix::sys::statvfs::statvfs;
 use thiserror::Error;
 
 use crate::args::LONGEST_SOCKET_PATH;
+
+/// What the names of the directories begin with.
+pub(crate) const PREFIX: &str = "crib-run-";
 
 /// Why the directory could not be made or removed.
 #[derive(Debug, Error)]
@@ -31,6 +35,14 @@ pub(crate) enum RootError {
     TooLong {
         /// Where the socket should have been.
         socket: PathBuf,
+    },
+    /// It could not be locked.
+    #[error("failed to lock {path}; set TMPDIR to a directory on a file system with locks")]
+    Lock {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
     },
     /// A file in it could not be made.
     #[error("failed to create {path}")]
@@ -69,7 +81,8 @@ impl Root {
     pub(crate) fn make() -> Result<Self, RootError> {
         let parent = std::env::temp_dir();
         let made = tempfile::Builder::new()
-            .prefix("crib-run-")
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(&parent);
         let dir = made.map_err(|source| RootError::Make { parent, source })?;
         let root = Self {
@@ -81,6 +94,11 @@ impl Root {
         }
         let _ = dir.keep();
         Ok(root)
+    }
+
+    /// The directory of an earlier run.
+    pub(crate) fn of_earlier(path: PathBuf) -> Self {
+        Self { path }
     }
 
     /// The directory itself.
@@ -191,9 +209,7 @@ fn mount_below(mountinfo: &str, root: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::fs::Permissions;
     use std::io::Write as _;
-    use std::os::unix::fs::PermissionsExt as _;
 
     use rstest::rstest;
 

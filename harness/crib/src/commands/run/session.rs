@@ -15,13 +15,16 @@ use tokio::time::Instant as Alarm;
 
 use super::args::RunArgs;
 use super::daemon::{Daemon, Launch};
+use super::dead_runs::{self, RunLock};
+use super::inputs::Inputs;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, Step, count_pods};
+use super::means::Means;
 use super::notes::Notes;
 use super::orphans;
 use super::printer::{Print, Printer, Style};
-use super::reports::Reports;
-use super::root::{self, Root};
+use super::reports::{Reports, is_refused};
+use super::root::{self, Root, RootError};
 use super::tail::Tail;
 use crate::exit::Exit;
 use crate::logging;
@@ -37,7 +40,7 @@ const STOP_AGENT: Duration = Duration::from_secs(10);
 /// Runs the pods to the end and cleans up. `started` is when the command began.
 pub(crate) async fn session(
     args: &RunArgs,
-    pods: Vec<Pod>,
+    inputs: Inputs,
     image_archives: Vec<PathBuf>,
     started: Instant,
 ) -> Exit {
@@ -49,8 +52,15 @@ pub(crate) async fn session(
             return Exit::NoRuntime;
         }
     };
-    let root = match Root::make() {
-        Ok(root) => root,
+    orphans::adopt();
+    remove_dead_runs(args).await;
+    let made = Root::make().and_then(|root| {
+        let path = root.path().to_owned();
+        let lock = RunLock::make(&path).map_err(|source| RootError::Lock { path, source })?;
+        Ok((root, lock))
+    });
+    let (root, _lock) = match made {
+        Ok(made) => made,
         Err(error) => {
             complain(&error);
             return Exit::NoRuntime;
@@ -63,17 +73,44 @@ pub(crate) async fn session(
         image_archives,
         keep: args.keep,
     };
-    let (exit, kept) = with_root(args, pods, &launch, started, &mut signals).await;
+    let (exit, kept) = with_root(args, inputs, &launch, started, &mut signals).await;
     if !kept && let Err(error) = root::remove(launch.root.path()) {
         complain(&error);
     }
     exit
 }
 
+/// Removes what runs have left that were killed together with their runtimes.
+async fn remove_dead_runs(args: &RunArgs) {
+    for (path, _lock) in dead_runs::dead_runs(&std::env::temp_dir()) {
+        let root = Root::of_earlier(path);
+        let launch = Launch {
+            state_dir: root.state(),
+            root,
+            isolation: args.isolation.to_string(),
+            image_archives: Vec::new(),
+            keep: false,
+        };
+        let cleared = match launch.state_dir.exists() {
+            true => clear(&launch).await,
+            false => Ok(()),
+        };
+        let path = launch.root.path();
+        if let Err(problem) =
+            cleared.and_then(|()| root::remove(path).map_err(|error| chain(&error)))
+        {
+            say(&format!(
+                "failed to remove {}, which a killed run left: {problem}",
+                path.display()
+            ));
+        }
+    }
+}
+
 /// What can be done once there is a directory. Says whether it is still needed.
 async fn with_root(
     args: &RunArgs,
-    pods: Vec<Pod>,
+    inputs: Inputs,
     launch: &Launch,
     started: Instant,
     signals: &mut Signals,
@@ -91,7 +128,6 @@ async fn with_root(
             return (Exit::NoRuntime, false);
         }
     };
-    orphans::adopt();
     let mut daemon = match Daemon::spawn(launch, log) {
         Ok(daemon) => daemon,
         Err(error) => {
@@ -110,7 +146,12 @@ async fn with_root(
             return (Exit::Interrupted, false);
         }
     }
-    let exit = match Loop::start(args, pods, &launch.root, started).await {
+    if let Err(problem) = announce(args, &inputs, &launch.root).await {
+        say(&problem);
+        stop(daemon, launch, signals).await;
+        return (Exit::NoRuntime, false);
+    }
+    let exit = match Loop::start(args, inputs.pods, &launch.root, started).await {
         Ok(running) => running.run(&mut daemon, signals).await,
         Err(problem) => {
             say(&problem);
@@ -131,6 +172,27 @@ async fn with_root(
     }
     stop(daemon, launch, signals).await;
     (exit, false)
+}
+
+/// Prints the isolation of the pods, and warns about what they will not get; with `--strict` that is an error.
+async fn announce(args: &RunArgs, inputs: &Inputs, root: &Root) -> Result<(), String> {
+    let means = Means::of_runtime(&root.socket())
+        .await
+        .map_err(|status| format!("failed to get the runtime's status: {}", status.message()))?;
+    if !args.quiet {
+        say(&format!("isolation: {}", means.isolation));
+    }
+    for warning in &inputs.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    match means.dropped_limits(&inputs.pods) {
+        Some(dropped) if args.strict => Err(format!("--strict: {dropped}")),
+        Some(dropped) => {
+            say(&format!("warning: {dropped}"));
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Ends a runtime that served, and what it left if it has ended already. One more signal kills it.
@@ -199,6 +261,9 @@ struct Loop {
     reports: watch::Receiver<Arc<Reports>>,
     transitions: mpsc::UnboundedReceiver<Transition>,
     pods: PodsSender,
+    /// The pods that the agent is to run.
+    desired: Vec<Pod>,
+    keep: bool,
     wanted: BTreeSet<PodUid>,
     longest_grace: Duration,
     lifecycle: Lifecycle,
@@ -260,8 +325,10 @@ impl Loop {
             .map(|pod| u64::try_from(pod.grace_seconds()).unwrap_or_default())
             .max();
         let wanted = pods.iter().map(|pod| pod.uid().clone()).collect();
-        sender.set(pods);
+        sender.set(pods.clone());
         Ok(Self {
+            desired: pods,
+            keep: args.keep,
             agent,
             reports,
             transitions,
@@ -338,7 +405,7 @@ impl Loop {
                 Ok(()) = self.reports.changed() => {
                     let reports = self.reports.borrow_and_update().clone();
                     self.hear(&reports);
-                    return Event::Reported(count_pods(&self.wanted, &reports));
+                    return Event::Reported(count_pods(&self.wanted, &reports, self.keep));
                 }
             }
         }
@@ -354,10 +421,23 @@ impl Loop {
                 }
             }
         }
+        if !self.keep {
+            self.end_refused(reports);
+        }
         for line in self.notes.on_reports(reports) {
             self.printer.note(line);
         }
         self.printer.print(Print::Reports(reports.clone()));
+    }
+
+    /// Ends the pods that can never succeed. A kubelet tries for ever, and so does `crib agent`; this command has an end.
+    fn end_refused(&mut self, reports: &Reports) {
+        let count = self.desired.len();
+        self.desired
+            .retain(|pod| !reports.get(pod.uid()).is_some_and(is_refused));
+        if self.desired.len() < count {
+            self.pods.set(self.desired.clone());
+        }
     }
 
     /// Executes the step for an event; `Some` when the run is over.
@@ -367,6 +447,7 @@ impl Loop {
             Step::Finish(exit) => return Some(exit),
             Step::End => {
                 self.printer.note(ending(event, self.longest_grace));
+                self.desired.clear();
                 self.pods.set(Vec::new());
                 self.longest_grace + EXTRA_GRACE
             }
@@ -379,10 +460,11 @@ impl Loop {
         self.overdue = Some(Alarm::now() + limit);
         // When nothing runs there will be no report to wait for.
         let reports = self.reports.borrow().clone();
-        match self
-            .lifecycle
-            .on(Event::Reported(count_pods(&self.wanted, &reports)))
-        {
+        match self.lifecycle.on(Event::Reported(count_pods(
+            &self.wanted,
+            &reports,
+            self.keep,
+        ))) {
             Step::Finish(exit) => Some(exit),
             Step::Wait | Step::End | Step::Kill => None,
         }

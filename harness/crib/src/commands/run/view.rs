@@ -1,221 +1,177 @@
-//! ◆ The live view as text: a line for each pod and container. Pure; the printer draws it.
+//! ◆ The state of all pods as lines: a picture that fits a terminal while they run, and a table in the end. Pure; the printer
+//! draws them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use agent::{ContainerKind, ContainerPhase, ContainerReport, PodReport};
+use agent::PodReport;
 
-use super::colour::{Colour, paint};
-use super::reports::{Reports, is_failure_reason};
+use super::marks::Mark;
+use super::reports::Reports;
+use super::rows::{Row, container_row, duration, pod_row};
 
-/// How many lines the view has at most; beyond that containers are left out, then pods.
-const LINES: usize = 24;
-/// One turn of the wheel that says that something is being waited for.
-const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+/// The least that is left of a name.
+const NAME: usize = 8;
+
+/// The columns and rows of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
+}
 
 /// What a picture depends on besides the reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// How long the command has run.
     pub(crate) elapsed: Duration,
-    /// Counts the pictures; turns the wheel.
-    pub(crate) tick: usize,
+    /// Counts the pictures of the live view; `None` for the table in the end.
+    pub(crate) tick: Option<usize>,
     /// Whether marks have colours.
     pub(crate) colour: bool,
 }
 
-/// One row before it is laid out.
-struct Row {
-    mark: Mark,
-    indent: &'static str,
-    name: String,
-    kind: &'static str,
-    state: String,
-    notes: Vec<String>,
+/// All pods and containers, in the order of the pods' names.
+pub(crate) fn table(reports: &Reports, frame: Frame) -> Vec<String> {
+    let mut rows = Vec::new();
+    for pod in by_name(reports) {
+        rows.push(pod_row(pod, frame.elapsed, false));
+        rows.extend(pod.containers.iter().map(container_row));
+    }
+    lay_out(&rows, frame, None)
 }
 
-/// The first character of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
-    Waiting,
-    Failing,
-    Running,
-    Good,
-    Bad,
-}
-
-/// Draws all pods, in the order of their names.
-pub(crate) fn render(reports: &Reports, frame: Frame) -> Vec<String> {
+/// What fits a terminal and leaves one row for output: all pods with as many of their containers as there is room for, or
+/// else as many pods as there is room for and how many more there are. What still runs comes before what has finished.
+pub(crate) fn picture(reports: &Reports, frame: Frame, size: Size) -> Vec<String> {
+    let height = size.rows.saturating_sub(1).max(1);
     if reports.is_empty() {
-        let mark = paint(
-            frame.colour,
-            Mark::Waiting.colour(),
-            Mark::Waiting.text(frame.tick),
-        );
+        let mark = Mark::Waiting.sign(frame.tick, frame.colour);
         return vec![format!("{mark} starting  {}", duration(frame.elapsed))];
     }
-    let mut pods: Vec<&PodReport> = reports.values().collect();
-    pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    let everything = pods.len() + pods.iter().map(|pod| pod.containers.len()).sum::<usize>();
-    let with_containers = everything <= LINES;
-    let mut hidden = 0;
-    if !with_containers && pods.len() > LINES {
-        // What still goes on is what one wants to see.
-        pods.sort_by_key(|pod| pod.finished);
-        hidden = pods.len() - LINES;
-        pods.truncate(LINES);
-    }
+    let pods = by_name(reports);
+    // The last line says how many are left out.
+    let shown = if pods.len() <= height {
+        pods.len()
+    } else {
+        height - 1
+    };
+    let mut urgent: Vec<&PodReport> = pods.clone();
+    urgent.sort_by_key(|pod| pod.finished);
+    let (chosen, hidden) = urgent.split_at(shown);
+    let chosen: BTreeSet<_> = chosen.iter().map(|pod| &pod.uid).collect();
+    let mut room = height - pods.len().min(height);
+    let unfolded: BTreeSet<_> = urgent
+        .iter()
+        .filter(|pod| {
+            let fits = pod.containers.len() <= room;
+            room -= if fits { pod.containers.len() } else { 0 };
+            fits
+        })
+        .map(|pod| &pod.uid)
+        .collect();
     let mut rows = Vec::new();
-    for pod in pods {
-        rows.push(pod_row(pod, frame));
-        if with_containers {
+    for pod in pods.into_iter().filter(|pod| chosen.contains(&pod.uid)) {
+        let folded = !unfolded.contains(&pod.uid);
+        rows.push(pod_row(pod, frame.elapsed, folded));
+        if !folded {
             rows.extend(pod.containers.iter().map(container_row));
         }
     }
-    let mut lines = lay_out(&rows, frame);
-    if hidden > 0 {
-        lines.push(format!("  … and {hidden} more pods"));
+    let mut lines = lay_out(&rows, frame, Some(size.columns));
+    if !hidden.is_empty() {
+        lines.push(shorten_end(&more(hidden), size.columns));
     }
     lines
 }
 
-fn pod_row(pod: &PodReport, frame: Frame) -> Row {
-    let phase = pod.status.phase.as_deref().unwrap_or("Pending");
-    let state = match (pod.removed, pod.finished, phase) {
-        (true, _, "Succeeded" | "Failed") | (false, _, _) => phase.to_owned(),
-        (true, _, _) => "Removed".to_owned(),
-    };
-    let mark = match (pod.finished, phase) {
-        (_, "Succeeded") => Mark::Good,
-        (_, "Failed") => Mark::Bad,
-        (true, _) => Mark::Good,
-        (false, "Running") => Mark::Running,
-        (false, _) => Mark::Waiting,
-    };
-    let mut notes = Vec::new();
-    if let Some(reason) = pod
-        .status
-        .reason
-        .as_deref()
-        .filter(|reason| !reason.is_empty())
-    {
-        notes.push(reason.to_owned());
-    }
-    if !pod.finished {
-        notes.push(duration(frame.elapsed));
-    }
-    Row {
-        mark,
-        indent: "",
-        name: format!("{}/{}", pod.namespace, pod.name),
-        kind: "",
-        state,
-        notes,
-    }
+fn by_name(reports: &Reports) -> Vec<&PodReport> {
+    let mut pods: Vec<&PodReport> = reports.values().collect();
+    pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    pods
 }
 
-fn container_row(container: &ContainerReport) -> Row {
-    let mark = match (container.state, container.exit_code) {
-        (ContainerPhase::Waiting, _) if is_failure_reason(&container.reason) => Mark::Failing,
-        (ContainerPhase::Waiting, _) => Mark::Waiting,
-        (ContainerPhase::Running, _) => Mark::Running,
-        (ContainerPhase::Terminated, Some(0)) => Mark::Good,
-        (ContainerPhase::Terminated, _) => Mark::Bad,
+/// How many pods are left out, by their phase.
+fn more(hidden: &[&PodReport]) -> String {
+    let phase = |pod: &&PodReport| {
+        pod.status
+            .phase
+            .clone()
+            .unwrap_or_else(|| "Pending".to_owned())
     };
-    let kind = match container.kind {
-        ContainerKind::Init => "init",
-        ContainerKind::App => "app",
-        ContainerKind::Ephemeral => "debug",
-    };
-    let state = match container.state {
-        ContainerPhase::Running => "Running".to_owned(),
-        ContainerPhase::Waiting | ContainerPhase::Terminated if !container.reason.is_empty() => {
-            container.reason.clone()
-        }
-        ContainerPhase::Waiting | ContainerPhase::Terminated => container.state.as_str().to_owned(),
-    };
-    let mut notes = Vec::new();
-    if let (ContainerPhase::Terminated, Some(code @ 1..)) = (container.state, container.exit_code) {
-        notes.push(format!("exit {code}"));
-    }
-    if container.restarts > 0 {
-        notes.push(format!("restarts {}", container.restarts));
-    }
-    for (name, took) in [
-        ("pull", container.pull),
-        ("create", container.create),
-        ("start", container.start),
-    ] {
-        notes.extend(took.map(|took| format!("{name} {}", duration(took))));
-    }
-    if mark == Mark::Failing && !container.message.is_empty() {
-        notes.push(container.message.replace('\n', " "));
-    }
-    Row {
-        mark,
-        indent: "  ",
-        name: container.name.clone(),
-        kind,
-        state,
-        notes,
-    }
+    let phases: BTreeSet<String> = hidden.iter().map(phase).collect();
+    let counts = phases.into_iter().map(|name| {
+        let count = hidden.iter().filter(|pod| phase(pod) == name).count();
+        format!("{count} {name}")
+    });
+    let counts: Vec<String> = counts.collect();
+    format!("… and {} more: {}", hidden.len(), counts.join(", "))
 }
 
-/// Puts names, kinds and states below each other.
-fn lay_out(rows: &[Row], frame: Frame) -> Vec<String> {
+/// Puts names, kinds and states below each other. In a terminal of `columns`, names are shortened so that the states are
+/// seen, and lines end where it does.
+fn lay_out(rows: &[Row], frame: Frame, columns: Option<usize>) -> Vec<String> {
     let width = |text: fn(&Row) -> usize| rows.iter().map(text).max().unwrap_or_default();
-    let names = width(|row| row.indent.len() + row.name.chars().count());
-    let kinds = width(|row| row.kind.len());
+    let mut names = width(|row| row.indent.len() + row.name.chars().count());
+    let mut kinds = width(|row| row.kind.len());
     let states = width(|row| row.state.chars().count());
+    if let Some(columns) = columns {
+        // The mark, and the spaces between columns.
+        let taken = "● ".chars().count() + "  ".len() + "  ".len() + states;
+        if taken + names + kinds > columns {
+            kinds = 0;
+        }
+        names = names.min(columns.saturating_sub(taken + kinds).max(NAME));
+    }
     let line = |row: &Row| {
-        let mark = paint(frame.colour, row.mark.colour(), row.mark.text(frame.tick));
+        let mark = row.mark.sign(frame.tick, frame.colour);
         let names = names - row.indent.len();
+        let name = shorten(&row.name, names);
+        let kind = if kinds == 0 { "" } else { row.kind };
+        let gap = if kinds == 0 && columns.is_some() {
+            ""
+        } else {
+            "  "
+        };
+        let notes = row.notes.join("  ");
         let text = format!(
-            "{:names$}  {:kinds$}  {:states$}  {}",
-            row.name,
-            row.kind,
-            row.state,
-            row.notes.join("  ")
+            "{name:names$}  {kind:kinds$}{gap}{:states$}  {notes}",
+            row.state
         );
-        format!("{}{mark} {}", row.indent, text.trim_end())
+        let room = columns.map_or(usize::MAX, |columns| {
+            columns.saturating_sub(row.indent.len() + "● ".chars().count())
+        });
+        format!(
+            "{}{mark} {}",
+            row.indent,
+            shorten_end(text.trim_end(), room)
+        )
     };
     rows.iter().map(line).collect()
 }
 
-impl Mark {
-    fn text(self, tick: usize) -> &'static str {
-        match self {
-            Self::Waiting => SPINNER.get(tick % SPINNER.len()).copied().unwrap_or("-"),
-            Self::Failing => "!",
-            Self::Running => "●",
-            Self::Good => "✓",
-            Self::Bad => "✗",
-        }
+/// `text` in at most `width` characters; of a longer one the middle is left out, because names often differ in the end.
+fn shorten(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
     }
-
-    fn colour(self) -> Colour {
-        match self {
-            Self::Waiting => Colour::CYAN,
-            Self::Failing => Colour::YELLOW,
-            Self::Running | Self::Good => Colour::GREEN,
-            Self::Bad => Colour::RED,
-        }
-    }
+    let tail = width / 2;
+    let head = width.saturating_sub(tail + 1);
+    let (head, tail) = (
+        text.chars().take(head).collect::<String>(),
+        text.chars().skip(count - tail).collect::<String>(),
+    );
+    format!("{head}…{tail}")
 }
 
-/// A duration with about three digits: `0.4ms`, `12ms`, `1.2s`, `3m04s`, `2h05m`.
-pub(crate) fn duration(duration: Duration) -> String {
-    let (seconds, micros) = (duration.as_secs(), duration.as_micros());
-    if micros < 1_000 {
-        format!("0.{}ms", micros / 100)
-    } else if seconds == 0 {
-        format!("{}ms", duration.as_millis())
-    } else if seconds < 60 {
-        format!("{seconds}.{}s", duration.subsec_millis() / 100)
-    } else if seconds < 3600 {
-        format!("{}m{:02}s", seconds / 60, seconds % 60)
-    } else {
-        format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60)
+/// `text` in at most `width` characters; of a longer one the end is left out.
+fn shorten_end(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
     }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
 }
 
 #[cfg(test)]

@@ -64,7 +64,14 @@ fn prefix_colours_differ_and_are_reset() {
     Some(3),
     "default/p c: Running → Terminated(Error), exit 3 (exited)"
 )]
-#[case(Some("c"), "", "Waiting", "", None, "default/p c: Waiting")]
+#[case(
+    Some("c"),
+    "Running",
+    "Waiting(CrashLoopBackOff)",
+    "back-off 10s",
+    None,
+    "default/p c: Running → Waiting(CrashLoopBackOff)"
+)]
 #[case(None, "Pending", "Running", "", None, "default/p: Pending → Running")]
 fn transition_line_names_pod_container_and_state(
     #[case] container: Option<&str>,

@@ -6,6 +6,7 @@ use rstest::rstest;
 
 use super::*;
 use agent::pod::PodUid;
+use agent::{ContainerKind, ContainerPhase, ContainerReport};
 
 /// A pod in a phase, without containers.
 pub(crate) fn pod(name: &str, phase: &str) -> PodReport {
@@ -37,6 +38,7 @@ pub(crate) fn container(
         reason: reason.to_owned(),
         message: String::new(),
         exit_code: None,
+        refused: false,
         restarts: 0,
         image: "crib.local/host".to_owned(),
         container_id: String::new(),
@@ -54,17 +56,18 @@ pub(crate) fn reports(pods: Vec<PodReport>) -> Reports {
 
 const FRAME: Frame = Frame {
     elapsed: Duration::from_millis(1_234),
-    tick: 0,
+    tick: Some(0),
     colour: false,
 };
 
-fn check(reports: &Reports, picture: &[&str]) {
-    assert_eq!(
-        render(reports, FRAME),
-        picture,
-        "\n{}",
-        render(reports, FRAME).join("\n")
-    );
+const SIZE: Size = Size {
+    columns: 80,
+    rows: 24,
+};
+
+fn check(reports: &Reports, lines: &[&str]) {
+    let drawn = picture(reports, FRAME, SIZE);
+    assert_eq!(drawn, lines, "\n{}", drawn.join("\n"));
 }
 
 #[test]
@@ -141,37 +144,96 @@ fn view_explains_waiting_reason() {
     );
 }
 
-#[test]
-fn view_shrinks_to_terminal_height() {
-    let many = |count: usize, finished: usize| {
-        let one = |number: usize| PodReport {
-            containers: vec![container(
-                "main",
-                ContainerKind::App,
-                ContainerPhase::Running,
-                "",
-            )],
-            ..pod(
-                &format!("p{number:02}"),
-                if number < finished {
-                    "Succeeded"
-                } else {
-                    "Running"
-                },
-            )
+/// Pods with two containers each, of which the first ones have finished.
+fn many(count: usize, finished: usize) -> Reports {
+    let one = |number: usize| {
+        let phase = if number < finished {
+            "Succeeded"
+        } else {
+            "Running"
         };
-        render(&reports((0..count).map(one).collect()), FRAME)
+        let runs = |name| container(name, ContainerKind::App, ContainerPhase::Running, "");
+        PodReport {
+            containers: vec![runs("main"), runs("side")],
+            ..pod(&format!("p{number:02}"), phase)
+        }
     };
-    assert_eq!(many(12, 0).len(), 24);
-    assert_eq!(many(13, 0).len(), 13);
-    let lines = many(30, 10);
-    assert_eq!(lines.len(), LINES + 1);
-    assert_eq!(lines.last().unwrap(), "  … and 6 more pods");
-    assert_eq!(
-        lines.iter().filter(|line| line.contains("Running")).count(),
-        20,
-        "{lines:?}"
+    reports((0..count).map(one).collect())
+}
+
+fn sized(columns: usize, rows: usize) -> Size {
+    Size { columns, rows }
+}
+
+#[test]
+fn picture_shows_containers_of_as_many_pods_as_fit() {
+    let lines = picture(&many(15, 5), FRAME, sized(120, 40));
+    assert_eq!(lines.len(), 15 + 24, "{lines:#?}");
+    let at = |name| lines.iter().position(|line| line.contains(name)).unwrap();
+    // Those that run come first.
+    assert!(lines[at("p04")].ends_with("2/2 containers"), "{lines:#?}");
+    let at = at("p05");
+    assert!(lines[at + 1].starts_with("  ● main"), "{lines:#?}");
+    assert_eq!(picture(&many(13, 0), FRAME, sized(120, 40)).len(), 39);
+}
+
+#[test]
+fn picture_counts_pods_that_do_not_fit() {
+    let lines = picture(&many(15, 10), FRAME, sized(40, 10));
+    assert_eq!(lines.len(), 9, "{lines:#?}");
+    let running = lines.iter().filter(|line| line.contains("Running"));
+    assert_eq!(running.count(), 5, "{lines:#?}");
+    assert_eq!(lines[8], "… and 7 more: 7 Succeeded");
+}
+
+#[test]
+fn picture_never_exceeds_the_terminal() {
+    let mut long = pod(
+        "a-name-as-long-as-those-that-controllers-give-x7k2p",
+        "Pending",
     );
+    long.containers = vec![ContainerReport {
+        message: "a message\nof \x1b[2Jseveral words ".repeat(9),
+        ..container(
+            "main",
+            ContainerKind::App,
+            ContainerPhase::Waiting,
+            "CrashLoopBackOff",
+        )
+    }];
+    let mut all = many(9, 3);
+    all.insert(long.uid.clone(), long);
+    for columns in 20..130 {
+        for rows in 1..40 {
+            let lines = picture(&all, FRAME, sized(columns, rows));
+            assert!(lines.len() < rows.max(2), "{columns}x{rows}: {lines:#?}");
+            for line in &lines {
+                assert!(
+                    line.chars().count() <= columns,
+                    "{columns}x{rows}: {line:?}"
+                );
+                assert!(!line.contains(char::is_control), "{line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn picture_shortens_names_so_that_states_are_seen() {
+    let long = pod(
+        "a-name-as-long-as-those-that-controllers-give-x7k2p",
+        "Pending",
+    );
+    assert_eq!(
+        picture(&reports(vec![long]), FRAME, sized(40, 10)),
+        ["⠋ default/a-nam…rs-give-x7k2p  Pending …"]
+    );
+}
+
+#[test]
+fn table_has_every_container() {
+    let table = table(&many(30, 30), FRAME);
+    assert_eq!(table.len(), 90);
 }
 
 #[test]
@@ -180,28 +242,8 @@ fn view_colours_marks_when_enabled() {
         colour: true,
         ..FRAME
     };
-    let lines = render(&reports(vec![pod("a", "Failed")]), frame);
+    let lines = table(&reports(vec![pod("a", "Failed")]), frame);
     assert_eq!(lines, ["\u{1b}[31m✗\u{1b}[0m default/a    Failed"]);
-}
-
-#[rstest]
-#[case("Succeeded", true, "Succeeded")]
-#[case("Failed", true, "Failed")]
-#[case("Running", true, "Removed")]
-#[case("Running", false, "Running")]
-fn view_names_state_of_finished_and_removed_pods(
-    #[case] phase: &str,
-    #[case] removed: bool,
-    #[case] state: &str,
-) {
-    let row = pod_row(
-        &PodReport {
-            removed,
-            ..pod("a", phase)
-        },
-        FRAME,
-    );
-    assert_eq!(row.state, state);
 }
 
 #[rstest]

@@ -1,0 +1,136 @@
+//! What `crib run` leaves when it is killed together with its runtime: its directory, and what the runtime's state in it
+//! names (network links, control groups). The next `crib run` removes both.
+//!
+//! Whether a run lives is told by the file `lock` in its directory, which the command and its runtime each hold a shared lock
+//! on (flock(2)) for as long as they live. Only who gets the exclusive lock may remove the directory; one without such a file
+//! is not touched.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::root::PREFIX;
+
+/// The name of the file in a run's directory.
+const LOCK: &str = "lock";
+
+/// A shared lock on a run's directory, until it is dropped or this process ends.
+#[derive(Debug)]
+pub(crate) struct RunLock {
+    _file: File,
+}
+
+impl RunLock {
+    /// Makes the lock of a new directory. The file has its name only when it is locked.
+    pub(crate) fn make(dir: &Path) -> io::Result<Self> {
+        let new = dir.join("lock.new");
+        let file = File::create_new(&new)?;
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
+        std::fs::rename(new, dir.join(LOCK))?;
+        Ok(Self { _file: file })
+    }
+
+    /// Shares the lock of a directory.
+    pub(crate) fn share(dir: &Path) -> io::Result<Self> {
+        let file = File::open(dir.join(LOCK))?;
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
+        Ok(Self { _file: file })
+    }
+
+    /// Takes the lock of a directory whose run is dead; `None` if it lives or somebody else removes it.
+    fn of_dead(dir: &Path) -> io::Result<Option<Self>> {
+        let path = dir.join(LOCK);
+        let file = match OpenOptions::new().read(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Exclusive to know that nobody lives, then shared with the runtime that clears up. In between another one may get
+        // the exclusive lock, and then removes the directory.
+        for operation in [
+            FlockOperation::NonBlockingLockExclusive,
+            FlockOperation::NonBlockingLockShared,
+        ] {
+            match flock(&file, operation) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        // It may have been removed since it was opened.
+        let same = std::fs::metadata(&path).is_ok_and(|now| {
+            file.metadata()
+                .is_ok_and(|own| (own.dev(), own.ino()) == (now.dev(), now.ino()))
+        });
+        Ok(same.then_some(Self { _file: file }))
+    }
+}
+
+/// The directories of dead runs of this user in `parent`, each with its lock.
+pub(crate) fn dead_runs(parent: &Path) -> Vec<(PathBuf, RunLock)> {
+    let own = rustix::process::geteuid().as_raw();
+    let Ok(entries) = parent.read_dir() else {
+        return Vec::new();
+    };
+    let runs = entries.flatten().filter(|entry| {
+        let named = entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(PREFIX.as_bytes());
+        // Not through a symbolic link.
+        named
+            && entry
+                .metadata()
+                .is_ok_and(|data| data.is_dir() && data.uid() == own && data.mode() & 0o077 == 0)
+    });
+    runs.filter_map(|entry| {
+        let path = entry.path();
+        let lock = RunLock::of_dead(&path).ok().flatten()?;
+        Some((path, lock))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn run(parent: &Path, name: &str, mode: u32) -> PathBuf {
+        let dir = parent.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::set_permissions(&dir, Permissions::from_mode(mode)).unwrap();
+        dir
+    }
+
+    #[test]
+    fn only_unlocked_runs_are_dead() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = |name, mode| run(parent.path(), name, mode);
+        let [dead, alive, shared] =
+            ["crib-run-dead", "crib-run-alive", "crib-run-shared"].map(|name| dir(name, 0o700));
+        drop(RunLock::make(&dead).unwrap());
+        let _alive = RunLock::make(&alive).unwrap();
+        let maker = RunLock::make(&shared).unwrap();
+        let _sharer = RunLock::share(&shared).unwrap();
+        drop(maker);
+        // Not a run, not locked yet, open to others.
+        drop(RunLock::make(&dir("other", 0o700)).unwrap());
+        dir("crib-run-new", 0o700);
+        drop(RunLock::make(&dir("crib-run-open", 0o755)).unwrap());
+        let found = dead_runs(parent.path());
+        let paths: Vec<&PathBuf> = found.iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, [&dead]);
+        assert_eq!(
+            dead_runs(parent.path()).len(),
+            0,
+            "one removes it at a time"
+        );
+    }
+}

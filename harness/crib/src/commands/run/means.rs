@@ -1,0 +1,121 @@
+//! What the runtime can do on this box: the isolation of its pods, and which of their limits it cannot apply.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use agent::pod::Pod;
+use harness::client::Client;
+
+/// How an ordinary user gets limits.
+const REMEDY: &str = "run crib as root, or in a cgroup that systemd delegates: systemd-run --user --scope -p Delegate=yes crib run …";
+
+/// What the runtime reports in its Status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Means {
+    /// `root`, `rootless (65536 ids)` or `process`.
+    pub(crate) isolation: String,
+    /// The resources whose limits are not applied, with the reason.
+    not_applied: Option<(Vec<String>, String)>,
+}
+
+impl Means {
+    /// Asks the runtime.
+    pub(crate) async fn of_runtime(socket: &Path) -> Result<Self, tonic::Status> {
+        let status = Client::new(socket).status().await?;
+        Ok(Self::of_info(&status.info))
+    }
+
+    /// Reads the verbose information of Status.
+    fn of_info(info: &HashMap<String, String>) -> Self {
+        let not_applied = info.get("limitsNotApplied").map(|text| {
+            let (names, reason) = text
+                .split_once(": ")
+                .unwrap_or((text, "no reason is known"));
+            let names = names.split(", ").map(str::to_owned).collect();
+            (names, reason.to_owned())
+        });
+        Self {
+            isolation: info.get("isolation").cloned().unwrap_or_default(),
+            not_applied,
+        }
+    }
+
+    /// Which limits of the pods are not applied, why, and what helps; `None` if all are.
+    pub(crate) fn dropped_limits(&self, pods: &[Pod]) -> Option<String> {
+        let (names, reason) = self.not_applied.as_ref()?;
+        let dropped: Vec<&String> = names
+            .iter()
+            .filter(|name| pods.iter().any(|pod| has_limit(pod, name)))
+            .collect();
+        let first = pods
+            .iter()
+            .find(|pod| dropped.iter().any(|name| has_limit(pod, name)))?;
+        let names: Vec<&str> = dropped.into_iter().map(String::as_str).collect();
+        Some(format!(
+            "limits of {} are not applied, which pod {} has: {reason}; {REMEDY}",
+            names.join(" and "),
+            first.full_name()
+        ))
+    }
+}
+
+/// Whether a container of the pod has a limit of this resource.
+fn has_limit(pod: &Pod, resource: &str) -> bool {
+    pod.all_containers().any(|(_, container)| {
+        let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
+        limits.is_some_and(|limits| limits.contains_key(resource))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Container, Pod as ApiPod, PodSpec, ResourceRequirements};
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn pod(limit: &str) -> Pod {
+        let limits = [(limit.to_owned(), Quantity("1".to_owned()))].into();
+        let container = Container {
+            resources: Some(ResourceRequirements {
+                limits: Some(limits),
+                ..ResourceRequirements::default()
+            }),
+            ..Container::default()
+        };
+        let mut api = ApiPod::default();
+        api.metadata.name = Some("p".to_owned());
+        api.spec = Some(PodSpec {
+            containers: vec![container],
+            ..PodSpec::default()
+        });
+        Pod::new(api)
+    }
+
+    fn means(not_applied: Option<&str>) -> Means {
+        let mut info = HashMap::from([("isolation".to_owned(), "process".to_owned())]);
+        info.extend(not_applied.map(|text| ("limitsNotApplied".to_owned(), text.to_owned())));
+        Means::of_info(&info)
+    }
+
+    #[rstest]
+    #[case::applied(None, "memory", None)]
+    #[case::no_such_limit(Some("memory, pids: no cgroups"), "cpu", None)]
+    #[case::dropped(
+        Some("memory, pids: no cgroups"),
+        "memory",
+        Some("limits of memory are not applied, which pod default/p has: no cgroups; ")
+    )]
+    fn dropped_limits_are_those_that_pods_have(
+        #[case] not_applied: Option<&str>,
+        #[case] limit: &str,
+        #[case] start: Option<&str>,
+    ) {
+        let said = means(not_applied).dropped_limits(&[pod(limit)]);
+        assert_eq!(said.is_some(), start.is_some(), "{said:?}");
+        if let (Some(said), Some(start)) = (said, start) {
+            assert!(said.starts_with(start) && said.ends_with(REMEDY), "{said}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Limits of pods where an ordinary user can make no cgroups.
+
+use super::command::{Ended, Place};
+use super::run::{assert_code, pod};
+
+/// The user that root's runs are made as: `nobody`.
+const NOBODY: u32 = 65534;
+
+/// Runs `crib` as a user who is not root.
+async fn as_user(place: &Place, args: &[&str]) -> Ended {
+    let mut command = place.command(args);
+    if nix::unistd::geteuid().is_root() {
+        for path in ["", "tmp", "p.yaml"] {
+            std::os::unix::fs::chown(place.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    place.end(command).await
+}
+
+fn limited(place: &Place) -> String {
+    let manifest = pod("p", "head -c 200M /dev/zero | tail -c 200M | wc -c").replace(
+        "    command",
+        "    resources: {limits: {memory: 32Mi}}\n    command",
+    );
+    place.file("p.yaml", &manifest)
+}
+
+#[tokio::test]
+async fn run_warns_once_of_limits_that_are_not_applied() {
+    let place = Place::new();
+    let manifest = limited(&place);
+    let ended = as_user(&place, &["run", "--quiet", &manifest]).await;
+    let warning = "crib: warning: limits of memory are not applied, which pod default/p has: ";
+    if ended.code == Some(1) && ended.err.contains("OOMKilled") {
+        harness::skip!(
+            "run_warns_once_of_limits_that_are_not_applied",
+            "this box applies limits"
+        );
+    }
+    assert_code(&ended, 0);
+    assert_eq!(ended.out, "p/main | 209715200\n");
+    assert!(ended.err.starts_with(warning), "{}", ended.err);
+    assert!(
+        ended
+            .err
+            .ends_with("systemd-run --user --scope -p Delegate=yes crib run …\n")
+    );
+    assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
+
+    let ended = as_user(&place, &["run", "--quiet", "--strict", &manifest]).await;
+    assert_code(&ended, 3);
+    assert_eq!(ended.out, "");
+    let refusal = "crib: --strict: limits of memory are not applied, which pod default/p has: ";
+    assert!(ended.err.starts_with(refusal), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn run_says_nothing_of_limits_without_any() {
+    let place = Place::new();
+    place.file("p.yaml", &pod("p", "echo done"));
+    let manifest = place.path("p.yaml");
+    let args = ["run", "--strict", manifest.to_str().unwrap()];
+    let ended = as_user(&place, &args).await;
+    assert_code(&ended, 0);
+    assert!(!ended.err.contains("limits"), "{}", ended.err);
+    assert!(ended.err.starts_with("crib: isolation: "), "{}", ended.err);
+    place.assert_clean();
+}

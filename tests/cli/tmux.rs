@@ -1,0 +1,136 @@
+//! A terminal for tests: `crib` in a window of a tmux server of its own, as somebody who sits at it sees it.
+
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use super::command::Place;
+
+/// A window with a command in it, in a place.
+pub(crate) struct Terminal<'a> {
+    place: &'a Place,
+}
+
+/// Whether tmux can be run here; the reason if not.
+pub(crate) fn missing() -> Option<String> {
+    let version = std::process::Command::new("tmux").arg("-V").output();
+    version
+        .err()
+        .map(|error| format!("needs tmux, which cannot be run: {error}"))
+}
+
+impl<'a> Terminal<'a> {
+    /// Runs `crib` in a window of this size, from a shell that Ctrl-C does not end, that prints the exit code, and stays.
+    pub(crate) async fn start(
+        place: &'a Place,
+        columns: u16,
+        rows: u16,
+        variables: &[(&str, &str)],
+        args: &[&str],
+    ) -> Self {
+        let terminal = Self { place };
+        let mut words = vec!["env".to_owned()];
+        words.extend(
+            variables
+                .iter()
+                .map(|(name, value)| format!("{name}={value}")),
+        );
+        words.push(env!("CARGO_BIN_EXE_crib").to_owned());
+        words.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let script = format!(
+            "trap : INT; {}; echo \"exit code $?\"; exec cat",
+            quoted.join(" ")
+        );
+        let size = [columns.to_string(), rows.to_string()];
+        let start = ["new-session", "-d", "-x", &size[0], "-y", &size[1], &script];
+        terminal.tmux(&start).await;
+        terminal
+    }
+
+    /// Runs a command of tmux and returns its output.
+    async fn tmux(&self, args: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        command
+            .args(["-u", "-f", "/dev/null", "-S"])
+            .arg(self.place.path("tmux"))
+            .args(args)
+            .env("TMPDIR", self.place.path("tmp"))
+            .env("SHELL", "/bin/sh")
+            .env_remove("TMUX")
+            .env_remove("NO_COLOR")
+            .stdin(Stdio::null());
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "tmux {args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The lines on the screen, without what is empty at its end.
+    pub(crate) async fn screen(&self) -> Vec<String> {
+        lines(&self.tmux(&["capture-pane", "-p"]).await)
+    }
+
+    /// The lines on the screen with the sequences of their colours.
+    pub(crate) async fn colours(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-e"]).await
+    }
+
+    /// The lines on the screen and all that scrolled out of it; lines that the terminal wrapped are whole.
+    pub(crate) async fn history(&self) -> Vec<String> {
+        lines(&self.tmux(&["capture-pane", "-p", "-J", "-S", "-"]).await)
+    }
+
+    /// Waits until the screen is as it should be; `missing` says what it lacks.
+    pub(crate) async fn wait(&self, what: &str, missing: impl Fn(&[String]) -> bool) {
+        let deadline = tokio::time::Instant::now() + super::command::PATIENCE;
+        loop {
+            let screen = self.screen().await;
+            if !missing(&screen) {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited for: {what}; the screen is:\n{}",
+                screen.join("\n")
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn resize(&self, columns: u16, rows: u16) {
+        let size = [columns.to_string(), rows.to_string()];
+        self.tmux(&["resize-window", "-x", &size[0], "-y", &size[1]])
+            .await;
+    }
+
+    pub(crate) async fn key(&self, key: &str) {
+        self.tmux(&["send-keys", key]).await;
+    }
+
+    /// Waits until the command has ended with this code, then closes the window.
+    pub(crate) async fn end(self, code: i32) -> Vec<String> {
+        let line = format!("exit code {code}");
+        self.wait(&line, |screen| !screen.contains(&line)).await;
+        let history = self.history().await;
+        self.tmux(&["kill-server"]).await;
+        history
+    }
+}
+
+impl Drop for Terminal<'_> {
+    /// A test that failed leaves no server.
+    fn drop(&mut self) {
+        let socket = self.place.path("tmux");
+        let _ = std::process::Command::new("tmux")
+            .arg("-S")
+            .arg(socket)
+            .arg("kill-server")
+            .stderr(Stdio::null())
+            .status();
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    let lines = text.trim_end().lines();
+    lines.map(|line| line.trim_end().to_owned()).collect()
+}
