@@ -3,6 +3,7 @@
 
 mod calls;
 mod command;
+mod crictl;
 mod ends;
 mod registry;
 mod run;

@@ -2,11 +2,13 @@
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::client::ClientArgs;
 use crate::commands::{
-    agent, attach, completions, events, exec, images, inspect, load, logs, pods, port_forward, ps,
-    pull, registry, rmi, run, runtime, stats, version,
+    agent, attach, completions, events, exec, images, inspect, inspecti, inspectp, load, logs,
+    pods, port_forward, ps, pull, registry, rmi, run, runtime, stats, version,
 };
 use crate::exit::Exit;
+use crate::report::say;
 
 /// Everything `crib` can be told.
 #[derive(Debug, Parser)]
@@ -16,6 +18,8 @@ use crate::exit::Exit;
   crib runtime                      serve the Container Runtime Interface on a unix socket
   crib run --help                   every option and the exit codes")]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    client: ClientArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -34,6 +38,8 @@ enum Command {
     Load(load::LoadArgs),
     Rmi(rmi::RmiArgs),
     Inspect(inspect::InspectArgs),
+    Inspectp(inspectp::InspectpArgs),
+    Inspecti(inspecti::InspectiArgs),
     Logs(logs::LogsArgs),
     Exec(exec::ExecArgs),
     Attach(attach::AttachArgs),
@@ -44,8 +50,44 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
+impl Command {
+    /// Takes over the flags before the command; the error is one that the command has no use for.
+    fn inherit(&mut self, before: &ClientArgs) -> Result<(), &'static str> {
+        match self {
+            Self::Run(_)
+            | Self::Runtime(_)
+            | Self::Agent(_)
+            | Self::Registry(_)
+            | Self::Completions(_)
+            | Self::Version(_) => return before.given().map_or(Ok(()), Err),
+            Self::Pods(args) => args.connection.inherit(before),
+            Self::Ps(args) => args.connection.inherit(before),
+            Self::Images(args) => args.connection.inherit(before),
+            Self::Pull(args) => args.connection.inherit(before),
+            Self::Load(args) => args.connection.inherit(before),
+            Self::Rmi(args) => args.connection.inherit(before),
+            Self::Inspect(args) => args.connection.inherit(before),
+            Self::Inspectp(args) => args.connection.inherit(before),
+            Self::Inspecti(args) => args.connection.inherit(before),
+            Self::Logs(args) => args.connection.inherit(before),
+            Self::Exec(args) => args.connection.inherit(before),
+            Self::Attach(args) => args.connection.inherit(before),
+            Self::PortForward(args) => args.connection.inherit(before),
+            Self::Stats(args) => args.connection.inherit(before),
+            Self::Events(args) => args.connection.inherit(before),
+        }
+        Ok(())
+    }
+}
+
 /// Does what was asked. Called while the process has one thread.
-pub(crate) fn dispatch(cli: Cli) -> Exit {
+pub(crate) fn dispatch(mut cli: Cli) -> Exit {
+    if let Err(flag) = cli.command.inherit(&cli.client) {
+        say(&format!(
+            "{flag} before this command has no effect: leave it out"
+        ));
+        return Exit::BadInput;
+    }
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Runtime(args) => runtime::run(args),
@@ -58,6 +100,8 @@ pub(crate) fn dispatch(cli: Cli) -> Exit {
         Command::Load(args) => load::run(&args),
         Command::Rmi(args) => rmi::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Inspectp(args) => inspectp::run(&args),
+        Command::Inspecti(args) => inspecti::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Exec(args) => exec::run(&args),
         Command::Attach(args) => attach::run(&args),

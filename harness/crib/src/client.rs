@@ -2,41 +2,32 @@
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use harness::Client;
 use harness::client::Answer;
 
-use crate::args::{UnixEndpoint, duration};
+use crate::args::UnixEndpoint;
 use crate::endpoint::default_listen;
 use crate::exit::{CALLS, Exit};
 use crate::report::complain;
 use crate::signals::Signals;
 
+pub(crate) mod containers;
+pub(crate) mod document;
 mod error;
 pub(crate) mod find;
 pub(crate) mod human;
+pub(crate) mod images;
 pub(crate) mod output;
+pub(crate) mod pods;
 pub(crate) mod select;
+mod settings;
+pub(crate) mod status;
 
 pub(crate) use error::{CallError, start_failure_exit_code};
-
-/// Where the runtime is. The names are crictl's.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Connection")]
-pub(crate) struct Connection {
-    /// The runtime's CRI endpoint [default: the first socket found of crib, containerd and CRI-O]
-    #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]
-    runtime_endpoint: Option<UnixEndpoint>,
-    /// The image service's CRI endpoint [default: the runtime's]
-    #[arg(long, value_name = "unix:///PATH", env = "IMAGE_SERVICE_ENDPOINT")]
-    image_endpoint: Option<UnixEndpoint>,
-    /// Timeout of each call: 10, 1.5s, 2m [default: 10s; none for pulls]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) timeout: Option<Duration>,
-}
+pub(crate) use settings::{ClientArgs, Connection, Endpoints};
 
 /// Default timeout of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,13 +44,23 @@ pub(crate) struct Cri {
 impl Connection {
     /// Finds the runtime; it has to accept a connection.
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
-        let endpoint = match &self.runtime_endpoint {
+        let mut cri = self.endpoints.open()?;
+        cri.timeout = self.timeout.or(cri.timeout);
+        Ok(cri)
+    }
+}
+
+impl Endpoints {
+    /// Finds the runtime; it has to accept a connection.
+    pub(crate) fn open(&self) -> Result<Cri, CallError> {
+        let settings = self.settings()?;
+        let endpoint = match &settings.runtime_endpoint {
             Some(endpoint) => endpoint.clone(),
             None => find()?,
         };
         reach(&endpoint)?;
         let runtime = Client::new(endpoint.path());
-        let images = match &self.image_endpoint {
+        let images = match &settings.image_endpoint {
             Some(endpoint) => {
                 reach(endpoint)?;
                 Client::new(endpoint.path())
@@ -69,7 +70,7 @@ impl Connection {
         Ok(Cri {
             runtime,
             images,
-            timeout: self.timeout,
+            timeout: settings.timeout,
         })
     }
 }
@@ -84,20 +85,27 @@ fn reach(endpoint: &UnixEndpoint) -> Result<(), CallError> {
     }
 }
 
-/// The first socket that is there: this user's, root's, and those of other runtimes.
+/// The first socket that is there: this user's, root's, the one that crictl is set up for, and those of other runtimes.
 fn find() -> Result<UnixEndpoint, CallError> {
     let user = nix::unistd::geteuid();
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let temp = std::env::temp_dir();
     let own = default_listen(user.is_root(), runtime_dir.as_deref(), &temp, user.as_raw());
-    let mut tried = vec![own.path().to_owned()];
-    for path in [
-        "/run/crib/crib.sock",
-        "/run/containerd/containerd.sock",
-        "/run/crio/crio.sock",
-    ] {
-        if !tried.iter().any(|tried| tried == Path::new(path)) {
-            tried.push(path.into());
+    let mut all = vec![own.path().to_owned(), "/run/crib/crib.sock".into()];
+    all.extend(
+        settings::of_this_machine()?
+            .runtime_endpoint
+            .map(|endpoint| endpoint.path().to_owned()),
+    );
+    all.extend(
+        ["/run/containerd/containerd.sock", "/run/crio/crio.sock"]
+            .into_iter()
+            .map(PathBuf::from),
+    );
+    let mut tried: Vec<PathBuf> = Vec::new();
+    for path in all {
+        if !tried.contains(&path) {
+            tried.push(path);
         }
     }
     match tried.iter().find(|path| path.exists()) {

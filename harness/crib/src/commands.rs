@@ -7,6 +7,8 @@ pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod images;
 pub(crate) mod inspect;
+pub(crate) mod inspecti;
+pub(crate) mod inspectp;
 pub(crate) mod load;
 pub(crate) mod logs;
 pub(crate) mod pods;

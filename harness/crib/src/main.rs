@@ -22,6 +22,7 @@ mod report;
 mod shutdown;
 mod signals;
 mod stream;
+mod template;
 mod terminal;
 
 fn main() -> ExitCode {

@@ -9,6 +9,7 @@ use harness::streaming::DialError;
 
 use crate::args::UnixEndpoint;
 use crate::exit::Exit;
+use crate::template::TemplateError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,9 @@ pub(crate) enum CallError {
         /// Its id or name.
         name: String,
     },
+    /// No object fits the filters.
+    #[error("no {0} fits the filters")]
+    NothingFits(&'static str),
     /// Several objects match it.
     #[error("{name:?} matches more than one {what}: use a longer id prefix")]
     Ambiguous {
@@ -77,6 +81,9 @@ pub(crate) enum CallError {
     /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
+    /// The template does not fit the document.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
     /// A local operation failed.
     #[error("failed to {doing}")]
     Io {
@@ -153,7 +160,9 @@ impl CallError {
             Self::Refused { .. }
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
+            | Self::NothingFits(_)
             | Self::Ambiguous { .. }
+            | Self::Template(_)
             | Self::Io { .. }
             | Self::AlreadyReported => Exit::Failed,
             Self::NoAnswer { .. } => Exit::TimedOut,

@@ -27,7 +27,7 @@ pub(crate) struct AttachArgs {
     #[command(flatten)]
     streaming: TransportArgs,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Attaches.

@@ -21,7 +21,7 @@ pub(crate) struct EventsArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Shows them.

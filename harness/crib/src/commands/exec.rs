@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use cri::v1;
 
-use crate::client::{
-    CallError, Connection, Cri, find, finish, start_failure_exit_code, with_codes,
-};
+use crate::args::duration;
+use crate::client::{CallError, Cri, Endpoints, find, finish, start_failure_exit_code, with_codes};
 use crate::exit::Exit;
 use crate::stream::{TransportArgs, join, standard};
 
@@ -41,13 +40,16 @@ pub(crate) struct ExecArgs {
     /// Allocate a terminal
     #[arg(short, long)]
     tty: bool,
-    /// Print the output after the command has exited; --timeout also ends the command
+    /// Print the output after the command has exited
     #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
     sync: bool,
     #[command(flatten)]
     streaming: TransportArgs,
+    /// With --sync, end the command after this time [default: never]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Endpoints,
 }
 
 /// Runs it.
@@ -87,7 +89,7 @@ async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
         let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
         i64::try_from(seconds).unwrap_or(i64::MAX)
     };
-    let timeout = args.connection.timeout.map_or(0, whole_seconds);
+    let timeout = args.timeout.map_or(0, whole_seconds);
     // The runtime enforces the timeout and reports it.
     let answer = cri.runtime.exec(id, args.command.clone(), timeout);
     let answer = match cri.call_without_timeout("ExecSync", answer).await {

@@ -46,7 +46,7 @@ pub(crate) struct LogsArgs {
     #[arg(short, long)]
     previous: bool,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 fn since(text: &str) -> Result<Timestamp, String> {

@@ -36,7 +36,7 @@ pub(crate) struct PortForwardArgs {
     #[command(flatten)]
     streaming: TransportArgs,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// A local port, 0 for any, and the pod's.

@@ -29,7 +29,7 @@ pub(crate) struct PullArgs {
     #[arg(long, value_name = "BASE64")]
     auth: Option<String>,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Pulls them.

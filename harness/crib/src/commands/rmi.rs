@@ -28,7 +28,7 @@ pub(crate) struct RmiArgs {
     #[arg(short = 'q', long, conflicts_with = "images")]
     prune: bool,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Removes them.

@@ -49,7 +49,7 @@ pub(crate) struct StatsArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Shows them.
