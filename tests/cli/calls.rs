@@ -174,7 +174,8 @@ async fn images_are_pulled_loaded_and_pruned() {
     let name = format!("{}/team/it:1", registry.host());
     let id = crib(&place, &runtime, &["pull", &name]).await;
     let listed = crib(&place, &runtime, &["images", "--no-trunc", &name]).await;
-    assert!(listed.contains(id.trim()), "{listed}");
+    let id = id.trim().strip_prefix("Image is up to date for ").unwrap();
+    assert!(listed.contains(id), "{listed}");
     let missing = format!("{}/team/it:2", registry.host());
     let none = crib_ended(&place, &runtime, &["pull", &missing]).await;
     assert_eq!(none.code, Some(1), "{none:?}");

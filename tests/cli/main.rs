@@ -5,6 +5,7 @@ mod calls;
 mod command;
 mod crictl;
 mod ends;
+mod lifecycle;
 mod registry;
 mod run;
 mod servers;

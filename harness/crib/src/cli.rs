@@ -4,8 +4,10 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::client::ClientArgs;
 use crate::commands::{
-    agent, attach, completions, events, exec, images, inspect, inspecti, inspectp, load, logs,
-    pods, port_forward, ps, pull, registry, rmi, run, runtime, stats, version,
+    agent, attach, checkpoint, completions, create, events, exec, imagefsinfo, images, info,
+    inspect, inspecti, inspectp, load, logs, metricdescs, metricsp, pods, port_forward, ps, pull,
+    registry, rm, rmi, rmp, run, runp, runtime, runtime_config, start, stats, statsp, stop, stopp,
+    update, update_runtime_config, version,
 };
 use crate::exit::Exit;
 use crate::report::say;
@@ -33,6 +35,7 @@ enum Command {
     Registry(registry::RegistryArgs),
     Pods(pods::PodsArgs),
     Ps(ps::PsArgs),
+    #[command(aliases = ["image", "img"])]
     Images(images::ImagesArgs),
     Pull(pull::PullArgs),
     Load(load::LoadArgs),
@@ -45,8 +48,26 @@ enum Command {
     Attach(attach::AttachArgs),
     PortForward(port_forward::PortForwardArgs),
     Stats(stats::StatsArgs),
+    Runp(runp::RunpArgs),
+    Create(create::CreateArgs),
+    Start(start::StartArgs),
+    Stop(stop::StopArgs),
+    Rm(rm::RmArgs),
+    Stopp(stopp::StoppArgs),
+    Rmp(rmp::RmpArgs),
+    Update(update::UpdateArgs),
+    Checkpoint(checkpoint::CheckpointArgs),
+    Statsp(statsp::StatspArgs),
+    Metricsp(metricsp::MetricspArgs),
+    Metricdescs(metricdescs::MetricdescsArgs),
+    Info(info::InfoArgs),
+    Imagefsinfo(imagefsinfo::ImagefsinfoArgs),
+    RuntimeConfig(runtime_config::RuntimeConfigArgs),
+    UpdateRuntimeConfig(update_runtime_config::UpdateRuntimeConfigArgs),
+    #[command(alias = "event")]
     Events(events::EventsArgs),
     Version(version::VersionArgs),
+    #[command(alias = "completion")]
     Completions(completions::CompletionsArgs),
 }
 
@@ -74,6 +95,22 @@ impl Command {
             Self::Attach(args) => args.connection.inherit(before),
             Self::PortForward(args) => args.connection.inherit(before),
             Self::Stats(args) => args.connection.inherit(before),
+            Self::Runp(args) => args.connection.inherit(before),
+            Self::Create(args) => args.connection.inherit(before),
+            Self::Start(args) => args.connection.inherit(before),
+            Self::Stop(args) => args.connection.inherit(before),
+            Self::Rm(args) => args.connection.inherit(before),
+            Self::Stopp(args) => args.connection.inherit(before),
+            Self::Rmp(args) => args.connection.inherit(before),
+            Self::Update(args) => args.connection.inherit(before),
+            Self::Checkpoint(args) => args.connection.inherit(before),
+            Self::Statsp(args) => args.connection.inherit(before),
+            Self::Metricsp(args) => args.connection.inherit(before),
+            Self::Metricdescs(args) => args.connection.inherit(before),
+            Self::Info(args) => args.connection.inherit(before),
+            Self::Imagefsinfo(args) => args.connection.inherit(before),
+            Self::RuntimeConfig(args) => args.connection.inherit(before),
+            Self::UpdateRuntimeConfig(args) => args.connection.inherit(before),
             Self::Events(args) => args.connection.inherit(before),
         }
         Ok(())
@@ -107,6 +144,22 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Attach(args) => attach::run(&args),
         Command::PortForward(args) => port_forward::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Runp(args) => runp::run(&args),
+        Command::Create(args) => create::run(&args),
+        Command::Start(args) => start::run(&args),
+        Command::Stop(args) => stop::run(&args),
+        Command::Rm(args) => rm::run(&args),
+        Command::Stopp(args) => stopp::run(&args),
+        Command::Rmp(args) => rmp::run(&args),
+        Command::Update(args) => update::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Statsp(args) => statsp::run(&args),
+        Command::Metricsp(args) => metricsp::run(&args),
+        Command::Metricdescs(args) => metricdescs::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Imagefsinfo(args) => imagefsinfo::run(&args),
+        Command::RuntimeConfig(args) => runtime_config::run(&args),
+        Command::UpdateRuntimeConfig(args) => update_runtime_config::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Version(args) => version::run(args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),

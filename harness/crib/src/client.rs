@@ -14,7 +14,9 @@ use crate::exit::{CALLS, Exit};
 use crate::report::complain;
 use crate::signals::Signals;
 
+pub(crate) mod config;
 pub(crate) mod containers;
+pub(crate) mod credentials;
 pub(crate) mod document;
 mod error;
 pub(crate) mod find;
@@ -30,7 +32,7 @@ pub(crate) use error::{CallError, start_failure_exit_code};
 pub(crate) use settings::{ClientArgs, Connection, Endpoints};
 
 /// Default timeout of a call.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a runtime, and to the service for its images.
 pub(crate) struct Cri {
@@ -115,6 +117,16 @@ fn find() -> Result<UnixEndpoint, CallError> {
 }
 
 impl Cri {
+    /// How long a call may take, if the user said so.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Changes how long a call may take; `None` leaves it as it is.
+    pub(crate) fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout.or(self.timeout);
+    }
+
     /// Waits for the answer to a call, for as long as a call may take.
     pub(crate) async fn call<T>(
         &self,
@@ -132,6 +144,16 @@ impl Cri {
         answer: impl Future<Output = Answer<T>>,
     ) -> Result<T, CallError> {
         self.wait(call, self.timeout, answer).await
+    }
+
+    /// Waits for the answer to a call with a timeout of its own; without one, as the user says.
+    pub(crate) async fn call_within<T>(
+        &self,
+        call: &'static str,
+        timeout: Option<Duration>,
+        answer: impl Future<Output = Answer<T>>,
+    ) -> Result<T, CallError> {
+        self.wait(call, timeout.or(self.timeout), answer).await
     }
 
     /// Waits for the answer to a call that ends by itself.
@@ -217,6 +239,7 @@ pub(crate) async fn each<T>(
                 error @ (CallError::Refused { .. }
                 | CallError::NotFound { .. }
                 | CallError::Ambiguous { .. }
+                | CallError::StillRunning { .. }
                 | CallError::Io { .. }),
             ) => {
                 complain(&error);

@@ -67,6 +67,14 @@ pub(crate) enum CallError {
         /// Its id or name.
         name: String,
     },
+    /// What is to be removed still runs.
+    #[error("{what} {name} is running: stop it first, or use --force")]
+    StillRunning {
+        /// What it is.
+        what: &'static str,
+        /// Its id.
+        name: String,
+    },
     /// No object fits the filters.
     #[error("no {0} fits the filters")]
     NothingFits(&'static str),
@@ -161,6 +169,7 @@ impl CallError {
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
             | Self::NothingFits(_)
+            | Self::StillRunning { .. }
             | Self::Ambiguous { .. }
             | Self::Template(_)
             | Self::Io { .. }

@@ -19,7 +19,7 @@ pub(crate) struct AttachArgs {
     /// Container: id, id prefix or name
     container: String,
     /// Pass standard input to it
-    #[arg(short, long)]
+    #[arg(short, long, alias = "stdin")]
     interactive: bool,
     /// Attach to its terminal
     #[arg(short, long)]
