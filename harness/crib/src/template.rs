@@ -19,6 +19,7 @@ mod format;
 mod functions;
 mod lexer;
 mod parser;
+mod value;
 
 use parser::Node;
 use thiserror::Error;
