@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ImagefsinfoArgs) -> Exit {
                 let inodes = usage.inodes_used.as_ref().map_or(0, |of| of.value);
                 let place = usage.fs_id.clone().unwrap_or_default().mountpoint;
                 lines.push(format!("TimeStamp[{i}]: {}", usage.timestamp));
-                lines.push(format!("Disk[{i}]: {}", human::size(bytes)));
+                lines.push(format!("Disk[{i}]: {}", human::usage(bytes)));
                 lines.push(format!("Inodes[{i}]: {inodes}"));
                 lines.push(format!("Mountpoint[{i}]: {place}"));
             }

@@ -139,7 +139,7 @@ fn table(
         let metadata = stats.attributes.clone().unwrap_or_default().metadata;
         let layer = stats.writable_layer.clone().unwrap_or_default();
         let bytes = |value: Option<v1::UInt64Value>| {
-            value.map_or_else(|| "-".to_owned(), |value| human::size(value.value))
+            value.map_or_else(|| "-".to_owned(), |value| human::usage(value.value))
         };
         let memory = stats.memory.and_then(|memory| memory.working_set_bytes);
         let inodes = layer.inodes_used;

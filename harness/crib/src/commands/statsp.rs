@@ -124,7 +124,7 @@ fn table(
             metadata.unwrap_or_default().name,
             human::id(id_of(stats), false).to_owned(),
             or_dash(share(before, cpu(stats)).map(|share| format!("{share:.2}"))),
-            or_dash(memory.map(|memory| human::size(memory.value))),
+            or_dash(memory.map(|memory| human::usage(memory.value))),
         ]);
     }
     if args.watch {
