@@ -239,6 +239,14 @@ async fn logs_supports_follow_tail_and_limits() {
         (ended.out.as_str(), ended.err.as_str()),
         ("out 1\nout 2\nout 3\nno end", "err 1\nerr 2\nerr 3\n")
     );
+    for (stream, out) in [("stdout", "out 1\nout 2\nout 3\nno end"), ("stderr", "")] {
+        let args = ["logs", "--stream", stream, "--limit-bytes=-1", "main"];
+        assert_eq!(crib(&place, &runtime, &args).await, out, "{stream}");
+    }
+    for since in ["2999-01-01T00:00:00", "32503680000"] {
+        let args = ["logs", "--tail=-1", "--since", since, "main"];
+        assert_eq!(crib(&place, &runtime, &args).await, "", "{since}");
+    }
     // Which of the two outputs was read last nobody can say.
     let last = crib_ended(&place, &runtime, &["logs", "--tail", "1", "main"]).await;
     assert_eq!((last.out + &last.err).lines().count(), 1);
@@ -290,7 +298,7 @@ async fn logs_supports_follow_tail_and_limits() {
     following.line_with("line 2").await;
     let log = runtime.client.container(&id).await.unwrap().log_path;
     std::fs::rename(&log, format!("{log}.1")).unwrap();
-    runtime.client.reopen_log(&id).await.unwrap();
+    crib(&place, &runtime, &["logs", "--reopen", "--tail=0", &id]).await;
     eventually("lines in the new file", || {
         match std::fs::read_to_string(&log)
             .unwrap_or_default()

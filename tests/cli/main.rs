@@ -6,6 +6,7 @@ mod command;
 mod crictl;
 mod ends;
 mod lifecycle;
+mod live;
 mod registry;
 mod run;
 mod servers;

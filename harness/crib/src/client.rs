@@ -11,6 +11,7 @@ use harness::client::Answer;
 use crate::args::UnixEndpoint;
 use crate::endpoint::default_listen;
 use crate::exit::{CALLS, Exit};
+use crate::live;
 use crate::report::complain;
 use crate::signals::Signals;
 
@@ -40,41 +41,91 @@ pub(crate) struct Cri {
     pub(crate) runtime: Client,
     /// Its images.
     pub(crate) images: Client,
+    /// Where the runtime is.
+    pub(crate) endpoint: UnixEndpoint,
+    /// Whether it is that of a `crib run`, which may end at any time.
+    of_run: bool,
     timeout: Option<Duration>,
 }
 
 impl Connection {
     /// Finds the runtime; it has to accept a connection.
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
-        let mut cri = self.endpoints.open()?;
-        cri.timeout = self.timeout.or(cri.timeout);
-        Ok(cri)
+        Ok(self.with_timeout(self.endpoints.open()?))
+    }
+
+    /// Finds the runtimes in which containers and pods are looked for.
+    pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
+        let all = self.endpoints.open_all()?.into_iter();
+        Ok(all.map(|cri| self.with_timeout(cri)).collect())
+    }
+
+    fn with_timeout(&self, mut cri: Cri) -> Cri {
+        cri.set_timeout(self.timeout);
+        cri
     }
 }
 
 impl Endpoints {
-    /// Finds the runtime; it has to accept a connection.
+    /// Finds the runtime; it has to accept a connection. Where none was named and none serves at the usual sockets, it is that
+    /// of the only `crib run`.
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
-        let settings = self.settings()?;
-        let endpoint = match &settings.runtime_endpoint {
-            Some(endpoint) => endpoint.clone(),
-            None => find()?,
-        };
-        reach(&endpoint)?;
-        let runtime = Client::new(endpoint.path());
-        let images = match &settings.image_endpoint {
-            Some(endpoint) => {
-                reach(endpoint)?;
-                Client::new(endpoint.path())
+        let mut all = self.open_all()?;
+        match (all.len(), all.first()) {
+            (2.., Some(first)) if first.of_run => {
+                let endpoints = all.iter().map(|cri| cri.endpoint.to_string()).collect();
+                Err(CallError::SeveralRuntimes(endpoints))
             }
-            None => runtime.clone(),
-        };
-        Ok(Cri {
-            runtime,
-            images,
-            timeout: settings.timeout,
-        })
+            _ => Ok(all.swap_remove(0)),
+        }
     }
+
+    /// The runtime that was named; else the one at the usual sockets, if any, then those of all `crib run`s. One at least.
+    pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
+        let settings = self.settings()?;
+        if let Some(endpoint) = &settings.runtime_endpoint {
+            return Ok(vec![connect(&settings, endpoint, false)?]);
+        }
+        let live = live::endpoints(&live::directory()).map_err(|source| CallError::Io {
+            doing: format!("look for runs in {}", live::directory().display()),
+            source,
+        })?;
+        let usual = find().and_then(|endpoint| connect(&settings, &endpoint, false));
+        // A run may end between the two steps.
+        let runs = live
+            .iter()
+            .filter_map(|endpoint| connect(&settings, endpoint, true).ok());
+        let mut all: Vec<Cri> = runs.collect();
+        match usual {
+            Ok(usual) => all.insert(0, usual),
+            Err(error) if all.is_empty() => return Err(error),
+            Err(_) => {}
+        }
+        Ok(all)
+    }
+}
+
+fn connect(
+    settings: &settings::Settings,
+    endpoint: &UnixEndpoint,
+    of_run: bool,
+) -> Result<Cri, CallError> {
+    reach(endpoint)?;
+    let runtime = Client::new(endpoint.path());
+    let images = match &settings.image_endpoint {
+        Some(endpoint) => {
+            reach(endpoint)?;
+            Client::new(endpoint.path())
+        }
+        None => runtime.clone(),
+    };
+    Ok(Cri {
+        runtime,
+        images,
+        endpoint: endpoint.clone(),
+        of_run,
+        timeout: settings.timeout,
+    })
 }
 
 fn reach(endpoint: &UnixEndpoint) -> Result<(), CallError> {
@@ -117,6 +168,17 @@ fn find() -> Result<UnixEndpoint, CallError> {
 }
 
 impl Cri {
+    /// What a call to it comes to; `None` if it is the runtime of a `crib run` that has ended meanwhile.
+    pub(crate) fn unless_ended<T>(
+        &self,
+        answer: Result<T, CallError>,
+    ) -> Result<Option<T>, CallError> {
+        match answer {
+            Err(error) if self.of_run && error.exit() == Exit::NoRuntime => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     /// How long a call may take, if the user said so.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout

@@ -16,6 +16,7 @@ mod config;
 mod dirs;
 mod endpoint;
 mod exit;
+mod live;
 mod logging;
 mod network;
 mod report;

@@ -53,6 +53,28 @@ pub(crate) type PodNames = HashMap<String, (String, String)>;
 
 /// The containers that fit, the newest first, and the names of all pods. Those that run, unless `all` or a state is asked for.
 pub(crate) async fn list(
+    runtimes: &[Cri],
+    args: &ContainerFilterArgs,
+    all: bool,
+    id: Option<&str>,
+) -> Result<(Vec<v1::Container>, PodNames), CallError> {
+    let (mut containers, mut pods) = (Vec::new(), PodNames::new());
+    for cri in runtimes {
+        let found = list_one(cri, args, all, id).await;
+        if let Some((found, names)) = cri.unless_ended(found)? {
+            containers.extend(found);
+            pods.extend(names);
+        }
+    }
+    newest(
+        &mut containers,
+        |container| container.created_at,
+        args.which.count(),
+    );
+    Ok((containers, pods))
+}
+
+async fn list_one(
     cri: &Cri,
     args: &ContainerFilterArgs,
     all: bool,
@@ -85,7 +107,6 @@ pub(crate) async fn list(
         args.which.fits(&name(container), namespace)
             && (args.image.is_none() || is_of(container, args.image.as_deref(), image.as_ref()))
     });
-    newest(&mut containers, |container| container.created_at, count);
     Ok((containers, pods))
 }
 

@@ -79,13 +79,18 @@ pub(crate) enum CallError {
     #[error("no {0} fits the filters")]
     NothingFits(&'static str),
     /// Several objects match it.
-    #[error("{name:?} matches more than one {what}: use a longer id prefix")]
+    #[error("{name:?} matches more than one {what}{}", choices(candidates))]
     Ambiguous {
         /// What was looked for.
         what: &'static str,
         /// Its id or name.
         name: String,
+        /// What matches, as the user can give it instead.
+        candidates: Vec<String>,
     },
+    /// No runtime was named, and several serve.
+    #[error("several runtimes serve: choose one with --runtime-endpoint: {}", .0.join(", "))]
+    SeveralRuntimes(Vec<String>),
     /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
@@ -106,6 +111,13 @@ pub(crate) enum CallError {
     /// Some of several operations failed, and each was reported.
     #[error("some operations failed")]
     AlreadyReported,
+}
+
+fn choices(all: &[String]) -> String {
+    match all {
+        [] => ": use a longer id prefix".to_owned(),
+        all => format!(": choose one of {}", all.join(", ")),
+    }
 }
 
 fn list(paths: &[PathBuf]) -> String {
@@ -175,7 +187,7 @@ impl CallError {
             | Self::Io { .. }
             | Self::AlreadyReported => Exit::Failed,
             Self::NoAnswer { .. } => Exit::TimedOut,
-            Self::Usage(_) => Exit::BadInput,
+            Self::Usage(_) | Self::SeveralRuntimes(_) => Exit::BadInput,
             Self::Output(_) => Exit::Interrupted,
         }
     }

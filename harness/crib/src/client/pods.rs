@@ -37,6 +37,20 @@ pub(crate) struct PodFilterArgs {
 
 /// The pods that fit, the newest first.
 pub(crate) async fn list(
+    runtimes: &[Cri],
+    args: &PodFilterArgs,
+    id: Option<&str>,
+) -> Result<Vec<v1::PodSandbox>, CallError> {
+    let mut items = Vec::new();
+    for cri in runtimes {
+        let found = list_one(cri, args, id).await;
+        items.extend(cri.unless_ended(found)?.unwrap_or_default());
+    }
+    newest(&mut items, |pod| pod.created_at, args.which.count());
+    Ok(items)
+}
+
+async fn list_one(
     cri: &Cri,
     args: &PodFilterArgs,
     id: Option<&str>,
@@ -53,6 +67,5 @@ pub(crate) async fn list(
         let metadata = pod.metadata.clone().unwrap_or_default();
         args.which.fits(&metadata.name, &metadata.namespace)
     });
-    newest(&mut items, |pod| pod.created_at, args.which.count());
     Ok(items)
 }

@@ -28,9 +28,10 @@ pub(crate) struct CheckpointArgs {
 /// Checkpoints them.
 pub(crate) fn run(args: &CheckpointArgs) -> Exit {
     finish(until_signal(async {
-        let cri = args.connection.open()?;
+        let all = args.connection.open_all()?;
         each(&args.containers, async |name: &String| {
-            let id = find::container(&cri, name).await?.id;
+            let (cri, container) = find::container(&all, name).await?;
+            let id = container.id;
             let request = v1::CheckpointContainerRequest {
                 container_id: id.clone(),
                 location: args.export.clone(),

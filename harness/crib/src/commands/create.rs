@@ -58,18 +58,14 @@ async fn create(args: &CreateArgs) -> Result<Exit, CallError> {
     let mut pod_config = pod_config(&args.pod_config)?;
     let auth = args.credentials.auth()?;
     let settings = args.connection.endpoints.settings()?;
-    let mut cri = args.connection.open()?;
-    cri.set_timeout(args.cancel_timeout);
-    let pod = find::pod(&cri, &args.pod).await?;
-    if pod_config
-        .metadata
-        .as_ref()
-        .is_some_and(|of| of.uid.is_empty())
-    {
-        set_uid(&mut pod_config);
+    let mut all = args.connection.open_all()?;
+    for cri in &mut all {
+        cri.set_timeout(args.cancel_timeout);
     }
+    let (cri, pod) = find::pod(&all, &args.pod).await?;
+    set_uid(&mut pod_config);
     if args.with_pull || (settings.pull_on_create && !args.no_pull) {
-        pull(args, &cri, &config, &pod_config, auth).await?;
+        pull(args, cri, &config, &pod_config, auth).await?;
     }
     let image = config.image.get_or_insert_default();
     if image.user_specified_image.is_empty() {

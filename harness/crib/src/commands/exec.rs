@@ -7,6 +7,7 @@ use clap::Args;
 use cri::v1;
 
 use crate::args::duration;
+use crate::client::find::ContainerNameArgs;
 use crate::client::{CallError, Cri, Endpoints, find, finish, start_failure_exit_code, with_codes};
 use crate::exit::Exit;
 use crate::stream::{TransportArgs, join, standard};
@@ -24,8 +25,10 @@ Exits with the command's exit code, 127 if the program was not found, 126 if it 
 goes to the command; without, it ends crib exec, and the command ends when it next reads or writes, as with kubectl \
 and crictl."))]
 pub(crate) struct ExecArgs {
-    /// Container: id, id prefix or name
+    /// Container: id, id prefix or name; or a pod: web, pod/web
     container: String,
+    #[command(flatten)]
+    container_name: ContainerNameArgs,
     /// The command and its arguments
     #[arg(
         required = true,
@@ -55,11 +58,12 @@ pub(crate) struct ExecArgs {
 /// Runs it.
 pub(crate) fn run(args: &ExecArgs) -> Exit {
     finish(async {
-        let cri = args.connection.open()?;
-        let container = find::container(&cri, &args.container).await?;
+        let all = args.connection.open_all()?;
+        let (cri, container) =
+            find::container_of(&all, &args.container, &args.container_name).await?;
         match args.sync {
-            true => sync(&cri, &container.id, args).await,
-            false => stream(&cri, &container.id, args).await,
+            true => sync(cri, &container.id, args).await,
+            false => stream(cri, &container.id, args).await,
         }
     })
 }

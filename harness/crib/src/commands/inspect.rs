@@ -55,10 +55,10 @@ pub(crate) fn run(args: &InspectArgs) -> Exit {
 }
 
 async fn show(args: &InspectArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
+    let all = args.connection.open_all()?;
     let mut ids = args.ids.clone();
     if ids.is_empty() {
-        let (found, _) = containers::list(&cri, &args.filter, args.all, None).await?;
+        let (found, _) = containers::list(&all, &args.filter, args.all, None).await?;
         ids.extend(found.into_iter().map(|container| container.id));
     }
     if ids.is_empty() {
@@ -66,7 +66,7 @@ async fn show(args: &InspectArgs) -> Result<Exit, CallError> {
     }
     let mut shown = Vec::new();
     let exit = each(&ids, async |id: &String| {
-        shown.push(look_up(&cri, id, args.kind, !args.quiet).await?);
+        shown.push(look_up(&all, id, args.kind, !args.quiet).await?);
         Ok(())
     })
     .await;
@@ -75,37 +75,40 @@ async fn show(args: &InspectArgs) -> Result<Exit, CallError> {
 }
 
 async fn look_up(
-    cri: &Cri,
+    all: &[Cri],
     id: &str,
     kind: Option<Kind>,
     verbose: bool,
 ) -> Result<Shown, CallError> {
     let is = |wanted| kind.is_none_or(|kind| kind == wanted);
-    if is(Kind::Container)
-        && let Some(found) = there(status::container(cri, id, verbose).await, kind)?
-    {
-        return Ok(found);
+    // By the whole id first: a runtime that knows it need not list all that it has.
+    for cri in all {
+        if is(Kind::Container)
+            && let Some(found) = there(status::container(cri, id, verbose).await)?
+        {
+            return Ok(found);
+        }
+        if is(Kind::Pod)
+            && let Some(found) = there(status::pod(cri, id, verbose).await)?
+        {
+            return Ok(found);
+        }
     }
     if is(Kind::Pod)
-        && let Some(found) = there(status::pod(cri, id, verbose).await, kind)?
+        && let Some((cri, pod)) = known(find::pod(all, id).await)?
+        && (kind.is_some() || known(find::container_named(all, id).await)?.is_none())
     {
-        return Ok(found);
+        return status::pod(cri, &pod.id, verbose).await;
     }
-    // By its name, which the runtime does not look for.
     if is(Kind::Container)
-        && let Some(known) = known(find::container(cri, id).await)?
+        && let Some((cri, container)) = known(find::container_named(all, id).await)?
     {
-        return status::container(cri, &known.id, verbose).await;
+        return status::container(cri, &container.id, verbose).await;
     }
-    if is(Kind::Pod)
-        && let Some(known) = known(find::pod(cri, id).await)?
-    {
-        return status::pod(cri, &known.id, verbose).await;
-    }
-    if is(Kind::Image)
-        && let Some(found) = known(super::inspecti::look_up(cri, id, verbose).await)?
-    {
-        return Ok(found);
+    for cri in all.iter().filter(|_| is(Kind::Image)) {
+        if let Some(found) = known(super::inspecti::look_up(cri, id, verbose).await)? {
+            return Ok(found);
+        }
     }
     Err(CallError::NotFound {
         what: match kind {
@@ -127,13 +130,12 @@ fn known<T>(found: Result<T, CallError>) -> Result<Option<T>, CallError> {
     }
 }
 
-/// Maps NOT_FOUND to `None`, and INVALID_ARGUMENT too while the kind is guessed.
-fn there(answer: Result<Shown, CallError>, kind: Option<Kind>) -> Result<Option<Shown>, CallError> {
+/// Maps NOT_FOUND to `None`, and INVALID_ARGUMENT too: it may be a name, or the id of something else.
+fn there(answer: Result<Shown, CallError>) -> Result<Option<Shown>, CallError> {
     match answer {
         Ok(shown) => Ok(Some(shown)),
         Err(CallError::Refused { status, .. })
-            if status.code() == Code::NotFound
-                || (kind.is_none() && status.code() == Code::InvalidArgument) =>
+            if matches!(status.code(), Code::NotFound | Code::InvalidArgument) =>
         {
             Ok(None)
         }

@@ -36,10 +36,10 @@ pub(crate) fn run(args: &InspectpArgs) -> Exit {
 }
 
 async fn show(args: &InspectpArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
+    let all = args.connection.open_all()?;
     let mut ids = args.pods.clone();
     if ids.is_empty() {
-        let found = pods::list(&cri, &args.filter, None).await?;
+        let found = pods::list(&all, &args.filter, None).await?;
         ids.extend(found.into_iter().map(|pod| pod.id));
     }
     if ids.is_empty() {
@@ -47,8 +47,8 @@ async fn show(args: &InspectpArgs) -> Result<Exit, CallError> {
     }
     let mut shown = Vec::new();
     let exit = each(&ids, async |id: &String| {
-        let pod = find::pod(&cri, id).await?;
-        shown.push(status::pod(&cri, &pod.id, !args.quiet).await?);
+        let (cri, pod) = find::pod(&all, id).await?;
+        shown.push(status::pod(cri, &pod.id, !args.quiet).await?);
         Ok(())
     })
     .await;

@@ -37,8 +37,8 @@ pub(crate) fn run(args: &PodsArgs) -> Exit {
 }
 
 async fn list(args: &PodsArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
-    let items = pods::list(&cri, &args.filter, args.id.as_deref()).await?;
+    let all = args.connection.open_all()?;
+    let items = pods::list(&all, &args.filter, args.id.as_deref()).await?;
     let answer = v1::ListPodSandboxResponse { items };
     let ids = answer.items.iter().map(|pod| &pod.id);
     let shown = || match args.verbose {

@@ -43,14 +43,14 @@ pub(crate) fn run(args: &PsArgs) -> Exit {
 }
 
 async fn list(args: &PsArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
+    let all = args.connection.open_all()?;
     let (mut containers, pods) =
-        containers::list(&cri, &args.filter, args.all, args.id.as_deref()).await?;
+        containers::list(&all, &args.filter, args.all, args.id.as_deref()).await?;
     let answer = v1::ListContainersResponse {
         containers: containers.clone(),
     };
     if args.resolve_image_path {
-        resolve(&cri, &mut containers).await?;
+        resolve(&all, &mut containers).await?;
     }
     let ids = answer.containers.iter().map(|container| &container.id);
     let shown = || match args.verbose {
@@ -65,16 +65,17 @@ async fn list(args: &PsArgs) -> Result<Exit, CallError> {
 }
 
 /// Replaces the image of each container by its first tag, if it has one.
-async fn resolve(cri: &Cri, containers: &mut [v1::Container]) -> Result<(), CallError> {
+async fn resolve(all: &[Cri], containers: &mut [v1::Container]) -> Result<(), CallError> {
     for container in containers {
         let image = container.image.get_or_insert_default();
-        let found = cri.call("ImageStatus", cri.images.image(&image.image));
-        if let Some(tag) = found
-            .await?
-            .and_then(|found| found.repo_tags.into_iter().next())
-        {
-            image.user_specified_image.clear();
-            image.image = tag;
+        for cri in all {
+            let found = cri.call("ImageStatus", cri.images.image(&image.image));
+            let found = cri.unless_ended(found.await)?.flatten();
+            if let Some(tag) = found.and_then(|found| found.repo_tags.into_iter().next()) {
+                image.user_specified_image.clear();
+                image.image = tag;
+                break;
+            }
         }
     }
     Ok(())

@@ -39,19 +39,23 @@ pub(crate) struct RmArgs {
 /// Removes them.
 pub(crate) fn run(args: &RmArgs) -> Exit {
     finish(async {
-        let cri = args.connection.open()?;
+        let all = match args.all {
+            true => vec![args.connection.open()?],
+            false => args.connection.open_all()?,
+        };
         let mut ids = args.containers.clone();
-        if args.all {
-            let all = cri.runtime.containers(v1::ContainerFilter::default());
-            let all = cri.call("ListContainers", all).await?;
-            ids.extend(all.into_iter().map(|container| container.id));
+        if let Some(cri) = all.first().filter(|_| args.all) {
+            let found = cri.runtime.containers(v1::ContainerFilter::default());
+            let found = cri.call("ListContainers", found).await?;
+            ids.extend(found.into_iter().map(|container| container.id));
         }
-        each(&ids, async |name: &String| remove(&cri, name, args).await).await
+        each(&ids, async |name: &String| remove(&all, name, args).await).await
     })
 }
 
-async fn remove(cri: &Cri, name: &str, args: &RmArgs) -> Result<(), CallError> {
-    let id = find::container(cri, name).await?.id;
+async fn remove(all: &[Cri], name: &str, args: &RmArgs) -> Result<(), CallError> {
+    let (cri, container) = find::container(all, name).await?;
+    let id = container.id;
     let status = cri
         .call("ContainerStatus", cri.runtime.container(&id))
         .await?;

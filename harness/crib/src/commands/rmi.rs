@@ -82,6 +82,7 @@ pub(crate) async fn find(
         Err(()) => Err(CallError::Ambiguous {
             what: "image",
             name: name.to_owned(),
+            candidates: Vec::new(),
         }),
     }
 }

@@ -30,22 +30,26 @@ pub(crate) struct RmpArgs {
 /// Removes them.
 pub(crate) fn run(args: &RmpArgs) -> Exit {
     finish(async {
-        let cri = args.connection.open()?;
+        let all = match args.all {
+            true => vec![args.connection.open()?],
+            false => args.connection.open_all()?,
+        };
         let mut ids = args.pods.clone();
-        if args.all {
-            let all = cri.runtime.pods(v1::PodSandboxFilter::default());
-            let all = cri.call("ListPodSandbox", all).await?;
-            ids.extend(all.into_iter().map(|pod| pod.id));
+        if let Some(cri) = all.first().filter(|_| args.all) {
+            let found = cri.runtime.pods(v1::PodSandboxFilter::default());
+            let found = cri.call("ListPodSandbox", found).await?;
+            ids.extend(found.into_iter().map(|pod| pod.id));
         }
         each(&ids, async |name: &String| {
-            remove(&cri, name, args.force).await
+            remove(&all, name, args.force).await
         })
         .await
     })
 }
 
-async fn remove(cri: &Cri, name: &str, force: bool) -> Result<(), CallError> {
-    let id = find::pod(cri, name).await?.id;
+async fn remove(all: &[Cri], name: &str, force: bool) -> Result<(), CallError> {
+    let (cri, pod) = find::pod(all, name).await?;
+    let id = pod.id;
     if cri
         .call("PodSandboxStatus", cri.runtime.pod_is_ready(&id))
         .await?

@@ -2,7 +2,7 @@
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
 //! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a
-//! child), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
+//! child), `reach` (how other commands find it), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `tail` (log files to lines),
 //! `printer` (the only writer of the two outputs) with `view`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
@@ -28,6 +28,7 @@ mod lines;
 mod notes;
 mod orphans;
 mod printer;
+mod reach;
 mod reports;
 mod root;
 mod session;

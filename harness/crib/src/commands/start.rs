@@ -24,9 +24,10 @@ pub(crate) struct StartArgs {
 /// Starts them.
 pub(crate) fn run(args: &StartArgs) -> Exit {
     finish(async {
-        let cri = args.connection.open()?;
+        let all = args.connection.open_all()?;
         each(&args.containers, async |name: &String| {
-            let id = find::container(&cri, name).await?.id;
+            let (cri, container) = find::container(&all, name).await?;
+            let id = container.id;
             cri.call("StartContainer", cri.runtime.start(&id)).await?;
             print(&id)
         })

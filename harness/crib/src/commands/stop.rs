@@ -38,9 +38,12 @@ pub(crate) fn run(args: &StopArgs) -> Exit {
 }
 
 async fn stop(args: &StopArgs) -> Result<Exit, CallError> {
-    let mut cri = args.connection.open()?;
+    let mut all = match args.all {
+        true => vec![args.connection.open()?],
+        false => args.connection.open_all()?,
+    };
     let mut ids = args.containers.clone();
-    if args.all {
+    if let Some(cri) = all.first().filter(|_| args.all) {
         let running = v1::ContainerFilter {
             state: Some(v1::ContainerStateValue {
                 state: v1::ContainerState::ContainerRunning.into(),
@@ -55,10 +58,13 @@ async fn stop(args: &StopArgs) -> Result<Exit, CallError> {
     }
     // The runtime answers when the grace period is over at the latest.
     let grace = Duration::from_secs(args.timeout.unsigned_abs());
-    let patience = cri.timeout().unwrap_or(CALL_TIMEOUT);
-    cri.set_timeout(Some(grace.saturating_add(patience)));
+    for cri in &mut all {
+        let patience = cri.timeout().unwrap_or(CALL_TIMEOUT);
+        cri.set_timeout(Some(grace.saturating_add(patience)));
+    }
     each(&ids, async |name: &String| {
-        let id = find::container(&cri, name).await?.id;
+        let (cri, container) = find::container(&all, name).await?;
+        let id = container.id;
         let stopped = cri.runtime.stop(&id, args.timeout);
         cri.call("StopContainer", stopped).await?;
         print(&id)

@@ -23,9 +23,10 @@ pub(crate) struct StoppArgs {
 /// Stops them.
 pub(crate) fn run(args: &StoppArgs) -> Exit {
     finish(async {
-        let cri = args.connection.open()?;
+        let all = args.connection.open_all()?;
         each(&args.pods, async |name: &String| {
-            let id = find::pod(&cri, name).await?.id;
+            let (cri, pod) = find::pod(&all, name).await?;
+            let id = pod.id;
             cri.call("StopPodSandbox", cri.runtime.stop_pod(&id))
                 .await?;
             print(&format!("Stopped sandbox {id}"))

@@ -57,7 +57,7 @@ pub(crate) struct UpdateArgs {
 /// Changes them.
 pub(crate) fn run(args: &UpdateArgs) -> Exit {
     finish(async {
-        let cri = args.connection.open()?;
+        let all = args.connection.open_all()?;
         let limits = v1::LinuxContainerResources {
             cpu_period: args.cpu_period,
             cpu_quota: args.cpu_quota,
@@ -69,7 +69,8 @@ pub(crate) fn run(args: &UpdateArgs) -> Exit {
             ..Default::default()
         };
         each(&args.containers, async |name: &String| {
-            let id = find::container(&cri, name).await?.id;
+            let (cri, container) = find::container(&all, name).await?;
+            let id = container.id;
             let request = v1::UpdateContainerResourcesRequest {
                 container_id: id.clone(),
                 linux: Some(limits.clone()),

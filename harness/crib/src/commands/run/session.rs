@@ -20,6 +20,7 @@ use super::lifecycle::{Event, Lifecycle, Step, count_pods};
 use super::notes::Notes;
 use super::orphans;
 use super::printer::{Print, Printer, Style};
+use super::reach;
 use super::reports::Reports;
 use super::root::{self, Root};
 use super::tail::Tail;
@@ -62,6 +63,7 @@ pub(crate) async fn session(
         isolation: args.isolation.to_string(),
         image_archives,
         keep: args.keep,
+        live_dir: args.live_dir.clone(),
     };
     let (exit, kept) = with_root(args, pods, &launch, started, &mut signals).await;
     if !kept && let Err(error) = root::remove(launch.root.path()) {
@@ -110,6 +112,7 @@ async fn with_root(
             return (Exit::Interrupted, false);
         }
     }
+    reach::announce(args, &launch.root);
     let exit = match Loop::start(args, pods, &launch.root, started).await {
         Ok(running) => running.run(&mut daemon, signals).await,
         Err(problem) => {
