@@ -194,6 +194,19 @@ async fn endpoint_comes_from_flag_variable_or_file() {
 }
 
 #[tokio::test]
+async fn version_tells_of_runtime_too() {
+    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let text = out(&place, &runtime, &["version"]).await;
+    for line in ["RuntimeName:  crib\n", "RuntimeApiVersion:  v1\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let shown = json(&place, &runtime, &["version", "--output", "json"]).await;
+    assert_eq!(shown["runtime"]["runtimeName"], "crib");
+    let gone = place.crib(&["-r", "/nowhere.sock", "version"]).await;
+    assert_eq!(gone.code, Some(3), "{gone:?}");
+}
+
+#[tokio::test]
 async fn listings_have_flags_of_crictl() {
     let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("web").await.unwrap();

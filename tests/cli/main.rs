@@ -7,6 +7,7 @@ mod crictl;
 mod ends;
 mod lifecycle;
 mod live;
+mod reference;
 mod registry;
 mod run;
 mod servers;

@@ -5,9 +5,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::client::ClientArgs;
 use crate::commands::{
     agent, attach, checkpoint, completions, create, events, exec, imagefsinfo, images, info,
-    inspect, inspecti, inspectp, load, logs, metricdescs, metricsp, pods, port_forward, ps, pull,
-    registry, rm, rmi, rmp, run, runp, runtime, runtime_config, start, stats, statsp, stop, stopp,
-    update, update_runtime_config, version,
+    inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp, pods, port_forward, ps,
+    pull, registry, rm, rmi, rmp, run, runp, runtime, runtime_config, start, stats, statsp, stop,
+    stopp, update, update_runtime_config, version,
 };
 use crate::exit::Exit;
 use crate::report::say;
@@ -69,6 +69,7 @@ enum Command {
     Version(version::VersionArgs),
     #[command(alias = "completion")]
     Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 impl Command {
@@ -80,7 +81,7 @@ impl Command {
             | Self::Agent(_)
             | Self::Registry(_)
             | Self::Completions(_)
-            | Self::Version(_) => return before.given().map_or(Ok(()), Err),
+            | Self::Man(_) => return before.given().map_or(Ok(()), Err),
             Self::Pods(args) => args.connection.inherit(before),
             Self::Ps(args) => args.connection.inherit(before),
             Self::Images(args) => args.connection.inherit(before),
@@ -112,6 +113,7 @@ impl Command {
             Self::RuntimeConfig(args) => args.connection.inherit(before),
             Self::UpdateRuntimeConfig(args) => args.connection.inherit(before),
             Self::Events(args) => args.connection.inherit(before),
+            Self::Version(args) => args.connection.inherit(before),
         }
         Ok(())
     }
@@ -161,8 +163,9 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::RuntimeConfig(args) => runtime_config::run(&args),
         Command::UpdateRuntimeConfig(args) => update_runtime_config::run(&args),
         Command::Events(args) => events::run(&args),
-        Command::Version(args) => version::run(args),
+        Command::Version(args) => version::run(&args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod inspecti;
 pub(crate) mod inspectp;
 pub(crate) mod load;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod metricdescs;
 pub(crate) mod metricsp;
 pub(crate) mod pods;

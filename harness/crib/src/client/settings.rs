@@ -71,6 +71,13 @@ pub(crate) struct Settings {
     pub(crate) pull_on_create: bool,
 }
 
+impl Settings {
+    /// Whether a runtime was named, in whatever way.
+    pub(crate) fn names_runtime(&self) -> bool {
+        self.runtime_endpoint.is_some()
+    }
+}
+
 /// crictl's configuration file. Other keys are not for crib.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]

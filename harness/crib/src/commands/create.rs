@@ -39,7 +39,7 @@ pub(crate) struct CreateArgs {
     #[command(flatten)]
     credentials: CredentialArgs,
     /// Timeout of the pull [default: none]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, env = "CRICTL_PULL_TIMEOUT", hide_env_values = true)]
     pull_timeout: Option<Duration>,
     /// Timeout of the call [default: --timeout]
     #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]

@@ -35,7 +35,7 @@ pub(crate) struct PullArgs {
     #[arg(short, long, value_parser = label, value_name = "KEY=VALUE")]
     annotation: Vec<(String, String)>,
     /// Timeout of each pull [default: none]
-    #[arg(long, value_name = "TIME", value_parser = duration, env = "CRICTL_PULL_TIMEOUT")]
+    #[arg(long, value_name = "TIME", value_parser = duration, env = "CRICTL_PULL_TIMEOUT", hide_env_values = true)]
     pull_timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) connection: Connection,
