@@ -97,13 +97,18 @@ pub(crate) fn endpoints(directory: &Path) -> io::Result<Vec<UnixEndpoint>> {
     Ok(found)
 }
 
-/// Makes the directory, for this user only.
+/// Makes the directory, for this user only. [`lock`] finds out whether what has the name already will do.
 fn make(directory: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    check_owner(directory)
+    if let Some(parent) = directory.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// In a temporary directory, another user may have made the directory first, and could add sockets of their own.
