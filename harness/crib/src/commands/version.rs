@@ -120,14 +120,14 @@ mod tests {
             plain(&version),
             "crib 1.2.3\nContainer Runtime Interface v1"
         );
-        assert_eq!(json(&version), r#"{"crib":"1.2.3","cri":"v1"}"#);
+        assert_eq!(json(&version), r#"{"cri":"v1","crib":"1.2.3"}"#);
         let version = Version {
             commit: Some("abc"),
             ..version
         };
         assert_eq!(
             json(&version),
-            r#"{"commit":"abc","crib":"1.2.3","cri":"v1"}"#
+            r#"{"commit":"abc","cri":"v1","crib":"1.2.3"}"#
         );
         assert_eq!(
             plain(&version),
