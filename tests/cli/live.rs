@@ -188,6 +188,24 @@ async fn entries_of_dead_runs_are_swept() {
 }
 
 #[tokio::test]
+async fn kept_pods_are_found_after_their_run() {
+    let place = Place::new();
+    let manifest = place.file("kept.yaml", &pod("kept", FOREVER));
+    let mut running = place.start(&["run", "--keep", &manifest]);
+    running.line_with("up").await;
+    let err = end(running).await.err;
+    assert_eq!(out(&place, &["logs", "kept"]).await, "up\n");
+    let pid = err
+        .split("kill ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let pid = nix::unistd::Pid::from_raw(pid.unwrap().parse().unwrap());
+    nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
+    place.wait_until_clean().await;
+    assert!(!registry(&place).exists());
+}
+
+#[tokio::test]
 async fn endpoint_is_not_printed_with_quiet_or_json() {
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "echo fine"));
