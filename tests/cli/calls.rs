@@ -4,7 +4,6 @@ use std::os::unix::net::UnixListener;
 
 use harness::fixture_image::{ImageBuilder, Layer};
 use harness::{Runtime, fixture};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::command::{Ended, Place, eventually};
@@ -376,38 +375,6 @@ async fn exec_sync_returns_output_and_exit_code() {
     assert_eq!(ended.err, "crib: container \"mian\" not found\n");
     let ended = crib_ended(&place, &runtime, &["exec", "", "true"]).await;
     assert_eq!(ended.err, "crib: container \"\" not found\n");
-}
-
-#[tokio::test]
-async fn events_prints_lines_until_interrupted() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
-    let socket = runtime.socket().display().to_string();
-    let mut events = place.start(&["events", "--runtime-endpoint", &socket, "-o", "json"]);
-    let mut lines = place.start(&["events", "--runtime-endpoint", &socket]);
-    // The first pod may be there before the subscription is: pods until one is told.
-    let pod = loop {
-        let pod = runtime.pod("web").await.unwrap();
-        let told = tokio::time::timeout(std::time::Duration::from_secs(1), async {
-            lines.line_with(&pod.id[..13]).await;
-            events.line_with(&pod.id).await
-        });
-        if told.await.is_ok() {
-            break pod;
-        }
-    };
-    let id = pod.start(pod.script("main", "exit 7")).await.unwrap();
-    let line = lines.line_with("stopped").await;
-    assert!(
-        line.contains(&id[..13]) && line.ends_with("test/web main Error 7"),
-        "{line}"
-    );
-    let event = json(&events.line_with("CONTAINER_STOPPED_EVENT").await);
-    assert_eq!(event["containerId"], *id);
-    assert_eq!(event["podSandboxStatus"]["id"], *pod.id);
-    events.signal(Signal::SIGINT);
-    assert_eq!(events.end().await.code, Some(130));
-    lines.signal(Signal::SIGTERM);
-    assert_eq!(lines.end().await.code, Some(130));
 }
 
 #[tokio::test]

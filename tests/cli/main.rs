@@ -5,6 +5,7 @@ mod calls;
 mod command;
 mod crictl;
 mod ends;
+mod events;
 mod lifecycle;
 mod live;
 mod reference;
