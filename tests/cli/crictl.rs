@@ -216,6 +216,24 @@ async fn listings_have_flags_of_crictl() {
         ps.starts_with(&format!("ID: {id}\nPodID: {}\n", pod.id)),
         "{ps}"
     );
+    for (args, count) in [
+        (&["ps", "-q", "--last", "0"][..], 1),
+        (&["-t", "0", "pods", "-q", "-n", "0"], 1),
+    ] {
+        let ids = out(&place, &runtime, args).await;
+        assert_eq!(ids.lines().count(), count, "{args:?}");
+    }
+    let registry = harness::Registry::start().await.unwrap();
+    let missing = format!("{}/none:1", registry.host());
+    let socket = runtime.socket().display().to_string();
+    let args = ["-r", &socket, "pull", "-u", "me", &missing];
+    let pulled = place.crib_with_stdin(&args, "secret\n").await;
+    assert_eq!(pulled.code, Some(1), "{pulled:?}");
+    assert!(
+        pulled.err.starts_with("Enter Password:\ncrib: PullImage: "),
+        "{}",
+        pulled.err
+    );
     let resolved = out(&place, &runtime, &["ps", "-r"]).await;
     assert!(resolved.contains("crib.local/host:latest"), "{resolved}");
     let pods = out(&place, &runtime, &["pods", "-v"]).await;

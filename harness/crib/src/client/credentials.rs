@@ -31,7 +31,7 @@ pub(crate) struct CredentialArgs {
     )]
     auth: Option<String>,
     /// User; the password is read from standard input
-    #[arg(long, value_name = "USER", conflicts_with_all = ["creds", "auth"])]
+    #[arg(short, long, value_name = "USER", conflicts_with_all = ["creds", "auth"])]
     username: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Deserialize;
 
-use super::CallError;
+use super::{CALL_TIMEOUT, CallError};
 use crate::args::{UnixEndpoint, duration};
 use crate::report::chain;
 
@@ -24,8 +24,8 @@ pub(crate) struct ClientArgs {
     /// The image service's CRI endpoint
     #[arg(short, long, value_name = "unix:///PATH")]
     image_endpoint: Option<UnixEndpoint>,
-    /// Timeout of each call
-    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    /// Timeout of each call; 0 for the default
+    #[arg(short, long, value_name = "TIME", value_parser = timeout)]
     timeout: Option<Duration>,
     /// Read endpoints and timeout from a configuration file of crictl [env: CRI_CONFIG_FILE]
     #[arg(short, long, value_name = "FILE")]
@@ -160,6 +160,14 @@ pub(super) fn of_this_machine() -> Result<Settings, CallError> {
     match path.exists() {
         true => read(path),
         false => Ok(Settings::default()),
+    }
+}
+
+/// Reads a timeout, where 0 is the default's.
+fn timeout(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" | "0s" => Ok(CALL_TIMEOUT),
+        text => duration(text),
     }
 }
 
