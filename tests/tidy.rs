@@ -97,6 +97,7 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
             "anyhow",
             "clap",
             "clap_complete",
+            "clap_mangen",
             "comfy-table",
             "indicatif",
             "prost-reflect",

@@ -1,9 +1,47 @@
-//! Links `crib` at a fixed address.
+//! Links `crib` at a fixed address, and tells it its version.
 //!
 //! A position-independent executable has to be relocated at every start: of the daemon, of the zygote that keepers are forked
 //! from, and of each command.
 
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-link-arg-bins=-no-pie");
+    println!("cargo:rerun-if-env-changed=CRIB_COMMIT");
+    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let commit = env::var("CRIB_COMMIT").ok().or_else(commit);
+    match commit.filter(|commit| !commit.is_empty()) {
+        Some(commit) => {
+            println!("cargo:rustc-env=CRIB_COMMIT={commit}");
+            println!("cargo:rustc-env=CRIB_VERSION={version} ({commit})");
+        }
+        None => println!("cargo:rustc-env=CRIB_VERSION={version}"),
+    }
+}
+
+/// The commit and its date, for a release build in a checkout. Other builds do without: they would have to be made anew after
+/// each commit.
+fn commit() -> Option<String> {
+    if env::var("PROFILE").as_deref() != Ok("release") {
+        return None;
+    }
+    // An unpacked archive may be below a checkout of something else.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
+    // It grows with each commit. Cargo builds anew each time if it is told of a file that is not there.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
+        && Path::new(&log).exists()
+    {
+        println!("cargo:rerun-if-changed={log}");
+    }
+    git(&["log", "-1", "--format=%h %cs", "--abbrev=12"])
+}
+
+/// What git prints, unless it fails.
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }

@@ -4,7 +4,6 @@ use std::os::unix::net::UnixListener;
 
 use harness::fixture_image::{ImageBuilder, Layer};
 use harness::{Runtime, fixture};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::command::{Ended, Place, eventually};
@@ -174,7 +173,8 @@ async fn images_are_pulled_loaded_and_pruned() {
     let name = format!("{}/team/it:1", registry.host());
     let id = crib(&place, &runtime, &["pull", &name]).await;
     let listed = crib(&place, &runtime, &["images", "--no-trunc", &name]).await;
-    assert!(listed.contains(id.trim()), "{listed}");
+    let id = id.trim().strip_prefix("Image is up to date for ").unwrap();
+    assert!(listed.contains(id), "{listed}");
     let missing = format!("{}/team/it:2", registry.host());
     let none = crib_ended(&place, &runtime, &["pull", &missing]).await;
     assert_eq!(none.code, Some(1), "{none:?}");
@@ -238,6 +238,14 @@ async fn logs_supports_follow_tail_and_limits() {
         (ended.out.as_str(), ended.err.as_str()),
         ("out 1\nout 2\nout 3\nno end", "err 1\nerr 2\nerr 3\n")
     );
+    for (stream, out) in [("stdout", "out 1\nout 2\nout 3\nno end"), ("stderr", "")] {
+        let args = ["logs", "--stream", stream, "--limit-bytes=-1", "main"];
+        assert_eq!(crib(&place, &runtime, &args).await, out, "{stream}");
+    }
+    for since in ["2999-01-01T00:00:00", "32503680000"] {
+        let args = ["logs", "--tail=-1", "--since", since, "main"];
+        assert_eq!(crib(&place, &runtime, &args).await, "", "{since}");
+    }
     // Which of the two outputs was read last nobody can say.
     let last = crib_ended(&place, &runtime, &["logs", "--tail", "1", "main"]).await;
     assert_eq!((last.out + &last.err).lines().count(), 1);
@@ -289,7 +297,7 @@ async fn logs_supports_follow_tail_and_limits() {
     following.line_with("line 2").await;
     let log = runtime.client.container(&id).await.unwrap().log_path;
     std::fs::rename(&log, format!("{log}.1")).unwrap();
-    runtime.client.reopen_log(&id).await.unwrap();
+    crib(&place, &runtime, &["logs", "--reopen", "--tail=0", &id]).await;
     eventually("lines in the new file", || {
         match std::fs::read_to_string(&log)
             .unwrap_or_default()
@@ -367,38 +375,6 @@ async fn exec_sync_returns_output_and_exit_code() {
     assert_eq!(ended.err, "crib: container \"mian\" not found\n");
     let ended = crib_ended(&place, &runtime, &["exec", "", "true"]).await;
     assert_eq!(ended.err, "crib: container \"\" not found\n");
-}
-
-#[tokio::test]
-async fn events_prints_lines_until_interrupted() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
-    let socket = runtime.socket().display().to_string();
-    let mut events = place.start(&["events", "--runtime-endpoint", &socket, "-o", "json"]);
-    let mut lines = place.start(&["events", "--runtime-endpoint", &socket]);
-    // The first pod may be there before the subscription is: pods until one is told.
-    let pod = loop {
-        let pod = runtime.pod("web").await.unwrap();
-        let told = tokio::time::timeout(std::time::Duration::from_secs(1), async {
-            lines.line_with(&pod.id[..13]).await;
-            events.line_with(&pod.id).await
-        });
-        if told.await.is_ok() {
-            break pod;
-        }
-    };
-    let id = pod.start(pod.script("main", "exit 7")).await.unwrap();
-    let line = lines.line_with("stopped").await;
-    assert!(
-        line.contains(&id[..13]) && line.ends_with("test/web main Error 7"),
-        "{line}"
-    );
-    let event = json(&events.line_with("CONTAINER_STOPPED_EVENT").await);
-    assert_eq!(event["containerId"], *id);
-    assert_eq!(event["podSandboxStatus"]["id"], *pod.id);
-    events.signal(Signal::SIGINT);
-    assert_eq!(events.end().await.code, Some(130));
-    lines.signal(Signal::SIGTERM);
-    assert_eq!(lines.end().await.code, Some(130));
 }
 
 #[tokio::test]

@@ -3,10 +3,15 @@
 
 mod calls;
 mod command;
+mod crictl;
 mod dead_runs;
 mod ends;
+mod events;
+mod lifecycle;
 mod limits;
+mod live;
 mod output;
+mod reference;
 mod registry;
 mod run;
 mod servers;

@@ -92,6 +92,11 @@ async fn version_help_and_completions_are_printed() {
         "{}",
         plain.out
     );
+    // As the build script put it together, with the commit if it knew one.
+    let version = place.crib(&["--version"]).await.out;
+    assert_eq!(version, concat!("crib ", env!("CRIB_VERSION"), "\n"));
+    assert!(version.starts_with(concat!("crib ", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(plain.out.lines().next(), version.lines().next());
     let json: serde_json::Value =
         serde_json::from_str(&place.crib(&["version", "--output", "json"]).await.out).unwrap();
     assert_eq!(json["crib"], env!("CARGO_PKG_VERSION"));
@@ -108,6 +113,24 @@ async fn version_help_and_completions_are_printed() {
         "pull",
         "rmi",
         "inspect",
+        "inspectp",
+        "inspecti",
+        "runp",
+        "create",
+        "start",
+        "stop",
+        "rm",
+        "stopp",
+        "rmp",
+        "update",
+        "checkpoint",
+        "statsp",
+        "metricsp",
+        "metricdescs",
+        "info",
+        "imagefsinfo",
+        "runtime-config",
+        "update-runtime-config",
         "logs",
         "exec",
         "attach",
@@ -117,6 +140,7 @@ async fn version_help_and_completions_are_printed() {
         "events",
         "version",
         "completions",
+        "man",
     ] {
         let help = place.crib(&[command, "--help"]).await;
         assert_eq!(help.code, Some(0));

@@ -75,21 +75,6 @@ impl FromStr for UnixEndpoint {
     }
 }
 
-/// An endpoint that an empty text leaves open, as an empty variable does in crictl.
-#[derive(Clone, Debug)]
-pub(crate) struct OptionalEndpoint(pub(crate) Option<UnixEndpoint>);
-
-impl FromStr for OptionalEndpoint {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.is_empty() {
-            return Ok(Self(None));
-        }
-        text.parse().map(|endpoint| Self(Some(endpoint)))
-    }
-}
-
 /// Reads an address to listen on: `127.0.0.1:5000`, `[::1]:5000`, `localhost:5000`, or `:5000` for all addresses.
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let (host, port) = text

@@ -2,20 +2,26 @@
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::client::ClientArgs;
 use crate::commands::{
-    agent, attach, completions, events, exec, images, inspect, load, logs, pods, port_forward, ps,
-    pull, registry, rmi, run, runtime, stats, version,
+    agent, attach, checkpoint, completions, create, events, exec, imagefsinfo, images, info,
+    inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp, pods, port_forward, ps,
+    pull, registry, rm, rmi, rmp, run, runp, runtime, runtime_config, start, stats, statsp, stop,
+    stopp, update, update_runtime_config, version,
 };
 use crate::exit::Exit;
+use crate::report::say;
 
 /// Everything `crib` can be told.
 #[derive(Debug, Parser)]
-#[command(name = "crib", version, about = "Pods from manifests to running processes, and the two halves of that as servers", long_about = None, propagate_version = true, max_term_width = 100)]
+#[command(name = "crib", version = env!("CRIB_VERSION"), about = "Pods from manifests to running processes, and the two halves of that as servers", long_about = None, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
   crib run pod.yaml                 run a pod, show it, clean up
   crib runtime                      serve the Container Runtime Interface on a unix socket
   crib run --help                   every option and the exit codes")]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    client: ClientArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -29,23 +35,98 @@ enum Command {
     Registry(registry::RegistryArgs),
     Pods(pods::PodsArgs),
     Ps(ps::PsArgs),
+    #[command(aliases = ["image", "img"])]
     Images(images::ImagesArgs),
     Pull(pull::PullArgs),
     Load(load::LoadArgs),
     Rmi(rmi::RmiArgs),
     Inspect(inspect::InspectArgs),
+    Inspectp(inspectp::InspectpArgs),
+    Inspecti(inspecti::InspectiArgs),
     Logs(logs::LogsArgs),
     Exec(exec::ExecArgs),
     Attach(attach::AttachArgs),
     PortForward(port_forward::PortForwardArgs),
     Stats(stats::StatsArgs),
+    Runp(runp::RunpArgs),
+    Create(create::CreateArgs),
+    Start(start::StartArgs),
+    Stop(stop::StopArgs),
+    Rm(rm::RmArgs),
+    Stopp(stopp::StoppArgs),
+    Rmp(rmp::RmpArgs),
+    Update(update::UpdateArgs),
+    Checkpoint(checkpoint::CheckpointArgs),
+    Statsp(statsp::StatspArgs),
+    Metricsp(metricsp::MetricspArgs),
+    Metricdescs(metricdescs::MetricdescsArgs),
+    Info(info::InfoArgs),
+    Imagefsinfo(imagefsinfo::ImagefsinfoArgs),
+    RuntimeConfig(runtime_config::RuntimeConfigArgs),
+    UpdateRuntimeConfig(update_runtime_config::UpdateRuntimeConfigArgs),
+    #[command(alias = "event")]
     Events(events::EventsArgs),
     Version(version::VersionArgs),
+    #[command(alias = "completion")]
     Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+impl Command {
+    /// Takes over the flags before the command; the error is one that the command has no use for.
+    fn inherit(&mut self, before: &ClientArgs) -> Result<(), &'static str> {
+        match self {
+            Self::Run(_)
+            | Self::Runtime(_)
+            | Self::Agent(_)
+            | Self::Registry(_)
+            | Self::Completions(_)
+            | Self::Man(_) => return before.given().map_or(Ok(()), Err),
+            Self::Pods(args) => args.connection.inherit(before),
+            Self::Ps(args) => args.connection.inherit(before),
+            Self::Images(args) => args.connection.inherit(before),
+            Self::Pull(args) => args.connection.inherit(before),
+            Self::Load(args) => args.connection.inherit(before),
+            Self::Rmi(args) => args.connection.inherit(before),
+            Self::Inspect(args) => args.connection.inherit(before),
+            Self::Inspectp(args) => args.connection.inherit(before),
+            Self::Inspecti(args) => args.connection.inherit(before),
+            Self::Logs(args) => args.connection.inherit(before),
+            Self::Exec(args) => args.connection.inherit(before),
+            Self::Attach(args) => args.connection.inherit(before),
+            Self::PortForward(args) => args.connection.inherit(before),
+            Self::Stats(args) => args.connection.inherit(before),
+            Self::Runp(args) => args.connection.inherit(before),
+            Self::Create(args) => args.connection.inherit(before),
+            Self::Start(args) => args.connection.inherit(before),
+            Self::Stop(args) => args.connection.inherit(before),
+            Self::Rm(args) => args.connection.inherit(before),
+            Self::Stopp(args) => args.connection.inherit(before),
+            Self::Rmp(args) => args.connection.inherit(before),
+            Self::Update(args) => args.connection.inherit(before),
+            Self::Checkpoint(args) => args.connection.inherit(before),
+            Self::Statsp(args) => args.connection.inherit(before),
+            Self::Metricsp(args) => args.connection.inherit(before),
+            Self::Metricdescs(args) => args.connection.inherit(before),
+            Self::Info(args) => args.connection.inherit(before),
+            Self::Imagefsinfo(args) => args.connection.inherit(before),
+            Self::RuntimeConfig(args) => args.connection.inherit(before),
+            Self::UpdateRuntimeConfig(args) => args.connection.inherit(before),
+            Self::Events(args) => args.connection.inherit(before),
+            Self::Version(args) => args.connection.inherit(before),
+        }
+        Ok(())
+    }
 }
 
 /// Does what was asked. Called while the process has one thread.
-pub(crate) fn dispatch(cli: Cli) -> Exit {
+pub(crate) fn dispatch(mut cli: Cli) -> Exit {
+    if let Err(flag) = cli.command.inherit(&cli.client) {
+        say(&format!(
+            "{flag} before this command has no effect: leave it out"
+        ));
+        return Exit::BadInput;
+    }
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Runtime(args) => runtime::run(args),
@@ -58,14 +139,33 @@ pub(crate) fn dispatch(cli: Cli) -> Exit {
         Command::Load(args) => load::run(&args),
         Command::Rmi(args) => rmi::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Inspectp(args) => inspectp::run(&args),
+        Command::Inspecti(args) => inspecti::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Exec(args) => exec::run(&args),
         Command::Attach(args) => attach::run(&args),
         Command::PortForward(args) => port_forward::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Runp(args) => runp::run(&args),
+        Command::Create(args) => create::run(&args),
+        Command::Start(args) => start::run(&args),
+        Command::Stop(args) => stop::run(&args),
+        Command::Rm(args) => rm::run(&args),
+        Command::Stopp(args) => stopp::run(&args),
+        Command::Rmp(args) => rmp::run(&args),
+        Command::Update(args) => update::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Statsp(args) => statsp::run(&args),
+        Command::Metricsp(args) => metricsp::run(&args),
+        Command::Metricdescs(args) => metricdescs::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Imagefsinfo(args) => imagefsinfo::run(&args),
+        Command::RuntimeConfig(args) => runtime_config::run(&args),
+        Command::UpdateRuntimeConfig(args) => update_runtime_config::run(&args),
         Command::Events(args) => events::run(&args),
-        Command::Version(args) => version::run(args),
+        Command::Version(args) => version::run(&args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     }
 }
 

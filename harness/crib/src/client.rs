@@ -2,44 +2,38 @@
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use harness::Client;
 use harness::client::Answer;
 
-use crate::args::{OptionalEndpoint, UnixEndpoint, duration};
+use crate::args::UnixEndpoint;
 use crate::endpoint::default_listen;
 use crate::exit::{CALLS, Exit};
+use crate::live;
 use crate::report::complain;
 use crate::signals::Signals;
 
+pub(crate) mod config;
+pub(crate) mod containers;
+pub(crate) mod credentials;
+pub(crate) mod document;
 mod error;
 pub(crate) mod find;
 pub(crate) mod human;
+pub(crate) mod images;
 pub(crate) mod output;
+pub(crate) mod pods;
 pub(crate) mod select;
+mod settings;
+pub(crate) mod status;
 
 pub(crate) use error::{CallError, start_failure_exit_code};
-
-/// Where the runtime is. The names are crictl's.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Connection")]
-pub(crate) struct Connection {
-    /// The runtime's CRI endpoint [default: the first socket found of crib, containerd and CRI-O]
-    #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]
-    runtime_endpoint: Option<OptionalEndpoint>,
-    /// The image service's CRI endpoint [default: the runtime's]
-    #[arg(long, value_name = "unix:///PATH", env = "IMAGE_SERVICE_ENDPOINT")]
-    image_endpoint: Option<OptionalEndpoint>,
-    /// Timeout of each call: 10, 1.5s, 2m [default: 10s; none for pulls]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) timeout: Option<Duration>,
-}
+pub(crate) use settings::{ClientArgs, Connection, Endpoints};
 
 /// Default timeout of a call.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a runtime, and to the service for its images.
 pub(crate) struct Cri {
@@ -47,31 +41,91 @@ pub(crate) struct Cri {
     pub(crate) runtime: Client,
     /// Its images.
     pub(crate) images: Client,
+    /// Where the runtime is.
+    pub(crate) endpoint: UnixEndpoint,
+    /// Whether it is that of a `crib run`, which may end at any time.
+    of_run: bool,
     timeout: Option<Duration>,
 }
 
 impl Connection {
     /// Finds the runtime; it has to accept a connection.
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
-        let endpoint = match &self.runtime_endpoint {
-            Some(OptionalEndpoint(Some(endpoint))) => endpoint.clone(),
-            Some(OptionalEndpoint(None)) | None => find()?,
-        };
-        reach(&endpoint)?;
-        let runtime = Client::new(endpoint.path());
-        let images = match &self.image_endpoint {
-            Some(OptionalEndpoint(Some(endpoint))) => {
-                reach(endpoint)?;
-                Client::new(endpoint.path())
-            }
-            Some(OptionalEndpoint(None)) | None => runtime.clone(),
-        };
-        Ok(Cri {
-            runtime,
-            images,
-            timeout: self.timeout,
-        })
+        Ok(self.with_timeout(self.endpoints.open()?))
     }
+
+    /// Finds the runtimes in which containers and pods are looked for.
+    pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
+        let all = self.endpoints.open_all()?.into_iter();
+        Ok(all.map(|cri| self.with_timeout(cri)).collect())
+    }
+
+    fn with_timeout(&self, mut cri: Cri) -> Cri {
+        cri.set_timeout(self.timeout);
+        cri
+    }
+}
+
+impl Endpoints {
+    /// Finds the runtime; it has to accept a connection. Where none was named and none serves at the usual sockets, it is that
+    /// of the only `crib run`.
+    pub(crate) fn open(&self) -> Result<Cri, CallError> {
+        let mut all = self.open_all()?;
+        match (all.len(), all.first()) {
+            (2.., Some(first)) if first.of_run => {
+                let endpoints = all.iter().map(|cri| cri.endpoint.to_string()).collect();
+                Err(CallError::SeveralRuntimes(endpoints))
+            }
+            _ => Ok(all.swap_remove(0)),
+        }
+    }
+
+    /// The runtime that was named; else the one at the usual sockets, if any, then those of all `crib run`s. One at least.
+    pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
+        let settings = self.settings()?;
+        if let Some(endpoint) = &settings.runtime_endpoint {
+            return Ok(vec![connect(&settings, endpoint, false)?]);
+        }
+        let live = live::endpoints(&live::directory()).map_err(|source| CallError::Io {
+            doing: format!("look for runs in {}", live::directory().display()),
+            source,
+        })?;
+        let usual = find().and_then(|endpoint| connect(&settings, &endpoint, false));
+        // A run may end between the two steps.
+        let runs = live
+            .iter()
+            .filter_map(|endpoint| connect(&settings, endpoint, true).ok());
+        let mut all: Vec<Cri> = runs.collect();
+        match usual {
+            Ok(usual) => all.insert(0, usual),
+            Err(error) if all.is_empty() => return Err(error),
+            Err(_) => {}
+        }
+        Ok(all)
+    }
+}
+
+fn connect(
+    settings: &settings::Settings,
+    endpoint: &UnixEndpoint,
+    of_run: bool,
+) -> Result<Cri, CallError> {
+    reach(endpoint)?;
+    let runtime = Client::new(endpoint.path());
+    let images = match &settings.image_endpoint {
+        Some(endpoint) => {
+            reach(endpoint)?;
+            Client::new(endpoint.path())
+        }
+        None => runtime.clone(),
+    };
+    Ok(Cri {
+        runtime,
+        images,
+        endpoint: endpoint.clone(),
+        of_run,
+        timeout: settings.timeout,
+    })
 }
 
 fn reach(endpoint: &UnixEndpoint) -> Result<(), CallError> {
@@ -84,20 +138,27 @@ fn reach(endpoint: &UnixEndpoint) -> Result<(), CallError> {
     }
 }
 
-/// The first socket that is there: this user's, root's, and those of other runtimes.
+/// The first socket that is there: this user's, root's, the one that crictl is set up for, and those of other runtimes.
 fn find() -> Result<UnixEndpoint, CallError> {
     let user = nix::unistd::geteuid();
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let temp = std::env::temp_dir();
     let own = default_listen(user.is_root(), runtime_dir.as_deref(), &temp, user.as_raw());
-    let mut tried = vec![own.path().to_owned()];
-    for path in [
-        "/run/crib/crib.sock",
-        "/run/containerd/containerd.sock",
-        "/run/crio/crio.sock",
-    ] {
-        if !tried.iter().any(|tried| tried == Path::new(path)) {
-            tried.push(path.into());
+    let mut all = vec![own.path().to_owned(), "/run/crib/crib.sock".into()];
+    all.extend(
+        settings::of_this_machine()?
+            .runtime_endpoint
+            .map(|endpoint| endpoint.path().to_owned()),
+    );
+    all.extend(
+        ["/run/containerd/containerd.sock", "/run/crio/crio.sock"]
+            .into_iter()
+            .map(PathBuf::from),
+    );
+    let mut tried: Vec<PathBuf> = Vec::new();
+    for path in all {
+        if !tried.contains(&path) {
+            tried.push(path);
         }
     }
     match tried.iter().find(|path| path.exists()) {
@@ -107,6 +168,27 @@ fn find() -> Result<UnixEndpoint, CallError> {
 }
 
 impl Cri {
+    /// What a call to it comes to; `None` if it is the runtime of a `crib run` that has ended meanwhile.
+    pub(crate) fn unless_ended<T>(
+        &self,
+        answer: Result<T, CallError>,
+    ) -> Result<Option<T>, CallError> {
+        match answer {
+            Err(error) if self.of_run && error.exit() == Exit::NoRuntime => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// How long a call may take, if the user said so.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Changes how long a call may take; `None` leaves it as it is.
+    pub(crate) fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout.or(self.timeout);
+    }
+
     /// Waits for the answer to a call, for as long as a call may take.
     pub(crate) async fn call<T>(
         &self,
@@ -124,6 +206,16 @@ impl Cri {
         answer: impl Future<Output = Answer<T>>,
     ) -> Result<T, CallError> {
         self.wait(call, self.timeout, answer).await
+    }
+
+    /// Waits for the answer to a call with a timeout of its own; without one, as the user says.
+    pub(crate) async fn call_within<T>(
+        &self,
+        call: &'static str,
+        timeout: Option<Duration>,
+        answer: impl Future<Output = Answer<T>>,
+    ) -> Result<T, CallError> {
+        self.wait(call, timeout.or(self.timeout), answer).await
     }
 
     /// Waits for the answer to a call that ends by itself.
@@ -209,6 +301,7 @@ pub(crate) async fn each<T>(
                 error @ (CallError::Refused { .. }
                 | CallError::NotFound { .. }
                 | CallError::Ambiguous { .. }
+                | CallError::StillRunning { .. }
                 | CallError::Io { .. }),
             ) => {
                 complain(&error);

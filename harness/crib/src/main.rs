@@ -16,12 +16,14 @@ mod config;
 mod dirs;
 mod endpoint;
 mod exit;
+mod live;
 mod logging;
 mod network;
 mod report;
 mod shutdown;
 mod signals;
 mod stream;
+mod template;
 mod terminal;
 
 fn main() -> ExitCode {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Raw mode of the terminal on standard input; dropping it restores the terminal.
@@ -31,6 +31,25 @@ impl Drop for Raw {
             let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);
         }
     }
+}
+
+/// Reads a line from standard input; a terminal does not show what is typed.
+pub(crate) fn read_hidden() -> io::Result<String> {
+    let stdin = io::stdin();
+    let before = match stdin.is_terminal() {
+        true => Some(tcgetattr(&stdin)?),
+        false => None,
+    };
+    if let Some(before) = &before {
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(&stdin, OptionalActions::Now, &hidden)?;
+    }
+    // Dropping it restores the terminal.
+    let _restore = Raw(before);
+    let mut line = String::new();
+    stdin.read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// Tells the size of the terminal of standard output: at first, and when it changes.

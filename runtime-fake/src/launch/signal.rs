@@ -13,9 +13,7 @@ pub(super) fn number(name: &str) -> Result<i32, Invalid> {
     const RTMAX: i32 = 64;
     let unknown = || Invalid(format!("unknown signal {name:?}"));
     let upper = name.to_ascii_uppercase();
-    // The CRI's names are SIGNAL_SIGTERM and so on.
-    let plain = upper.strip_prefix("SIGNAL_").unwrap_or(&upper);
-    let short = match plain.strip_prefix("SIG").unwrap_or(plain) {
+    let short = match upper.strip_prefix("SIG").unwrap_or(&upper) {
         "CLD" => "CHLD",
         "POLL" => "IO",
         "IOT" => "ABRT",
@@ -91,14 +89,14 @@ mod tests {
     #[rstest]
     #[case("SIGTERM", 15)]
     #[case("term", 15)]
-    #[case("SIGNAL_SIGKILL", 9)]
+    #[case("SIGKILL", 9)]
     #[case("9", 9)]
     #[case("SIGRTMIN+3", 37)]
-    #[case("SIGNAL_SIGRTMINPLUS3", 37)]
+    #[case("SIGRTMINPLUS3", 37)]
     #[case("RTMAX-1", 63)]
-    #[case("SIGNAL_SIGRTMAX", 64)]
-    #[case("SIGNAL_SIGCLD", 17)]
-    #[case("SIGNAL_SIGPOLL", 29)]
+    #[case("SIGRTMAX", 64)]
+    #[case("SIGCLD", 17)]
+    #[case("SIGPOLL", 29)]
     fn signal_names_map_to_numbers(#[case] name: &str, #[case] expected: i32) {
         assert_eq!(number(name).unwrap(), expected);
     }

@@ -9,6 +9,7 @@ use harness::streaming::DialError;
 
 use crate::args::UnixEndpoint;
 use crate::exit::Exit;
+use crate::template::TemplateError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -66,17 +67,36 @@ pub(crate) enum CallError {
         /// Its id or name.
         name: String,
     },
+    /// What is to be removed still runs.
+    #[error("{what} {name} is running: stop it first, or use --force")]
+    StillRunning {
+        /// What it is.
+        what: &'static str,
+        /// Its id.
+        name: String,
+    },
+    /// No object fits the filters.
+    #[error("no {0} fits the filters")]
+    NothingFits(&'static str),
     /// Several objects match it.
-    #[error("{name:?} matches more than one {what}: use a longer id prefix")]
+    #[error("{name:?} matches more than one {what}{}", choices(candidates))]
     Ambiguous {
         /// What was looked for.
         what: &'static str,
         /// Its id or name.
         name: String,
+        /// What matches, as the user can give it instead.
+        candidates: Vec<String>,
     },
+    /// No runtime was named, and several serve.
+    #[error("several runtimes serve: choose one with --runtime-endpoint: {}", .0.join(", "))]
+    SeveralRuntimes(Vec<String>),
     /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
+    /// The template does not fit the document.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
     /// A local operation failed.
     #[error("failed to {doing}")]
     Io {
@@ -91,6 +111,13 @@ pub(crate) enum CallError {
     /// Some of several operations failed, and each was reported.
     #[error("some operations failed")]
     AlreadyReported,
+}
+
+fn choices(all: &[String]) -> String {
+    match all {
+        [] => ": use a longer id prefix".to_owned(),
+        all => format!(": choose one of {}", all.join(", ")),
+    }
 }
 
 fn list(paths: &[PathBuf]) -> String {
@@ -153,11 +180,14 @@ impl CallError {
             Self::Refused { .. }
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
+            | Self::NothingFits(_)
+            | Self::StillRunning { .. }
             | Self::Ambiguous { .. }
+            | Self::Template(_)
             | Self::Io { .. }
             | Self::AlreadyReported => Exit::Failed,
             Self::NoAnswer { .. } => Exit::TimedOut,
-            Self::Usage(_) => Exit::BadInput,
+            Self::Usage(_) | Self::SeveralRuntimes(_) => Exit::BadInput,
             Self::Output(_) => Exit::Interrupted,
         }
     }

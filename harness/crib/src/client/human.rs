@@ -33,6 +33,25 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// A size in decimal units with four digits: `743.2kB`, `4.861MB`. crictl shows what is measured like this.
+pub(crate) fn usage(bytes: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let unit = units.get(unit).copied().unwrap_or_default();
+    let text = match value {
+        value if value < 10.0 => format!("{value:.3}"),
+        value if value < 100.0 => format!("{value:.2}"),
+        value => format!("{value:.1}"),
+    };
+    format!("{}{unit}", trim(&text))
+}
+
 fn trim(number: &str) -> &str {
     number.trim_end_matches('0').trim_end_matches('.')
 }
@@ -105,6 +124,17 @@ mod tests {
     #[case(u64::MAX, "18.4EB")]
     fn size_uses_decimal_units(#[case] bytes: u64, #[case] shown: &str) {
         assert_eq!(size(bytes), shown);
+    }
+
+    #[rstest]
+    #[case(0, "0B")]
+    #[case(999, "999B")]
+    #[case(1234, "1.234kB")]
+    #[case(14_610_432, "14.61MB")]
+    #[case(743_250, "743.2kB")]
+    #[case(5_000_000, "5MB")]
+    fn usage_has_four_digits(#[case] bytes: u64, #[case] shown: &str) {
+        assert_eq!(usage(bytes), shown);
     }
 
     #[rstest]

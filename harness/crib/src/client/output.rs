@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::Value;
 
 use super::CallError;
@@ -68,16 +68,8 @@ impl Listing {
 
 /// A message of the contract as JSON: names in camel case, 64-bit numbers as strings, enums by name, scalars, lists and maps also when they are empty.
 pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, CallError> {
-    let trouble = |error: String| CallError::Io {
-        doing: format!("write the answer {name} as JSON"),
-        source: io::Error::other(error),
-    };
-    let pool =
-        DescriptorPool::decode(cri::DESCRIPTORS).map_err(|error| trouble(error.to_string()))?;
-    let descriptor = pool
-        .get_message_by_name(&format!("runtime.v1.{name}"))
-        .ok_or_else(|| trouble("unknown CRI message".to_owned()))?;
-    let mut dynamic = DynamicMessage::new(descriptor);
+    let trouble = trouble(name);
+    let mut dynamic = DynamicMessage::new(descriptor(name)?);
     dynamic
         .transcode_from(message)
         .map_err(|error| trouble(error.to_string()))?;
@@ -85,6 +77,32 @@ pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, C
     dynamic
         .serialize_with_options(serde_json::value::Serializer, &options)
         .map_err(|error| trouble(error.to_string()))
+}
+
+/// The names that the fields of a message of the contract have in JSON.
+pub(crate) fn message_fields(name: &str) -> Result<Vec<String>, CallError> {
+    let fields = descriptor(name)?.fields().collect::<Vec<_>>();
+    Ok(fields
+        .iter()
+        .map(|field| field.json_name().to_owned())
+        .collect())
+}
+
+/// What the contract says of a message.
+pub(crate) fn descriptor(name: &str) -> Result<MessageDescriptor, CallError> {
+    let trouble = trouble(name);
+    let pool =
+        DescriptorPool::decode(cri::DESCRIPTORS).map_err(|error| trouble(error.to_string()))?;
+    pool.get_message_by_name(&format!("runtime.v1.{name}"))
+        .ok_or_else(|| trouble("unknown CRI message".to_owned()))
+}
+
+fn trouble(name: &str) -> impl Fn(String) -> CallError {
+    let doing = format!("convert the message {name}");
+    move |error| CallError::Io {
+        doing: doing.clone(),
+        source: io::Error::other(error),
+    }
 }
 
 /// Prints a message of the contract.
@@ -107,6 +125,11 @@ pub(crate) fn print_value(value: &Value, form: Document) -> Result<(), CallError
         source: io::Error::other(error),
     })?;
     print(text.trim_end())
+}
+
+/// This moment, as the CRI counts it: nanoseconds since 1970.
+pub(crate) fn now() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
 /// Prints text and ends its line.

@@ -17,7 +17,7 @@ pub(crate) struct Which {
     /// Filter by label; repeatable
     #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
     label: Vec<(String, String)>,
-    /// Show the newest ones only, in any state
+    /// Show the newest ones only, in any state; 0 for no limit
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "latest")]
     last: Option<usize>,
     /// Show the newest one only, in any state
@@ -36,9 +36,10 @@ impl Which {
         fits(self.name.as_ref(), name) && fits(self.namespace.as_ref(), namespace)
     }
 
-    /// How many of the newest are wanted; none where all are.
+    /// How many of the newest are wanted; none where all are, as with `--last 0`.
     pub(crate) fn count(&self) -> Option<usize> {
-        self.last.or(self.latest.then_some(1))
+        let last = self.last.filter(|count| *count > 0);
+        last.or(self.latest.then_some(1))
     }
 }
 

@@ -3,6 +3,7 @@
 use clap::Args;
 use cri::v1;
 
+use crate::client::find::ContainerNameArgs;
 use crate::client::{Connection, find, finish, with_codes};
 use crate::exit::Exit;
 use crate::stream::{TransportArgs, join, standard};
@@ -16,10 +17,12 @@ Examples:
 
 Exits when the container exits. --interactive needs a container with stdin, --tty one with a terminal."))]
 pub(crate) struct AttachArgs {
-    /// Container: id, id prefix or name
+    /// Container: id, id prefix or name; or a pod: web, pod/web
     container: String,
+    #[command(flatten)]
+    container_name: ContainerNameArgs,
     /// Pass standard input to it
-    #[arg(short, long)]
+    #[arg(short, long, alias = "stdin")]
     interactive: bool,
     /// Attach to its terminal
     #[arg(short, long)]
@@ -27,14 +30,15 @@ pub(crate) struct AttachArgs {
     #[command(flatten)]
     streaming: TransportArgs,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Attaches.
 pub(crate) fn run(args: &AttachArgs) -> Exit {
     finish(async {
-        let cri = args.connection.open()?;
-        let container = find::container(&cri, &args.container).await?;
+        let all = args.connection.open_all()?;
+        let (cri, container) =
+            find::container_of(&all, &args.container, &args.container_name).await?;
         let streams = standard(args.interactive, args.tty);
         let request = v1::AttachRequest {
             container_id: container.id,

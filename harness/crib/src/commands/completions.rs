@@ -15,6 +15,7 @@ use crate::exit::Exit;
   crib completions fish > ~/.config/fish/completions/crib.fish")]
 pub(crate) struct CompletionsArgs {
     /// The shell the script is for
+    #[arg(default_value = "bash")]
     shell: Shell,
 }
 

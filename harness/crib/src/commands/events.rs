@@ -1,11 +1,26 @@
 //! `crib events`: streams container and pod events.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cri::v1;
 
-use crate::client::output::{Document, Form, escape_control, json, print, print_value};
+use crate::client::output::{Document, escape_control, json, print, print_value};
 use crate::client::{CallError, Connection, finish, human, until_signal, with_codes};
 use crate::exit::Exit;
+use crate::template::Template;
+
+/// How events are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum EventForm {
+    /// A line for each.
+    #[default]
+    Table,
+    /// An object a line.
+    Json,
+    /// A document for each.
+    Yaml,
+    /// What --template says.
+    GoTemplate,
+}
 
 /// Stream container and pod events until Ctrl-C
 #[derive(Debug, Args)]
@@ -13,15 +28,19 @@ use crate::exit::Exit;
 Examples:
   crib events
   crib events -o json | jq -r .containerEventType
+  crib events -o go-template --template '{{.containerEventType}} {{.containerId}}'
 
 Each line has the time, the event, the id and the pod. JSON is one object a line. Pod sandboxes have events of the same \
 kinds."))]
 pub(crate) struct EventsArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: EventForm,
+    /// Go template for -o go-template
+    #[arg(long, value_name = "TEMPLATE", required_if_eq("output", "go-template"))]
+    template: Option<Template>,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Shows them.
@@ -35,13 +54,15 @@ async fn follow(args: &EventsArgs) -> Result<Exit, CallError> {
     let refused = |status| CallError::refused("GetContainerEvents", status);
     let mut events = cri.runtime.events().await.map_err(refused)?;
     while let Some(event) = events.message().await.map_err(refused)? {
-        match args.output {
-            Form::Table => print(&line(&event))?,
-            Form::Json => print(&json("ContainerEventResponse", &event)?.to_string())?,
-            Form::Yaml => {
+        let document = || json("ContainerEventResponse", &event);
+        match (args.output, &args.template) {
+            (EventForm::Table, _) => print(&line(&event))?,
+            (EventForm::Yaml, _) => {
                 print("---")?;
-                print_value(&json("ContainerEventResponse", &event)?, Document::Yaml)?;
+                print_value(&document()?, Document::Yaml)?;
             }
+            (EventForm::GoTemplate, Some(template)) => print(&template.fill(&document()?)?)?,
+            (EventForm::Json | EventForm::GoTemplate, _) => print(&document()?.to_string())?,
         }
     }
     Err(CallError::Lost)

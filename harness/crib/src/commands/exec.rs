@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use cri::v1;
 
-use crate::client::{
-    CallError, Connection, Cri, find, finish, start_failure_exit_code, with_codes,
-};
+use crate::args::duration;
+use crate::client::find::ContainerNameArgs;
+use crate::client::{CallError, Cri, Endpoints, find, finish, start_failure_exit_code, with_codes};
 use crate::exit::Exit;
 use crate::stream::{TransportArgs, join, standard};
 
@@ -25,8 +25,10 @@ Exits with the command's exit code, 127 if the program was not found, 126 if it 
 goes to the command; without, it ends crib exec, and the command ends when it next reads or writes, as with kubectl \
 and crictl."))]
 pub(crate) struct ExecArgs {
-    /// Container: id, id prefix or name
+    /// Container: id, id prefix or name; or a pod: web, pod/web
     container: String,
+    #[command(flatten)]
+    container_name: ContainerNameArgs,
     /// The command and its arguments
     #[arg(
         required = true,
@@ -41,13 +43,16 @@ pub(crate) struct ExecArgs {
     /// Allocate a terminal
     #[arg(short, long)]
     tty: bool,
-    /// Print the output after the command has exited; --timeout also ends the command
+    /// Print the output after the command has exited
     #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
     sync: bool,
     #[command(flatten)]
     streaming: TransportArgs,
+    /// With --sync, end the command after this time [default: never]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Endpoints,
 }
 
 /// Runs it.
@@ -58,11 +63,12 @@ pub(crate) fn run(args: &ExecArgs) -> Exit {
                 "standard input is not a terminal: leave out --tty, or run this in a terminal";
             return Err(CallError::Usage(message.to_owned()));
         }
-        let cri = args.connection.open()?;
-        let container = find::container(&cri, &args.container).await?;
+        let all = args.connection.open_all()?;
+        let (cri, container) =
+            find::container_of(&all, &args.container, &args.container_name).await?;
         match args.sync {
-            true => sync(&cri, &container.id, args).await,
-            false => stream(&cri, &container.id, args).await,
+            true => sync(cri, &container.id, args).await,
+            false => stream(cri, &container.id, args).await,
         }
     })
 }
@@ -92,7 +98,7 @@ async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
         let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
         i64::try_from(seconds).unwrap_or(i64::MAX)
     };
-    let timeout = args.connection.timeout.map_or(0, whole_seconds);
+    let timeout = args.timeout.map_or(0, whole_seconds);
     // The runtime enforces the timeout and reports it.
     let answer = cri.runtime.exec(id, args.command.clone(), timeout);
     let answer = match cri.call_without_timeout("ExecSync", answer).await {

@@ -3,7 +3,9 @@
 use clap::Args;
 use cri::v1;
 
-use crate::client::output::{Columns, Listing};
+use crate::client::images::{self, ImageFilterArgs};
+use crate::client::output::{Columns, Listing, print};
+use crate::client::status::escaped;
 use crate::client::{CallError, Connection, finish, human, with_codes};
 use crate::exit::Exit;
 
@@ -24,10 +26,15 @@ pub(crate) struct ImagesArgs {
     /// Show whether an image is pinned (exempt from garbage collection)
     #[arg(long)]
     pinned: bool,
+    /// Show all that the runtime lists
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    filter: ImageFilterArgs,
     #[command(flatten)]
     listing: Listing,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Lists them.
@@ -37,22 +44,37 @@ pub(crate) fn run(args: &ImagesArgs) -> Exit {
 
 async fn list(args: &ImagesArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
-    let image = args.image.clone().map(|image| v1::ImageSpec {
-        image,
-        ..Default::default()
-    });
-    let request = v1::ListImagesRequest {
-        filter: image.map(|image| v1::ImageFilter { image: Some(image) }),
-    };
-    let mut client = cri.images.images.clone();
-    let mut answer = cri
-        .call("ListImages", client.list_images(request))
-        .await?
-        .into_inner();
-    answer.images.sort_by_cached_key(names);
+    let images = images::list(&cri, &args.filter, args.image.as_deref()).await?;
+    let answer = v1::ListImagesResponse { images };
     let ids = answer.images.iter().map(|image| &image.id);
-    let table = || table(args, &answer.images);
-    args.listing.show("ListImagesResponse", &answer, ids, table)
+    let shown = || match args.verbose {
+        true => answer
+            .images
+            .iter()
+            .flat_map(lines)
+            .try_for_each(|line| print(&line)),
+        false => table(args, &answer.images),
+    };
+    args.listing.show("ListImagesResponse", &answer, ids, shown)
+}
+
+/// An image as `--verbose` shows it.
+fn lines(image: &v1::Image) -> Vec<String> {
+    let mut lines = vec![format!("ID: {}", image.id)];
+    lines.extend(image.repo_tags.iter().map(|tag| format!("RepoTags: {tag}")));
+    let digests = image.repo_digests.iter();
+    lines.extend(digests.map(|name| format!("RepoDigests: {name}")));
+    lines.extend((image.size != 0).then(|| format!("Size: {}", image.size)));
+    lines.extend(
+        image
+            .uid
+            .as_ref()
+            .map(|uid| format!("Uid: value:{}", uid.value)),
+    );
+    lines.extend((!image.username.is_empty()).then(|| format!("Username: {}", image.username)));
+    lines.extend(image.pinned.then(|| "Pinned: true".to_owned()));
+    lines.push(String::new());
+    escaped(lines)
 }
 
 fn table(args: &ImagesArgs, images: &[v1::Image]) -> Result<(), CallError> {

@@ -30,7 +30,7 @@ pub(crate) struct LoadArgs {
     #[arg(required = true, value_name = "PATH[=NAME:TAG]")]
     paths: Vec<String>,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// The metadata of a call that tells crib's runtime where to pull an image from. No annotation, because a kubelet hands on

@@ -1,10 +1,14 @@
 //! `crib logs`: prints the log file of a container.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cri::v1;
+use harness::cri_log::Stream;
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 use crate::args::duration;
+use crate::client::find::ContainerNameArgs;
 use crate::client::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
 use crate::exit::Exit;
 
@@ -25,20 +29,33 @@ Examples:
 
 The container's standard error goes to standard error."))]
 pub(crate) struct LogsArgs {
-    /// Container: id, id prefix or name
+    /// Container: id, id prefix or name; or a pod: web, pod/web
     container: String,
+    #[command(flatten)]
+    container_name: ContainerNameArgs,
     /// Follow the log until the container exits
     #[arg(short, long)]
     follow: bool,
-    /// Print only the last lines
-    #[arg(long, value_name = "LINES")]
-    tail: Option<usize>,
-    /// Print only entries since a time (2026-01-02T15:04:05Z) or a duration ago (5m)
+    /// Print only the last lines [default: all, as with -1]
+    #[arg(
+        long,
+        value_name = "LINES",
+        allow_negative_numbers = true,
+        conflicts_with = "stream"
+    )]
+    tail: Option<i64>,
+    /// Print only entries since a time (2026-01-02T15:04:05Z; UTC without zone), a duration ago (5m), or a Unix time
     #[arg(long, value_parser = since, value_name = "TIME")]
     since: Option<Timestamp>,
-    /// Print at most this many bytes
-    #[arg(long, value_name = "BYTES")]
-    limit_bytes: Option<u64>,
+    /// Print at most this many bytes [default: all, as with -1]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
+    limit_bytes: Option<i64>,
+    /// Print only what was written to this stream
+    #[arg(short, long, value_enum)]
+    stream: Option<StreamName>,
+    /// Have the runtime open the log file anew, after a rotation
+    #[arg(short, long)]
+    reopen: bool,
     /// Prefix each line with its timestamp
     #[arg(short, long)]
     timestamps: bool,
@@ -46,12 +63,31 @@ pub(crate) struct LogsArgs {
     #[arg(short, long)]
     previous: bool,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
+}
+
+/// An output of a container.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum StreamName {
+    Stdout,
+    Stderr,
 }
 
 fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse() {
         return Ok(time);
+    }
+    if let Ok(time) = text.parse::<DateTime>() {
+        return match TimeZone::UTC.to_timestamp(time) {
+            Ok(time) => Ok(time),
+            Err(_) => Err(format!("{text:?} is no time that there is")),
+        };
+    }
+    // Seconds since 1970, of ten digits since 2001. Smaller numbers are how long ago.
+    if text.len() >= 10
+        && let Ok(seconds) = text.parse()
+    {
+        return Timestamp::from_second(seconds).map_err(|_| format!("{text:?} is too late"));
     }
     let gone = duration(text).map_err(|_| {
         format!("{text:?} is neither a time (2026-01-02T15:04:05Z) nor how long ago (5m)")
@@ -67,10 +103,15 @@ pub(crate) fn run(args: &LogsArgs) -> Exit {
 }
 
 async fn show(args: &LogsArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
-    let mut container = find::container(&cri, &args.container).await?;
+    let all = args.connection.open_all()?;
+    let (cri, mut container) =
+        find::container_of(&all, &args.container, &args.container_name).await?;
     if args.previous {
-        container = previous(&cri, &container, &args.container).await?;
+        container = previous(cri, &container, &args.container).await?;
+    }
+    if args.reopen {
+        let reopened = cri.runtime.reopen_log(&container.id);
+        cri.call("ReopenContainerLog", reopened).await?;
     }
     let status = cri.runtime.container(&container.id);
     let status = cri.call("ContainerStatus", status).await?;
@@ -84,12 +125,17 @@ async fn show(args: &LogsArgs) -> Result<Exit, CallError> {
     let filter = Filter {
         since: args.since,
         timestamps: args.timestamps,
-        limit: args.limit_bytes,
+        limit: args.limit_bytes.and_then(|limit| limit.try_into().ok()),
+        stream: args.stream.map(|stream| match stream {
+            StreamName::Stdout => Stream::Stdout,
+            StreamName::Stderr => Stream::Stderr,
+        }),
     };
-    let mut follower = Follower::open(status.log_path.as_ref(), args.tail, filter, args.follow)?;
+    let tail = args.tail.and_then(|lines| lines.try_into().ok());
+    let mut follower = Follower::open(status.log_path.as_ref(), tail, filter, args.follow)?;
     let mut more = follower.read()?;
     while args.follow && more {
-        let ended = has_ended(&cri, &container.id).await?;
+        let ended = has_ended(cri, &container.id).await?;
         // What was written before the container was seen to have ended is in the file by now.
         more = follower.read()?;
         if ended {

@@ -1,31 +1,13 @@
 //! `crib pods`: lists pods.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use cri::v1;
 
-use crate::client::output::{Columns, Listing};
-use crate::client::select::{Which, newest};
+use crate::client::output::{Columns, Listing, now, print};
+use crate::client::pods::{self, PodFilterArgs};
+use crate::client::status::{escaped, pairs};
 use crate::client::{CallError, Connection, finish, human, with_codes};
 use crate::exit::Exit;
-
-/// A pod's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum State {
-    /// Its namespaces are there.
-    Ready,
-    /// They are not.
-    #[value(name = "notready")]
-    NotReady,
-}
-
-impl From<State> for v1::PodSandboxState {
-    fn from(state: State) -> Self {
-        match state {
-            State::Ready => Self::SandboxReady,
-            State::NotReady => Self::SandboxNotready,
-        }
-    }
-}
 
 /// List pods
 #[derive(Debug, Args)]
@@ -38,15 +20,15 @@ pub(crate) struct PodsArgs {
     /// Filter by pod id prefix
     #[arg(long)]
     id: Option<String>,
-    /// Filter by state
-    #[arg(short, long, value_enum, ignore_case = true)]
-    state: Option<State>,
     #[command(flatten)]
-    which: Which,
+    filter: PodFilterArgs,
+    /// Show labels and annotations too
+    #[arg(short, long)]
+    verbose: bool,
     #[command(flatten)]
     listing: Listing,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Lists them.
@@ -55,25 +37,53 @@ pub(crate) fn run(args: &PodsArgs) -> Exit {
 }
 
 async fn list(args: &PodsArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
-    let filter = v1::PodSandboxFilter {
-        id: args.id.clone().unwrap_or_default(),
-        state: args.state.map(|state| v1::PodSandboxStateValue {
-            state: v1::PodSandboxState::from(state).into(),
-        }),
-        label_selector: args.which.labels(),
-    };
-    let mut items = cri.call("ListPodSandbox", cri.runtime.pods(filter)).await?;
-    items.retain(|pod| {
-        let metadata = pod.metadata.clone().unwrap_or_default();
-        args.which.fits(&metadata.name, &metadata.namespace)
-    });
-    newest(&mut items, |pod| pod.created_at, args.which.count());
+    let all = args.connection.open_all()?;
+    let items = pods::list(&all, &args.filter, args.id.as_deref()).await?;
     let answer = v1::ListPodSandboxResponse { items };
     let ids = answer.items.iter().map(|pod| &pod.id);
-    let table = || table(args, &answer.items);
+    let shown = || match args.verbose {
+        true => answer
+            .items
+            .iter()
+            .flat_map(lines)
+            .try_for_each(|line| print(&line)),
+        false => table(args, &answer.items),
+    };
     args.listing
-        .show("ListPodSandboxResponse", &answer, ids, table)
+        .show("ListPodSandboxResponse", &answer, ids, shown)
+}
+
+/// A pod as `--verbose` shows it.
+fn lines(pod: &v1::PodSandbox) -> Vec<String> {
+    let metadata = pod.metadata.clone().unwrap_or_default();
+    let mut lines = vec![
+        format!("ID: {}", pod.id),
+        format!("Name: {}", metadata.name),
+        format!("UID: {}", metadata.uid),
+        format!("Namespace: {}", metadata.namespace),
+    ];
+    lines.extend((metadata.attempt != 0).then(|| format!("Attempt: {}", metadata.attempt)));
+    lines.push(format!("Status: {}", state(pod)));
+    lines.push(format!("Created: {}", human::timestamp(pod.created_at)));
+    lines.extend(pairs("Labels:", &pod.labels));
+    lines.extend(pairs("Annotations:", &pod.annotations));
+    lines.push(format!("Runtime: {}", handler(pod)));
+    lines.push(String::new());
+    escaped(lines)
+}
+
+fn state(pod: &v1::PodSandbox) -> &'static str {
+    match pod.state() {
+        v1::PodSandboxState::SandboxReady => "Ready",
+        v1::PodSandboxState::SandboxNotready => "NotReady",
+    }
+}
+
+fn handler(pod: &v1::PodSandbox) -> &str {
+    match pod.runtime_handler.as_str() {
+        "" => "(default)",
+        handler => handler,
+    }
 }
 
 fn table(args: &PodsArgs, pods: &[v1::PodSandbox]) -> Result<(), CallError> {
@@ -87,25 +97,16 @@ fn table(args: &PodsArgs, pods: &[v1::PodSandbox]) -> Result<(), CallError> {
         "RUNTIME",
     ];
     let mut columns = Columns::new(&headings);
-    let now = jiff::Timestamp::now().as_nanosecond();
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
     for pod in pods {
         let metadata = pod.metadata.clone().unwrap_or_default();
-        let handler = match pod.runtime_handler.as_str() {
-            "" => "(default)",
-            handler => handler,
-        };
         columns.row([
             human::id(&pod.id, args.listing.no_trunc).to_owned(),
-            human::ago(pod.created_at, now),
-            match pod.state() {
-                v1::PodSandboxState::SandboxReady => "Ready".to_owned(),
-                v1::PodSandboxState::SandboxNotready => "NotReady".to_owned(),
-            },
+            human::ago(pod.created_at, now()),
+            state(pod).to_owned(),
             metadata.name,
             metadata.namespace,
             metadata.attempt.to_string(),
-            handler.to_owned(),
+            handler(pod).to_owned(),
         ]);
     }
     columns.print()

@@ -25,7 +25,7 @@ Examples:
 
 5432 uses the same port on both sides; :80 takes a free local port. Each is printed when it listens."))]
 pub(crate) struct PortForwardArgs {
-    /// Pod: id, id prefix or name
+    /// Pod: id, id prefix or name; pod/web works too
     pod: String,
     /// Ports
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
@@ -36,7 +36,7 @@ pub(crate) struct PortForwardArgs {
     #[command(flatten)]
     streaming: TransportArgs,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// A local port, 0 for any, and the pod's.
@@ -79,9 +79,9 @@ pub(crate) fn run(args: &PortForwardArgs) -> Exit {
 }
 
 async fn forward(args: &PortForwardArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
-    let pod = find::pod(&cri, &args.pod).await?;
-    let url = url(&cri, &pod.id, args).await?;
+    let all = args.connection.open_all()?;
+    let (cri, pod) = find::pod(&all, &args.pod).await?;
+    let url = url(cri, &pod.id, args).await?;
     let mut ports = streaming::port_forward(&url, args.streaming.transport()).await?;
     // Dropping it ends the listeners.
     let mut listeners = JoinSet::new();

@@ -1,38 +1,13 @@
 //! `crib ps`: lists containers.
 
-use std::collections::HashMap;
-
-use clap::{Args, ValueEnum};
+use clap::Args;
 use cri::v1;
 
-use crate::client::output::{Columns, Listing};
-use crate::client::select::{Which, newest};
+use crate::client::containers::{self, ContainerFilterArgs, PodNames, name};
+use crate::client::output::{Columns, Listing, now, print};
+use crate::client::status::{escaped, pairs};
 use crate::client::{CallError, Connection, Cri, finish, human, with_codes};
 use crate::exit::Exit;
-
-/// A container's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum State {
-    /// Made, not started.
-    Created,
-    /// Started.
-    Running,
-    /// Ended.
-    Exited,
-    /// Lost.
-    Unknown,
-}
-
-impl From<State> for v1::ContainerState {
-    fn from(state: State) -> Self {
-        match state {
-            State::Created => Self::ContainerCreated,
-            State::Running => Self::ContainerRunning,
-            State::Exited => Self::ContainerExited,
-            State::Unknown => Self::ContainerUnknown,
-        }
-    }
-}
 
 /// List containers
 #[derive(Debug, Args)]
@@ -48,21 +23,18 @@ pub(crate) struct PsArgs {
     /// Filter by container id prefix
     #[arg(long)]
     id: Option<String>,
-    /// Filter by pod id
-    #[arg(short, long, value_name = "POD ID")]
-    pod: Option<String>,
-    /// Filter by image name or id
-    #[arg(long)]
-    image: Option<String>,
-    /// Filter by state
-    #[arg(short, long, value_enum, ignore_case = true)]
-    state: Option<State>,
     #[command(flatten)]
-    which: Which,
+    filter: ContainerFilterArgs,
+    /// Show labels and annotations too
+    #[arg(short, long)]
+    verbose: bool,
+    /// Show the tag of each image instead of its id
+    #[arg(short, long)]
+    resolve_image_path: bool,
     #[command(flatten)]
     listing: Listing,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Lists them.
@@ -71,58 +43,67 @@ pub(crate) fn run(args: &PsArgs) -> Exit {
 }
 
 async fn list(args: &PsArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
-    let count = args.which.count();
-    let state = match args.state {
-        Some(state) => Some(v1::ContainerState::from(state)),
-        None if args.all || count.is_some() => None,
-        None => Some(v1::ContainerState::ContainerRunning),
+    let all = args.connection.open_all()?;
+    let (mut containers, pods) =
+        containers::list(&all, &args.filter, args.all, args.id.as_deref()).await?;
+    let answer = v1::ListContainersResponse {
+        containers: containers.clone(),
     };
-    let filter = v1::ContainerFilter {
-        id: args.id.clone().unwrap_or_default(),
-        pod_sandbox_id: args.pod.clone().unwrap_or_default(),
-        state: state.map(|state| v1::ContainerStateValue {
-            state: state.into(),
-        }),
-        label_selector: args.which.labels(),
-    };
-    let containers = cri.runtime.containers(filter);
-    let mut containers = cri.call("ListContainers", containers).await?;
-    let image = match &args.image {
-        Some(name) => cri.call("ImageStatus", cri.images.image(name)).await?,
-        None => None,
-    };
-    let pods = pods(&cri).await?;
-    containers.retain(|container| {
-        let pod = pods.get(&container.pod_sandbox_id);
-        let namespace = pod.map_or("", |pod| &pod.1);
-        args.which.fits(&name(container), namespace)
-            && (args.image.is_none() || is_of(container, args.image.as_deref(), image.as_ref()))
-    });
-    newest(&mut containers, |container| container.created_at, count);
-    let answer = v1::ListContainersResponse { containers };
+    if args.resolve_image_path {
+        resolve(&all, &mut containers).await?;
+    }
     let ids = answer.containers.iter().map(|container| &container.id);
-    let table = || table(args, &answer.containers, &pods);
+    let shown = || match args.verbose {
+        true => containers
+            .iter()
+            .flat_map(|container| lines(container, &pods))
+            .try_for_each(|line| print(&line)),
+        false => table(args, &containers, &pods),
+    };
     args.listing
-        .show("ListContainersResponse", &answer, ids, table)
+        .show("ListContainersResponse", &answer, ids, shown)
 }
 
-/// Names and namespaces of pods by their ids.
-pub(crate) async fn pods(cri: &Cri) -> Result<HashMap<String, (String, String)>, CallError> {
-    let all = cri.runtime.pods(v1::PodSandboxFilter::default());
-    let pods = cri.call("ListPodSandbox", all).await?;
-    let named = pods.into_iter().map(|pod| {
-        let metadata = pod.metadata.unwrap_or_default();
-        (pod.id, (metadata.name, metadata.namespace))
-    });
-    Ok(named.collect())
+/// Replaces the image of each container by its first tag, if it has one.
+async fn resolve(all: &[Cri], containers: &mut [v1::Container]) -> Result<(), CallError> {
+    for container in containers {
+        let image = container.image.get_or_insert_default();
+        for cri in all {
+            let found = cri.call("ImageStatus", cri.images.image(&image.image));
+            let found = cri.unless_ended(found.await)?.flatten();
+            if let Some(tag) = found.and_then(|found| found.repo_tags.into_iter().next()) {
+                image.user_specified_image.clear();
+                image.image = tag;
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
-fn table(
-    args: &PsArgs,
-    containers: &[v1::Container],
-    pods: &HashMap<String, (String, String)>,
-) -> Result<(), CallError> {
+/// A container as `--verbose` shows it.
+fn lines(container: &v1::Container, pods: &PodNames) -> Vec<String> {
+    let metadata = container.metadata.clone().unwrap_or_default();
+    let pod = pods.get(&container.pod_sandbox_id);
+    let namespace = pod.map_or("unknown", |(_, namespace)| namespace);
+    let image = container.image.clone().unwrap_or_default().image;
+    let mut lines = vec![
+        format!("ID: {}", container.id),
+        format!("PodID: {}", container.pod_sandbox_id),
+        format!("Namespace: {namespace}"),
+        format!("Name: {}", metadata.name),
+        format!("Attempt: {}", metadata.attempt),
+        format!("State: {}", state(container.state())),
+        format!("Image: {image}"),
+        format!("Created: {}", human::ago(container.created_at, now())),
+    ];
+    lines.extend(pairs("Labels:", &container.labels));
+    lines.extend(pairs("Annotations:", &container.annotations));
+    lines.push(String::new());
+    escaped(lines)
+}
+
+fn table(args: &PsArgs, containers: &[v1::Container], pods: &PodNames) -> Result<(), CallError> {
     let mut columns = Columns::new(&[
         "CONTAINER",
         "IMAGE",
@@ -134,8 +115,6 @@ fn table(
         "POD",
         "NAMESPACE",
     ]);
-    let now = jiff::Timestamp::now().as_nanosecond();
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
     for container in containers {
         let unknown = ("unknown".to_owned(), "unknown".to_owned());
         let (pod, namespace) = pods
@@ -151,7 +130,7 @@ fn table(
         columns.row([
             human::id(&container.id, args.listing.no_trunc).to_owned(),
             shown_image(&image, args.listing.no_trunc),
-            human::ago(container.created_at, now),
+            human::ago(container.created_at, now()),
             state(container.state()).to_owned(),
             name(container),
             attempt.to_string(),
@@ -171,28 +150,11 @@ fn shown_image(image: &str, whole: bool) -> String {
     }
 }
 
-fn name(container: &v1::Container) -> String {
-    container.metadata.clone().unwrap_or_default().name
-}
-
-pub(crate) fn state(state: v1::ContainerState) -> &'static str {
+fn state(state: v1::ContainerState) -> &'static str {
     match state {
         v1::ContainerState::ContainerCreated => "Created",
         v1::ContainerState::ContainerRunning => "Running",
         v1::ContainerState::ContainerExited => "Exited",
         v1::ContainerState::ContainerUnknown => "Unknown",
     }
-}
-
-/// Whether a container is of an image that is given by any of its names.
-fn is_of(container: &v1::Container, said: Option<&str>, image: Option<&v1::Image>) -> bool {
-    let own = container.image.clone().unwrap_or_default();
-    let names = [&container.image_id, &container.image_ref, &own.image];
-    names.into_iter().any(|name| {
-        said == Some(name.as_str())
-            || image.is_some_and(|image| {
-                let mut all = image.repo_tags.iter().chain(&image.repo_digests);
-                *name == image.id || all.any(|other| other == name)
-            })
-    })
 }

@@ -1,12 +1,16 @@
 //! `crib pull`: has a runtime pull images.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use std::time::Duration;
+
 use clap::Args;
 use cri::v1;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::args::duration;
+use crate::client::config::pod_config;
+use crate::client::credentials::CredentialArgs;
 use crate::client::output::print;
+use crate::client::select::{label, labels};
 use crate::client::{CallError, Connection, Cri, each, finish, until_signal, with_codes};
 use crate::exit::Exit;
 
@@ -22,14 +26,19 @@ pub(crate) struct PullArgs {
     /// Image references
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    /// Credentials for the registry
-    #[arg(long, value_name = "USER:PASSWORD", conflicts_with = "auth")]
-    creds: Option<String>,
-    /// Credentials in base64, as in docker's configuration file
-    #[arg(long, value_name = "BASE64")]
-    auth: Option<String>,
     #[command(flatten)]
-    connection: Connection,
+    credentials: CredentialArgs,
+    /// Configuration of the pod that the images are for, in JSON or YAML
+    #[arg(long, value_name = "FILE")]
+    pod_config: Option<String>,
+    /// Annotation of the image in the request; repeatable
+    #[arg(short, long, value_parser = label, value_name = "KEY=VALUE")]
+    annotation: Vec<(String, String)>,
+    /// Timeout of each pull [default: none]
+    #[arg(long, value_name = "TIME", value_parser = duration, env = "CRICTL_PULL_TIMEOUT", hide_env_values = true)]
+    pull_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// Pulls them.
@@ -39,63 +48,54 @@ pub(crate) fn run(args: &PullArgs) -> Exit {
 }
 
 async fn pull_all(args: &PullArgs) -> Result<Exit, CallError> {
-    let auth = auth(args)?;
+    let auth = args.credentials.auth()?;
+    let pod_config = args.pod_config.as_deref().map(pod_config).transpose()?;
     let cri = args.connection.open()?;
     each(&args.images, async |image: &String| {
-        let id = pull(&cri, image, auth.clone()).await?;
-        print(&id)
+        let pull = Pull {
+            image: v1::ImageSpec {
+                image: image.clone(),
+                user_specified_image: image.clone(),
+                annotations: labels(&args.annotation),
+                ..Default::default()
+            },
+            auth: auth.clone(),
+            pod_config: pod_config.clone(),
+            timeout: args.pull_timeout,
+        };
+        let id = pull.run(&cri).await?;
+        print(&format!("Image is up to date for {id}"))
     })
     .await
 }
 
-/// Pulls one, showing that on a terminal, and returns its id.
-pub(crate) async fn pull(
-    cri: &Cri,
-    image: &str,
-    auth: Option<v1::AuthConfig>,
-) -> Result<String, CallError> {
-    let spinner = ProgressBar::new_spinner().with_message(format!("pulling {image}"));
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-        spinner.set_style(style);
-    }
-    spinner.enable_steady_tick(std::time::Duration::from_millis(100));
-    let request = v1::PullImageRequest {
-        image: Some(v1::ImageSpec {
-            image: image.to_owned(),
-            user_specified_image: image.to_owned(),
-            ..Default::default()
-        }),
-        auth,
-        sandbox_config: None,
-    };
-    let mut client = cri.images.images.clone();
-    let answer = cri
-        .call_with_user_timeout("PullImage", client.pull_image(request))
-        .await;
-    spinner.finish_and_clear();
-    Ok(answer?.into_inner().image_ref)
+/// The pull of one image.
+pub(crate) struct Pull {
+    pub(crate) image: v1::ImageSpec,
+    pub(crate) auth: Option<v1::AuthConfig>,
+    pub(crate) pod_config: Option<v1::PodSandboxConfig>,
+    /// None for the user's timeout of calls.
+    pub(crate) timeout: Option<Duration>,
 }
 
-fn auth(args: &PullArgs) -> Result<Option<v1::AuthConfig>, CallError> {
-    let text = match (&args.creds, &args.auth) {
-        (Some(creds), _) => creds.clone(),
-        (None, Some(auth)) => {
-            let bytes = BASE64_STANDARD.decode(auth).ok();
-            let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-            text.ok_or_else(|| {
-                CallError::Usage("--auth is not base64 of USER:PASSWORD".to_owned())
-            })?
+impl Pull {
+    /// Pulls it, showing that on a terminal, and returns its id.
+    pub(crate) async fn run(self, cri: &Cri) -> Result<String, CallError> {
+        let spinner =
+            ProgressBar::new_spinner().with_message(format!("pulling {}", self.image.image));
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+            spinner.set_style(style);
         }
-        (None, None) => return Ok(None),
-    };
-    let (username, password) = text
-        .trim_end_matches(['\n', '\0'])
-        .split_once(':')
-        .filter(|(user, _)| !user.is_empty())
-        .ok_or_else(|| CallError::Usage("expected credentials as USER:PASSWORD".to_owned()))?;
-    Ok(Some(v1::AuthConfig {
-        username: username.to_owned(),
-        password: password.to_owned(),
-        ..Default::default()
-    }))
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        let request = v1::PullImageRequest {
+            image: Some(self.image),
+            auth: self.auth,
+            sandbox_config: self.pod_config,
+        };
+        let mut client = cri.images.images.clone();
+        let answer = client.pull_image(request);
+        let answer = cri.call_within("PullImage", self.timeout, answer).await;
+        spinner.finish_and_clear();
+        Ok(answer?.into_inner().image_ref)
+    }
 }

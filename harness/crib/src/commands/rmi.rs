@@ -28,7 +28,7 @@ pub(crate) struct RmiArgs {
     #[arg(short = 'q', long, conflicts_with = "images")]
     prune: bool,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Removes them.
@@ -49,14 +49,14 @@ async fn remove_all(args: &RmiArgs) -> Result<Exit, CallError> {
             .filter(|image| !image.pinned && !is_used(image, &used));
         return each(free, async |image: &v1::Image| {
             remove(&cri, &image.id).await?;
-            print(&shown(image))
+            deleted(image)
         })
         .await;
     }
     each(&args.images, async |name: &String| {
         let image = find(&cri, &images, name).await?;
         remove(&cri, &image.id).await?;
-        print(&shown(&image))
+        deleted(&image)
     })
     .await
 }
@@ -82,6 +82,7 @@ pub(crate) async fn find(
         Err(()) => Err(CallError::Ambiguous {
             what: "image",
             name: name.to_owned(),
+            candidates: Vec::new(),
         }),
     }
 }
@@ -109,9 +110,11 @@ fn is_used(image: &v1::Image, used: &HashSet<String>) -> bool {
     used.contains(&image.id) || names.any(|name| used.contains(name))
 }
 
-fn shown(image: &v1::Image) -> String {
-    match image.repo_tags.as_slice() {
-        [] => format!("removed {}", image.id),
-        names => format!("removed {}", names.join(" ")),
-    }
+/// The names that an image had: its tags, else its digests, else its id.
+fn deleted(image: &v1::Image) -> Result<(), CallError> {
+    let id = std::slice::from_ref(&image.id);
+    let names = [image.repo_tags.as_slice(), &image.repo_digests, id];
+    let names = names.into_iter().find(|names| !names.is_empty());
+    let mut names = names.unwrap_or_default().iter();
+    names.try_for_each(|name| print(&format!("Deleted: {name}")))
 }

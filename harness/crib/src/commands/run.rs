@@ -1,9 +1,10 @@
 //! `crib run`: pods from manifests to the end, in one command.
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
-//! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a
-//! child), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root` (the temporary directory), `dead_runs` (those of killed runs), `tail` (log files to lines),
-//! `printer` (the only writer of the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
+//! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a child),
+//! `reach` (how other commands find it), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
+//! (the temporary directory), `dead_runs` (those of killed runs), `tail` (log files to lines), `printer` (the only writer of
+//! the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
@@ -31,6 +32,7 @@ mod means;
 mod notes;
 mod orphans;
 mod printer;
+mod reach;
 mod reports;
 mod root;
 mod rows;

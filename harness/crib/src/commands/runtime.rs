@@ -16,6 +16,7 @@ use crate::config::{File, MirrorFlag, stream_address};
 use crate::dirs::default_dir;
 use crate::endpoint::{default_listen, listen};
 use crate::exit::Exit;
+use crate::live;
 use crate::logging::{self, LogArgs};
 use crate::network::NetworkArgs;
 use crate::report::{complain, say};
@@ -71,6 +72,9 @@ pub(crate) struct RuntimeArgs {
     /// A directory that is removed after everything else
     #[arg(long, hide = true)]
     remove_at_end: Option<PathBuf>,
+    /// Where to say that this runtime is there, for as long as it lives
+    #[arg(long, hide = true)]
+    live_dir: Option<PathBuf>,
     /// For tests: how many seconds a keeper may take for any call
     #[arg(long, hide = true, value_name = "SECONDS")]
     keeper_deadline: Option<u64>,
@@ -155,6 +159,14 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
+    let entry = match &args.live_dir {
+        Some(directory) => live::Entry::add(directory, &endpoint)
+            .inspect_err(|error| {
+                tracing::warn!(directory = %directory.display(), %error, "other commands cannot find this runtime");
+            })
+            .ok(),
+        None => None,
+    };
     let ephemeral = args.ephemeral || args.until_stdin_closes;
     let bound = runtime_fake::longest_end(ephemeral);
     let shutdown = match shutdown::on_signal(bound) {
@@ -196,6 +208,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     }
     let state_dir = config.state_dir.clone();
     let exit = tokio.block_on(serve(config, listener, &endpoint, shutdown));
+    drop(entry);
     tokio.shutdown_background();
     // Another server has the path only if the socket was removed by hand.
     let _ = std::fs::remove_file(endpoint.path());

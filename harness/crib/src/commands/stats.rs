@@ -49,7 +49,7 @@ pub(crate) struct StatsArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// Shows them.
@@ -93,7 +93,8 @@ async fn measure(args: &StatsArgs, cri: &Cri) -> Result<v1::ListContainerStatsRe
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("ListContainerStats", client.list_container_stats(request));
     let mut answer = answer.await?.into_inner();
-    if !args.all {
+    // As with crictl, JSON and YAML have all that the runtime answers.
+    if !args.all && args.output == Form::Table {
         let running = v1::ContainerFilter {
             state: Some(v1::ContainerStateValue {
                 state: v1::ContainerState::ContainerRunning.into(),
@@ -138,15 +139,20 @@ fn table(
         let metadata = stats.attributes.clone().unwrap_or_default().metadata;
         let layer = stats.writable_layer.clone().unwrap_or_default();
         let bytes = |value: Option<v1::UInt64Value>| {
-            value.map_or_else(|| "-".to_owned(), |value| human::size(value.value))
+            value.map_or_else(|| "-".to_owned(), |value| human::usage(value.value))
         };
         let memory = stats.memory.and_then(|memory| memory.working_set_bytes);
         let inodes = layer.inodes_used;
         columns.row([
             human::id(id_of(stats), args.no_trunc).to_owned(),
             metadata.unwrap_or_default().name,
-            share(before.get(id_of(stats)).copied(), stats)
-                .map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
+            share(
+                before
+                    .get(id_of(stats))
+                    .and_then(|stats| stats.cpu.as_ref()),
+                stats.cpu.as_ref(),
+            )
+            .map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
             bytes(memory),
             bytes(layer.used_bytes),
             inodes.map_or_else(|| "-".to_owned(), |inodes| inodes.value.to_string()),
@@ -161,8 +167,8 @@ fn table(
 
 /// Hundredths of a core between two measurements.
 #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
-fn share(before: Option<&v1::ContainerStats>, now: &v1::ContainerStats) -> Option<f64> {
-    let (before, now) = (before?.cpu.as_ref()?, now.cpu.as_ref()?);
+pub(crate) fn share(before: Option<&v1::CpuUsage>, now: Option<&v1::CpuUsage>) -> Option<f64> {
+    let (before, now) = (before?, now?);
     let used = |cpu: &v1::CpuUsage| Some(cpu.usage_core_nano_seconds.as_ref()?.value);
     let time = now.timestamp.checked_sub(before.timestamp)?;
     let used = used(now)?.saturating_sub(used(before)?);
@@ -175,13 +181,10 @@ mod tests {
 
     use super::*;
 
-    fn stats(timestamp: i64, used: u64) -> v1::ContainerStats {
-        v1::ContainerStats {
-            cpu: Some(v1::CpuUsage {
-                timestamp,
-                usage_core_nano_seconds: Some(v1::UInt64Value { value: used }),
-                ..Default::default()
-            }),
+    fn cpu(timestamp: i64, used: u64) -> v1::CpuUsage {
+        v1::CpuUsage {
+            timestamp,
+            usage_core_nano_seconds: Some(v1::UInt64Value { value: used }),
             ..Default::default()
         }
     }
@@ -196,8 +199,8 @@ mod tests {
         #[case] now: (i64, u64),
         #[case] expected: Option<f64>,
     ) {
-        let (before, now) = (stats(before.0, before.1), stats(now.0, now.1));
-        assert_eq!(share(Some(&before), &now), expected);
-        assert_eq!(share(None, &now), None);
+        let (before, now) = (cpu(before.0, before.1), cpu(now.0, now.1));
+        assert_eq!(share(Some(&before), Some(&now)), expected);
+        assert_eq!(share(None, Some(&now)), None);
     }
 }

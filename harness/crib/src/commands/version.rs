@@ -1,21 +1,28 @@
-//! `crib version`: versions of crib and the CRI.
-
-use std::io::Write as _;
+//! `crib version`: versions of crib, the CRI and the runtime.
 
 use clap::Args;
+use cri::v1;
+use serde_json::{Value, json};
 
 use crate::args::Output;
+use crate::client::output::print;
+use crate::client::{CallError, Connection, finish, with_codes};
 use crate::exit::Exit;
 
-/// Print the versions of crib and of the CRI
+/// Print the versions of crib, of the CRI, and of the runtime if there is one
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = with_codes("\
+Examples:
   crib version
-  crib version --output json")]
+  crib version --output json
+
+Without --runtime-endpoint, a runtime that does not answer is left out."))]
 pub(crate) struct VersionArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// What is printed.
@@ -25,25 +32,38 @@ struct Version {
     crib: &'static str,
     /// The version of the Container Runtime Interface.
     cri: &'static str,
-    /// The commit it was built from, when the build was told by the variable `CRIB_COMMIT`.
+    /// The commit it was built from and its date, as far as the build knew.
     commit: Option<&'static str>,
+    /// What the runtime answered.
+    runtime: Option<v1::VersionResponse>,
 }
 
 /// Prints the versions.
-pub(crate) fn run(args: VersionArgs) -> Exit {
-    let version = Version {
-        crib: env!("CARGO_PKG_VERSION"),
-        cri: "v1",
-        commit: option_env!("CRIB_COMMIT"),
-    };
-    let text = match args.output {
-        Output::Text => plain(&version),
-        Output::Json => json(&version),
-    };
-    match writeln!(std::io::stdout(), "{text}") {
-        Ok(()) => Exit::Success,
-        Err(_) => Exit::Interrupted,
-    }
+pub(crate) fn run(args: &VersionArgs) -> Exit {
+    finish(async {
+        let version = Version {
+            crib: env!("CARGO_PKG_VERSION"),
+            cri: "v1",
+            commit: option_env!("CRIB_COMMIT"),
+            runtime: match runtime(&args.connection).await {
+                Ok(runtime) => Some(runtime),
+                Err(error) if args.connection.endpoints.settings()?.names_runtime() => {
+                    return Err(error);
+                }
+                Err(_) => None,
+            },
+        };
+        print(&match args.output {
+            Output::Text => plain(&version),
+            Output::Json => json(&version),
+        })?;
+        Ok(Exit::Success)
+    })
+}
+
+async fn runtime(connection: &Connection) -> Result<v1::VersionResponse, CallError> {
+    let cri = connection.open()?;
+    cri.call("Version", cri.runtime.version()).await
 }
 
 fn plain(version: &Version) -> String {
@@ -51,21 +71,37 @@ fn plain(version: &Version) -> String {
         .commit
         .map(|commit| format!(" ({commit})"))
         .unwrap_or_default();
-    format!(
-        "crib {}{commit}\nContainer Runtime Interface {}",
-        version.crib, version.cri
-    )
+    let mut lines = vec![
+        format!("crib {}{commit}", version.crib),
+        format!("Container Runtime Interface {}", version.cri),
+    ];
+    if let Some(runtime) = &version.runtime {
+        // crictl's lines, with its spaces.
+        lines.push(format!("Version:  {}", runtime.version));
+        lines.push(format!("RuntimeName:  {}", runtime.runtime_name));
+        lines.push(format!("RuntimeVersion:  {}", runtime.runtime_version));
+        lines.push(format!(
+            "RuntimeApiVersion:  {}",
+            runtime.runtime_api_version
+        ));
+    }
+    lines.join("\n")
 }
 
 fn json(version: &Version) -> String {
-    let commit = version
-        .commit
-        .map(|commit| format!(r#","commit":{}"#, serde_json::json!(commit)))
-        .unwrap_or_default();
-    format!(
-        r#"{{"crib":"{}","cri":"{}"{commit}}}"#,
-        version.crib, version.cri
-    )
+    let mut all = json!({"crib": version.crib, "cri": version.cri});
+    if let Some(commit) = version.commit {
+        all["commit"] = commit.into();
+    }
+    if let Some(runtime) = &version.runtime {
+        all["runtime"] = json!({
+            "version": runtime.version,
+            "runtimeName": runtime.runtime_name,
+            "runtimeVersion": runtime.runtime_version,
+            "runtimeApiVersion": runtime.runtime_api_version,
+        });
+    }
+    Value::to_string(&all)
 }
 
 #[cfg(test)]
@@ -78,23 +114,42 @@ mod tests {
             crib: "1.2.3",
             cri: "v1",
             commit: None,
+            runtime: None,
         };
         assert_eq!(
             plain(&version),
             "crib 1.2.3\nContainer Runtime Interface v1"
         );
-        assert_eq!(json(&version), r#"{"crib":"1.2.3","cri":"v1"}"#);
+        assert_eq!(json(&version), r#"{"cri":"v1","crib":"1.2.3"}"#);
         let version = Version {
             commit: Some("abc"),
             ..version
         };
         assert_eq!(
             json(&version),
-            r#"{"crib":"1.2.3","cri":"v1","commit":"abc"}"#
+            r#"{"commit":"abc","cri":"v1","crib":"1.2.3"}"#
         );
         assert_eq!(
             plain(&version),
             "crib 1.2.3 (abc)\nContainer Runtime Interface v1"
         );
+    }
+
+    #[test]
+    fn version_of_runtime_is_told_as_crictl_does() {
+        let version = Version {
+            crib: "1.2.3",
+            cri: "v1",
+            commit: None,
+            runtime: Some(v1::VersionResponse {
+                version: "0.1.0".to_owned(),
+                runtime_name: "x".to_owned(),
+                runtime_version: "1".to_owned(),
+                runtime_api_version: "v1".to_owned(),
+            }),
+        };
+        assert!(plain(&version).ends_with(
+            "\nVersion:  0.1.0\nRuntimeName:  x\nRuntimeVersion:  1\nRuntimeApiVersion:  v1"
+        ));
     }
 }

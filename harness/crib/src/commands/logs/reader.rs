@@ -12,6 +12,8 @@ pub(crate) struct Filter {
     pub(crate) timestamps: bool,
     /// Not more bytes.
     pub(crate) limit: Option<u64>,
+    /// Of this stream only.
+    pub(crate) stream: Option<Stream>,
 }
 
 /// Bytes for one of the two outputs.
@@ -88,6 +90,13 @@ impl Reader {
             Stream::Stderr => stderr,
         };
         let goes_on = std::mem::replace(open, entry.partial);
+        if self
+            .filter
+            .stream
+            .is_some_and(|stream| stream != entry.stream)
+        {
+            return None;
+        }
         if let Some(since) = self.filter.since
             && entry
                 .time
@@ -221,6 +230,7 @@ mod tests {
             timestamps: true,
             since: Some("2026-01-01T00:00:03Z".parse().unwrap()),
             limit: None,
+            stream: None,
         };
         let (out, err) = read(filter, 0);
         let expected = "2026-01-01T00:00:03Z two\nnonsense\n2026-01-01T00:00:05Z three\n";

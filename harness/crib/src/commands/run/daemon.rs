@@ -37,6 +37,8 @@ pub(crate) struct Launch {
     pub(crate) image_archives: Vec<PathBuf>,
     /// Whether the runtime outlives this process.
     pub(crate) keep: bool,
+    /// Where other commands look for it.
+    pub(crate) live_dir: PathBuf,
 }
 
 /// Why the runtime does not serve, or did not end.
@@ -234,6 +236,7 @@ fn arguments(launch: &Launch) -> Vec<std::ffi::OsString> {
     for archive in &launch.image_archives {
         words.extend(["--image-archive".into(), archive.clone().into()]);
     }
+    words.extend(["--live-dir".into(), launch.live_dir.clone().into()]);
     words.push("--ephemeral".into());
     words.push(
         if launch.keep {

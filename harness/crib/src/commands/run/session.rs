@@ -23,6 +23,7 @@ use super::means::Means;
 use super::notes::Notes;
 use super::orphans;
 use super::printer::{Print, Printer, Style};
+use super::reach;
 use super::reports::{Reports, is_refused};
 use super::root::{self, Root, RootError};
 use super::tail::Tail;
@@ -72,6 +73,7 @@ pub(crate) async fn session(
         isolation: args.isolation.to_string(),
         image_archives,
         keep: args.keep,
+        live_dir: args.live_dir.clone(),
     };
     let (exit, kept) = with_root(args, inputs, &launch, started, &mut signals).await;
     if !kept && let Err(error) = root::remove(launch.root.path()) {
@@ -90,6 +92,7 @@ async fn remove_dead_runs(args: &RunArgs) {
             isolation: args.isolation.to_string(),
             image_archives: Vec::new(),
             keep: false,
+            live_dir: args.live_dir.clone(),
         };
         let cleared = match launch.state_dir.exists() {
             true => clear(&launch).await,
@@ -151,6 +154,7 @@ async fn with_root(
         stop(daemon, launch, signals).await;
         return (Exit::NoRuntime, false);
     }
+    reach::announce(args, &launch.root);
     let exit = match Loop::start(args, inputs.pods, &launch.root, started).await {
         Ok(running) => running.run(&mut daemon, signals).await,
         Err(problem) => {

@@ -1,0 +1,140 @@
+//! Which containers a command is about: crictl's filters.
+
+use std::collections::HashMap;
+
+use clap::{Args, ValueEnum};
+use cri::v1;
+
+use super::select::{Which, newest};
+use super::{CallError, Cri};
+
+/// A container's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum State {
+    /// Made, not started.
+    Created,
+    /// Started.
+    Running,
+    /// Ended.
+    Exited,
+    /// Lost.
+    Unknown,
+}
+
+impl From<State> for v1::ContainerState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Created => Self::ContainerCreated,
+            State::Running => Self::ContainerRunning,
+            State::Exited => Self::ContainerExited,
+            State::Unknown => Self::ContainerUnknown,
+        }
+    }
+}
+
+/// Which containers. The names are crictl's.
+#[derive(Debug, Args)]
+pub(crate) struct ContainerFilterArgs {
+    /// Filter by pod id
+    #[arg(short, long, value_name = "POD ID")]
+    pod: Option<String>,
+    /// Filter by image name or id
+    #[arg(long)]
+    image: Option<String>,
+    /// Filter by state
+    #[arg(short, long, value_enum, ignore_case = true)]
+    state: Option<State>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Names and namespaces of pods by their ids.
+pub(crate) type PodNames = HashMap<String, (String, String)>;
+
+/// The containers that fit, the newest first, and the names of all pods. Those that run, unless `all` or a state is asked for.
+pub(crate) async fn list(
+    runtimes: &[Cri],
+    args: &ContainerFilterArgs,
+    all: bool,
+    id: Option<&str>,
+) -> Result<(Vec<v1::Container>, PodNames), CallError> {
+    let (mut containers, mut pods) = (Vec::new(), PodNames::new());
+    for cri in runtimes {
+        let found = list_one(cri, args, all, id).await;
+        if let Some((found, names)) = cri.unless_ended(found)? {
+            containers.extend(found);
+            pods.extend(names);
+        }
+    }
+    newest(
+        &mut containers,
+        |container| container.created_at,
+        args.which.count(),
+    );
+    Ok((containers, pods))
+}
+
+async fn list_one(
+    cri: &Cri,
+    args: &ContainerFilterArgs,
+    all: bool,
+    id: Option<&str>,
+) -> Result<(Vec<v1::Container>, PodNames), CallError> {
+    let count = args.which.count();
+    let state = match args.state {
+        Some(state) => Some(v1::ContainerState::from(state)),
+        None if all || count.is_some() => None,
+        None => Some(v1::ContainerState::ContainerRunning),
+    };
+    let filter = v1::ContainerFilter {
+        id: id.unwrap_or_default().to_owned(),
+        pod_sandbox_id: args.pod.clone().unwrap_or_default(),
+        state: state.map(|state| v1::ContainerStateValue {
+            state: state.into(),
+        }),
+        label_selector: args.which.labels(),
+    };
+    let containers = cri.runtime.containers(filter);
+    let mut containers = cri.call("ListContainers", containers).await?;
+    let image = match &args.image {
+        Some(name) => cri.call("ImageStatus", cri.images.image(name)).await?,
+        None => None,
+    };
+    let pods = pod_names(cri).await?;
+    containers.retain(|container| {
+        let pod = pods.get(&container.pod_sandbox_id);
+        let namespace = pod.map_or("", |pod| &pod.1);
+        args.which.fits(&name(container), namespace)
+            && (args.image.is_none() || is_of(container, args.image.as_deref(), image.as_ref()))
+    });
+    Ok((containers, pods))
+}
+
+/// Names and namespaces of pods by their ids.
+async fn pod_names(cri: &Cri) -> Result<PodNames, CallError> {
+    let all = cri.runtime.pods(v1::PodSandboxFilter::default());
+    let pods = cri.call("ListPodSandbox", all).await?;
+    let named = pods.into_iter().map(|pod| {
+        let metadata = pod.metadata.unwrap_or_default();
+        (pod.id, (metadata.name, metadata.namespace))
+    });
+    Ok(named.collect())
+}
+
+/// The name of a container in its pod.
+pub(crate) fn name(container: &v1::Container) -> String {
+    container.metadata.clone().unwrap_or_default().name
+}
+
+/// Whether a container is of an image that is given by any of its names.
+fn is_of(container: &v1::Container, said: Option<&str>, image: Option<&v1::Image>) -> bool {
+    let own = container.image.clone().unwrap_or_default();
+    let names = [&container.image_id, &container.image_ref, &own.image];
+    names.into_iter().any(|name| {
+        said == Some(name.as_str())
+            || image.is_some_and(|image| {
+                let mut all = image.repo_tags.iter().chain(&image.repo_digests);
+                *name == image.id || all.any(|other| other == name)
+            })
+    })
+}

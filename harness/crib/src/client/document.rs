@@ -1,0 +1,67 @@
+//! `-o json|yaml|go-template|table` of the commands that show documents.
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use super::CallError;
+use super::output::{self, print, print_value};
+use crate::template::Template;
+
+/// How documents are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// JSON.
+    #[default]
+    Json,
+    /// YAML.
+    Yaml,
+    /// What --template says.
+    GoTemplate,
+    /// Lines for people.
+    Table,
+}
+
+/// How documents are printed. The names are crictl's.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DocumentArgs {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+    /// Go template for -o go-template
+    #[arg(long, value_name = "TEMPLATE", required_if_eq("output", "go-template"))]
+    pub(crate) template: Option<Template>,
+}
+
+/// A document, and the lines that say the same to people.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) document: Value,
+    pub(crate) lines: Vec<String>,
+}
+
+impl DocumentArgs {
+    /// Prints documents: one by itself, several as a list, as crictl does.
+    pub(crate) fn print(&self, all: Vec<Shown>) -> Result<(), CallError> {
+        if self.output == Format::Table {
+            let mut lines = all.into_iter().flat_map(|shown| shown.lines);
+            return lines.try_for_each(|line| print(&line));
+        }
+        let mut documents: Vec<Value> = all.into_iter().map(|shown| shown.document).collect();
+        match documents.len() {
+            0 => Ok(()),
+            1 => self.print_document(&documents.remove(0)),
+            _ => self.print_document(&Value::Array(documents)),
+        }
+    }
+
+    /// Prints one document.
+    pub(crate) fn print_document(&self, document: &Value) -> Result<(), CallError> {
+        match (self.output, &self.template) {
+            (Format::GoTemplate, Some(template)) => print(&template.fill(document)?),
+            (Format::Yaml, _) => print_value(document, output::Document::Yaml),
+            (Format::Json | Format::Table | Format::GoTemplate, _) => {
+                print_value(document, output::Document::Json)
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which pods a command is about: crictl's filters.
+
+use clap::{Args, ValueEnum};
+use cri::v1;
+
+use super::select::{Which, newest};
+use super::{CallError, Cri};
+
+/// A pod's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum State {
+    /// Its namespaces are there.
+    Ready,
+    /// They are not.
+    #[value(name = "notready")]
+    NotReady,
+}
+
+impl From<State> for v1::PodSandboxState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Ready => Self::SandboxReady,
+            State::NotReady => Self::SandboxNotready,
+        }
+    }
+}
+
+/// Which pods. The names are crictl's.
+#[derive(Debug, Args)]
+pub(crate) struct PodFilterArgs {
+    /// Filter by state
+    #[arg(short, long, value_enum, ignore_case = true)]
+    state: Option<State>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// The pods that fit, the newest first.
+pub(crate) async fn list(
+    runtimes: &[Cri],
+    args: &PodFilterArgs,
+    id: Option<&str>,
+) -> Result<Vec<v1::PodSandbox>, CallError> {
+    let mut items = Vec::new();
+    for cri in runtimes {
+        let found = list_one(cri, args, id).await;
+        items.extend(cri.unless_ended(found)?.unwrap_or_default());
+    }
+    newest(&mut items, |pod| pod.created_at, args.which.count());
+    Ok(items)
+}
+
+async fn list_one(
+    cri: &Cri,
+    args: &PodFilterArgs,
+    id: Option<&str>,
+) -> Result<Vec<v1::PodSandbox>, CallError> {
+    let filter = v1::PodSandboxFilter {
+        id: id.unwrap_or_default().to_owned(),
+        state: args.state.map(|state| v1::PodSandboxStateValue {
+            state: v1::PodSandboxState::from(state).into(),
+        }),
+        label_selector: args.which.labels(),
+    };
+    let mut items = cri.call("ListPodSandbox", cri.runtime.pods(filter)).await?;
+    items.retain(|pod| {
+        let metadata = pod.metadata.clone().unwrap_or_default();
+        args.which.fits(&metadata.name, &metadata.namespace)
+    });
+    Ok(items)
+}

@@ -1,0 +1,259 @@
+//! Where the runtime is, and how long its calls may take: flags before and after the command, variables, crictl's file.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Deserialize;
+
+use super::{CALL_TIMEOUT, CallError};
+use crate::args::{UnixEndpoint, duration};
+use crate::report::chain;
+
+/// The file that crictl reads when it is not told of another one.
+const CRICTL_FILE: &str = "/etc/crictl.yaml";
+
+/// Flags before the command, for the commands that speak to a runtime. The names are crictl's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Connection, for the commands that call a runtime")]
+pub(crate) struct ClientArgs {
+    /// The runtime's CRI endpoint
+    #[arg(short, long, value_name = "unix:///PATH")]
+    runtime_endpoint: Option<UnixEndpoint>,
+    /// The image service's CRI endpoint
+    #[arg(short, long, value_name = "unix:///PATH")]
+    image_endpoint: Option<UnixEndpoint>,
+    /// Timeout of each call; 0 for the default
+    #[arg(short, long, value_name = "TIME", value_parser = timeout)]
+    timeout: Option<Duration>,
+    /// Read endpoints and timeout from a configuration file of crictl [env: CRI_CONFIG_FILE]
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Accepted for scripts written for crictl; has no effect
+    #[arg(short = 'D', long)]
+    debug: bool,
+}
+
+/// Where the runtime is. The names are crictl's.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Endpoints {
+    /// The runtime's CRI endpoint [env: CONTAINER_RUNTIME_ENDPOINT] [default: the first socket found of crib, containerd
+    /// and CRI-O]
+    #[arg(long, value_name = "unix:///PATH")]
+    runtime_endpoint: Option<UnixEndpoint>,
+    /// The image service's CRI endpoint [env: IMAGE_SERVICE_ENDPOINT] [default: the runtime's]
+    #[arg(long, value_name = "unix:///PATH")]
+    image_endpoint: Option<UnixEndpoint>,
+    #[arg(skip)]
+    before: ClientArgs,
+}
+
+/// Where the runtime is, and how long its calls may take.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Connection {
+    #[command(flatten)]
+    pub(crate) endpoints: Endpoints,
+    /// Timeout of each call: 10, 1.5s, 2m [default: 10s; none for pulls]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What flags, variables and files come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(super) runtime_endpoint: Option<UnixEndpoint>,
+    pub(super) image_endpoint: Option<UnixEndpoint>,
+    pub(super) timeout: Option<Duration>,
+    /// Whether `create` pulls the image.
+    pub(crate) pull_on_create: bool,
+}
+
+impl Settings {
+    /// Whether a runtime was named, in whatever way.
+    pub(crate) fn names_runtime(&self) -> bool {
+        self.runtime_endpoint.is_some()
+    }
+}
+
+/// crictl's configuration file. Other keys are not for crib.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct File {
+    runtime_endpoint: String,
+    image_endpoint: String,
+    timeout: i64,
+    pull_image_on_create: bool,
+}
+
+impl ClientArgs {
+    /// The first flag that was given, for commands that have no use for it.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        [
+            (self.runtime_endpoint.is_some(), "--runtime-endpoint"),
+            (self.image_endpoint.is_some(), "--image-endpoint"),
+            (self.timeout.is_some(), "--timeout"),
+            (self.config.is_some(), "--config"),
+            (self.debug, "--debug"),
+        ]
+        .into_iter()
+        .find_map(|(given, name)| given.then_some(name))
+    }
+}
+
+impl Connection {
+    /// Takes over the flags before the command; those after it win.
+    pub(crate) fn inherit(&mut self, before: &ClientArgs) {
+        self.endpoints.inherit(before);
+    }
+}
+
+impl Endpoints {
+    /// Takes over the flags before the command; those after it win.
+    pub(crate) fn inherit(&mut self, before: &ClientArgs) {
+        self.before = before.clone();
+    }
+
+    /// Flags after the command, flags before it, variables, then the file.
+    pub(crate) fn settings(&self) -> Result<Settings, CallError> {
+        let file = match self
+            .before
+            .config
+            .clone()
+            .or_else(|| path_in("CRI_CONFIG_FILE"))
+        {
+            Some(path) => read(&path)?,
+            None => Settings::default(),
+        };
+        let choose =
+            |after: &Option<UnixEndpoint>, before: &Option<UnixEndpoint>, variable| match after
+                .as_ref()
+                .or(before.as_ref())
+            {
+                Some(endpoint) => Ok(Some(endpoint.clone())),
+                None => endpoint_in(variable),
+            };
+        let runtime = choose(
+            &self.runtime_endpoint,
+            &self.before.runtime_endpoint,
+            "CONTAINER_RUNTIME_ENDPOINT",
+        )?;
+        let images = choose(
+            &self.image_endpoint,
+            &self.before.image_endpoint,
+            "IMAGE_SERVICE_ENDPOINT",
+        )?;
+        Ok(Settings {
+            runtime_endpoint: runtime.or(file.runtime_endpoint),
+            image_endpoint: images.or(file.image_endpoint),
+            timeout: self.before.timeout.or(file.timeout),
+            pull_on_create: file.pull_on_create,
+        })
+    }
+}
+
+/// What this machine's crictl is set up for; nothing where it is not.
+pub(super) fn of_this_machine() -> Result<Settings, CallError> {
+    let path = Path::new(CRICTL_FILE);
+    match path.exists() {
+        true => read(path),
+        false => Ok(Settings::default()),
+    }
+}
+
+/// Reads a timeout, where 0 is the default's.
+fn timeout(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" | "0s" => Ok(CALL_TIMEOUT),
+        text => duration(text),
+    }
+}
+
+fn path_in(variable: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(variable).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
+}
+
+fn endpoint_in(variable: &str) -> Result<Option<UnixEndpoint>, CallError> {
+    let text = std::env::var(variable).unwrap_or_default();
+    endpoint(&text).map_err(|error| CallError::Usage(format!("invalid {variable}: {error}")))
+}
+
+fn endpoint(text: &str) -> Result<Option<UnixEndpoint>, String> {
+    match text {
+        "" => Ok(None),
+        text => text.parse().map(Some),
+    }
+}
+
+fn read(path: &Path) -> Result<Settings, CallError> {
+    let text = std::fs::read_to_string(path).map_err(|source| {
+        let doing = format!("read the configuration {}", path.display());
+        match source.kind() == ErrorKind::NotFound {
+            true => CallError::Usage(format!("failed to {doing}: {source}")),
+            false => CallError::Io { doing, source },
+        }
+    })?;
+    settings(&text).map_err(|error| {
+        CallError::Usage(format!("invalid configuration {}: {error}", path.display()))
+    })
+}
+
+fn settings(text: &str) -> Result<Settings, String> {
+    // An empty document is no mapping.
+    let file: Option<File> = serde_saphyr::from_str(text).map_err(|error| chain(&error))?;
+    let file = file.unwrap_or_default();
+    Ok(Settings {
+        runtime_endpoint: endpoint(&file.runtime_endpoint)?,
+        image_endpoint: endpoint(&file.image_endpoint)?,
+        timeout: u64::try_from(file.timeout)
+            .ok()
+            .filter(|seconds| *seconds > 0)
+            .map(Duration::from_secs),
+        pull_on_create: file.pull_image_on_create,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn configuration_of_crictl_is_read() {
+        let text = "runtime-endpoint: unix:///r\nimage-endpoint: \"\"\ntimeout: 7\ndebug: true\npull-image-on-create: true\n";
+        let expected = Settings {
+            runtime_endpoint: Some("unix:///r".parse().unwrap()),
+            image_endpoint: None,
+            timeout: Some(Duration::from_secs(7)),
+            pull_on_create: true,
+        };
+        assert_eq!(settings(text).unwrap(), expected);
+        assert_eq!(settings("").unwrap(), Settings::default());
+        assert_eq!(settings("timeout: 0\n").unwrap(), Settings::default());
+        settings("runtime-endpoint: tcp://x:1\n").unwrap_err();
+        settings("- a list\n").unwrap_err();
+    }
+
+    #[test]
+    fn flags_after_the_command_win_over_flags_before_it() {
+        let endpoint = |text: &str| Some(text.parse::<UnixEndpoint>().unwrap());
+        let mut endpoints = Endpoints {
+            runtime_endpoint: endpoint("/after"),
+            image_endpoint: None,
+            before: ClientArgs::default(),
+        };
+        endpoints.inherit(&ClientArgs {
+            runtime_endpoint: endpoint("/before"),
+            image_endpoint: endpoint("/images"),
+            timeout: Some(Duration::from_secs(3)),
+            ..ClientArgs::default()
+        });
+        let settings = endpoints.settings().unwrap();
+        assert_eq!(settings.runtime_endpoint, endpoint("/after"));
+        assert_eq!(settings.image_endpoint, endpoint("/images"));
+        assert_eq!(settings.timeout, Some(Duration::from_secs(3)));
+    }
+}

@@ -1,0 +1,85 @@
+//! `crib man`: manual pages, made from the definition of the command line.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command};
+use clap_mangen::Man;
+
+use crate::client::{CallError, finish};
+use crate::exit::Exit;
+
+/// Print a manual page, or write all of them
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  crib man exec | man -l -
+  crib man --output ~/.local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// The command the page is about [default: crib itself]
+    command: Option<String>,
+    /// Write the pages of all commands into this directory
+    #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
+    output: Option<PathBuf>,
+}
+
+/// Prints or writes pages about `crib`.
+pub(crate) fn run(args: &ManArgs, crib: Command) -> Exit {
+    finish(async {
+        let pages = pages(crib);
+        if let Some(directory) = &args.output {
+            write_all(directory, &pages)?;
+            return Ok(Exit::Success);
+        }
+        let wanted = match &args.command {
+            Some(command) => format!("crib-{command}"),
+            None => "crib".to_owned(),
+        };
+        let page = pages.into_iter().find(|page| name(page) == wanted);
+        let page = page.ok_or_else(|| {
+            CallError::Usage(format!(
+                "no page for {wanted}: `crib --help` lists the commands"
+            ))
+        })?;
+        let text = text(page).map_err(CallError::Output)?;
+        io::stdout().write_all(&text).map_err(CallError::Output)?;
+        Ok(Exit::Success)
+    })
+}
+
+/// `crib` and its commands.
+fn pages(mut crib: Command) -> Vec<Command> {
+    // Gives each command the name of its page.
+    crib.build();
+    let commands = crib
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    let commands = commands.filter(|command| command.get_name() != "help");
+    let commands: Vec<Command> = commands.cloned().collect();
+    [vec![crib], commands].concat()
+}
+
+fn name(page: &Command) -> &str {
+    page.get_display_name().unwrap_or(page.get_name())
+}
+
+fn text(page: Command) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(page).render(&mut text)?;
+    Ok(text)
+}
+
+fn write_all(directory: &Path, pages: &[Command]) -> Result<(), CallError> {
+    let write = |page: &Command| {
+        fs::create_dir_all(directory)?;
+        let path = directory.join(format!("{}.1", name(page)));
+        fs::write(path, text(page.clone())?)
+    };
+    for page in pages {
+        write(page).map_err(|source| CallError::Io {
+            doing: format!("write manual pages to {}", directory.display()),
+            source,
+        })?;
+    }
+    Ok(())
+}

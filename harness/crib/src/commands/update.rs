@@ -1,0 +1,86 @@
+//! `crib update`: changes the resource limits of containers.
+
+use clap::Args;
+use cri::v1;
+
+use crate::client::output::print;
+use crate::client::{Connection, each, find, finish, with_codes};
+use crate::exit::Exit;
+
+/// Change the resource limits of containers
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib update --memory 67108864 web
+  crib update --cpu-period 100000 --cpu-quota 50000 web
+
+A limit that is not given, or 0, stays as it is. Prints the id of each container."))]
+pub(crate) struct UpdateArgs {
+    /// Containers: ids, id prefixes or names
+    #[arg(required = true, value_name = "CONTAINER")]
+    containers: Vec<String>,
+    /// CPU CFS period in microseconds
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    cpu_period: i64,
+    /// CPU CFS quota in microseconds: CPU time in a period
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        allow_negative_numbers = true
+    )]
+    cpu_quota: i64,
+    /// CPU shares, relative to other containers
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    cpu_share: i64,
+    /// Memory limit in bytes
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    memory: i64,
+    /// CPUs to use: 0-2,7
+    #[arg(long, default_value = "", hide_default_value = true)]
+    cpuset_cpus: String,
+    /// Memory nodes to use
+    #[arg(long, default_value = "", hide_default_value = true)]
+    cpuset_mems: String,
+    /// Score for the OOM killer, from -1000 to 1000
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        allow_negative_numbers = true
+    )]
+    oom_score_adj: i64,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Changes them.
+pub(crate) fn run(args: &UpdateArgs) -> Exit {
+    finish(async {
+        let all = args.connection.open_all()?;
+        let limits = v1::LinuxContainerResources {
+            cpu_period: args.cpu_period,
+            cpu_quota: args.cpu_quota,
+            cpu_shares: args.cpu_share,
+            memory_limit_in_bytes: args.memory,
+            cpuset_cpus: args.cpuset_cpus.clone(),
+            cpuset_mems: args.cpuset_mems.clone(),
+            oom_score_adj: args.oom_score_adj,
+            ..Default::default()
+        };
+        each(&args.containers, async |name: &String| {
+            let (cri, container) = find::container(&all, name).await?;
+            let id = container.id;
+            let request = v1::UpdateContainerResourcesRequest {
+                container_id: id.clone(),
+                linux: Some(limits.clone()),
+                ..Default::default()
+            };
+            let mut client = cri.runtime.runtime.clone();
+            let answer = client.update_container_resources(request);
+            cri.call("UpdateContainerResources", answer).await?;
+            print(&id)
+        })
+        .await
+    })
+}

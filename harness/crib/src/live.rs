@@ -1,0 +1,195 @@
+//! The runtimes of all `crib run`s of this user: a directory with a file for each, which says where the runtime listens.
+//!
+//! The runtime holds a lock on its file for as long as it lives. So an entry is dead if its lock is free, however the runtime
+//! ended; a process id could be another process's by now. A second lock, on the directory, is held while files in it are made
+//! or removed, so that no new file is taken for a dead one.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::args::UnixEndpoint;
+
+/// Where the entries are: in the user's runtime directory, else in a private one below the temporary directory. To be called
+/// before the process enters a user namespace, in which the user has another id.
+pub(crate) fn directory() -> PathBuf {
+    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
+    match runtime_dir {
+        Some(directory) => PathBuf::from(directory).join("crib-runs"),
+        None => std::env::temp_dir().join(format!("crib-runs-{}", nix::unistd::geteuid())),
+    }
+}
+
+/// The entry of a runtime that lives. Dropping it removes the entry.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    directory: PathBuf,
+    path: PathBuf,
+    /// Locked.
+    _file: File,
+}
+
+impl Entry {
+    /// Adds an entry for an endpoint.
+    pub(crate) fn add(directory: &Path, endpoint: &UnixEndpoint) -> io::Result<Self> {
+        // The last of the other runtimes may remove the empty directory between the two steps.
+        let _lock = loop {
+            make(directory)?;
+            match lock(directory) {
+                Ok(lock) => break lock,
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        };
+        let mut file = tempfile::Builder::new()
+            .prefix("")
+            .rand_bytes(12)
+            .tempfile_in(directory)?;
+        flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
+        file.write_all(endpoint.to_string().as_bytes())?;
+        let (file, path) = file.keep().map_err(|error| error.error)?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            path,
+            _file: file,
+        })
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // What cannot be removed here is swept by the next reader.
+        let _lock = lock(&self.directory);
+        let _ = std::fs::remove_file(&self.path);
+        // Fails while there are other entries.
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// The endpoints of the runtimes that live, in the order of their paths. Entries of dead ones are removed.
+pub(crate) fn endpoints(directory: &Path) -> io::Result<Vec<UnixEndpoint>> {
+    let _lock = match lock(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        lock => lock?,
+    };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let Ok(mut file) = File::open(&path) else {
+            continue;
+        };
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+            let _ = std::fs::remove_file(&path);
+            continue;
+        }
+        let mut text = String::new();
+        if file.read_to_string(&mut text).is_ok() {
+            found.extend(text.parse::<UnixEndpoint>());
+        }
+    }
+    if found.is_empty() {
+        let _ = std::fs::remove_dir(directory);
+    }
+    found.sort_by(|a, b| a.path().cmp(b.path()));
+    Ok(found)
+}
+
+/// Makes the directory, for this user only. [`lock`] finds out whether what has the name already will do.
+fn make(directory: &Path) -> io::Result<()> {
+    if let Some(parent) = directory.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// In a temporary directory, another user may have made the directory first, and could add sockets of their own.
+fn check_owner(directory: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(directory)?;
+    let own = found.uid() == nix::unistd::geteuid().as_raw();
+    match own && found.is_dir() && found.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not yours alone: remove it")),
+    }
+}
+
+/// Held while entries are added, removed or looked through.
+fn lock(directory: &Path) -> io::Result<File> {
+    let open = File::open(directory)?;
+    check_owner(directory)?;
+    flock(&open, FlockOperation::LockExclusive)?;
+    // It was removed while this waited; another one may have its name.
+    let (own, named) = (open.metadata()?, std::fs::metadata(directory)?);
+    if (own.ino(), own.dev()) != (named.ino(), named.dev()) {
+        return Err(ErrorKind::NotFound.into());
+    }
+    Ok(open)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn endpoint(path: &str) -> UnixEndpoint {
+        UnixEndpoint::at(path.into())
+    }
+
+    #[test]
+    fn entries_live_as_long_as_their_locks() {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = temp.path().join("runs");
+        assert_eq!(endpoints(&directory).unwrap(), []);
+        let b = Entry::add(&directory, &endpoint("/b")).unwrap();
+        let a = Entry::add(&directory, &endpoint("/a")).unwrap();
+        assert_eq!(
+            endpoints(&directory).unwrap(),
+            [endpoint("/a"), endpoint("/b")]
+        );
+        drop(a);
+        assert_eq!(endpoints(&directory).unwrap(), [endpoint("/b")]);
+        // A file that nobody holds locked is what a killed runtime leaves.
+        std::fs::write(directory.join("dead"), "unix:///dead").unwrap();
+        assert_eq!(endpoints(&directory).unwrap(), [endpoint("/b")]);
+        assert!(!directory.join("dead").exists());
+        drop(b);
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn directory_that_others_can_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let temp = tempfile::tempdir().unwrap();
+        let directory = temp.path().join("runs");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777)).unwrap();
+        Entry::add(&directory, &endpoint("/a")).unwrap_err();
+        endpoints(&directory).unwrap_err();
+    }
+
+    #[test]
+    fn entries_are_added_while_others_are_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = temp.path().join("runs");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let entry = Entry::add(&directory, &endpoint("/a")).unwrap();
+                        assert!(!endpoints(&directory).unwrap().is_empty());
+                        drop(entry);
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+}
