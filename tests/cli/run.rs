@@ -378,7 +378,7 @@ async fn run_keep_leaves_pods_until_runtime_ends() {
     assert_code(&ended, 130);
     for words in [
         "the pods stay",
-        "crictl --runtime-endpoint unix://",
+        "crib --runtime-endpoint unix://",
         "tail -n +1 -F ",
         "kill ",
     ] {

@@ -118,6 +118,7 @@ async fn interrupted_view_leaves_output_and_table_only() {
         .collect();
     let starts = [
         "crib: isolation: ",
+        "crib: runtime endpoint: ",
         "crib: pod forever has restartPolicy Always",
         "crib: pod default/cannot-pull, container main: ErrImagePull: ",
         "crib: ending the pods, ",
@@ -177,7 +178,7 @@ async fn finished_view_leaves_output_and_table_only() {
     let place = Place::new();
     let terminal = Terminal::start(&place, 80, 24, &[], &["run", HELLO]).await;
     let history = terminal.end(0).await;
-    let history = &history[1..];
+    let history = &history[2..];
     assert_eq!(history.len(), 4 + 5 + 1, "{history:#?}");
     assert_eq!(count(&history[..4], " | "), 4, "{history:#?}");
     assert_eq!(count(&history[4..9], "✓"), 5, "{history:#?}");

@@ -3,7 +3,8 @@
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
 //! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a child),
 //! `reach` (how other commands find it), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
-//! (the temporary directory), `dead_runs` (those of killed runs), `tail` (log files to lines), `printer` (the only writer of
+//! (the temporary directory), `dead_runs` and
+//! `clean_up` (what killed ones left), `tail` (log files to lines), `printer` (the only writer of
 //! the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
@@ -19,6 +20,7 @@ use crate::exit::Exit;
 use crate::report::{complain, say};
 
 pub(crate) mod args;
+mod clean_up;
 mod colour;
 mod daemon;
 mod dead_runs;

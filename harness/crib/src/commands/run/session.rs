@@ -14,8 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant as Alarm;
 
 use super::args::RunArgs;
+use super::clean_up;
 use super::daemon::{Daemon, Launch};
-use super::dead_runs::{self, RunLock};
+use super::dead_runs::RunLock;
 use super::inputs::Inputs;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, Step, count_pods};
@@ -54,7 +55,7 @@ pub(crate) async fn session(
         }
     };
     orphans::adopt();
-    remove_dead_runs(args).await;
+    clean_up::remove_dead_runs(args).await;
     let made = Root::make().and_then(|root| {
         let path = root.path().to_owned();
         let lock = RunLock::make(&path).map_err(|source| RootError::Lock { path, source })?;
@@ -80,34 +81,6 @@ pub(crate) async fn session(
         complain(&error);
     }
     exit
-}
-
-/// Removes what runs have left that were killed together with their runtimes.
-async fn remove_dead_runs(args: &RunArgs) {
-    for (path, _lock) in dead_runs::dead_runs(&std::env::temp_dir()) {
-        let root = Root::of_earlier(path);
-        let launch = Launch {
-            state_dir: root.state(),
-            root,
-            isolation: args.isolation.to_string(),
-            image_archives: Vec::new(),
-            keep: false,
-            live_dir: args.live_dir.clone(),
-        };
-        let cleared = match launch.state_dir.exists() {
-            true => clear(&launch).await,
-            false => Ok(()),
-        };
-        let path = launch.root.path();
-        if let Err(problem) =
-            cleared.and_then(|()| root::remove(path).map_err(|error| chain(&error)))
-        {
-            say(&format!(
-                "failed to remove {}, which a killed run left: {problem}",
-                path.display()
-            ));
-        }
-    }
 }
 
 /// What can be done once there is a directory. Says whether it is still needed.
@@ -212,25 +185,9 @@ async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
     orphans::end().await;
     // A runtime that ended by itself, but in order, has removed everything.
     orderly |= !launch.root.path().exists();
-    if !orderly && let Err(problem) = clear(launch).await {
+    if !orderly && let Err(problem) = clean_up::clear(launch).await {
         say(&format!("failed to clean up after the runtime: {problem}"));
     }
-}
-
-/// A runtime that was killed may leave network links and control groups. The next one with its state finds and removes them.
-async fn clear(launch: &Launch) -> Result<(), String> {
-    let log = launch
-        .root
-        .log_file("runtime.log")
-        .map_err(|error| chain(&error))?;
-    let mut daemon = Daemon::spawn(launch, log).map_err(|error| chain(&error))?;
-    daemon.ready().await.map_err(|error| chain(&error))?;
-    daemon
-        .stop(std::future::pending())
-        .await
-        .map_err(|error| chain(&error))?;
-    orphans::end().await;
-    Ok(())
 }
 
 /// The closing message of `--keep`.
@@ -242,7 +199,7 @@ fn keep_instructions(root: &Root, pid: Option<u32>) -> Vec<String> {
             socket.display()
         ),
         format!(
-            "look at them: crictl --runtime-endpoint unix://{} pods",
+            "look at them: crib --runtime-endpoint unix://{} pods",
             socket.display()
         ),
         format!(
