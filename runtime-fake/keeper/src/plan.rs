@@ -13,7 +13,8 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use devices::{DeviceKind, DeviceNode, DevicePlan, Found};
+pub use crate::cgroup::device::DeviceKind;
+pub use devices::{DeviceNode, DevicePlan, Found};
 pub use ids::{IdMappings, LinuxIdMapping};
 pub use log::LogPlan;
 pub use mounts::{MountFlag, MountPlan, MountSource, Propagation};

@@ -268,7 +268,7 @@ impl Runtime {
         let namespaces = own.and_then(|s| s.namespace_options.as_ref()).or(pod);
         if namespaces.map_or(0, |n| n.pid) != cri::v1::NamespaceMode::Container as i32 {
             return no(
-                "it shares its process namespace, where its process ids may be somebody else's later (namespace_options.pid has to be CONTAINER)",
+                "it shares its process namespace, where other processes may have its process ids later (namespace_options.pid has to be CONTAINER)",
             );
         }
         if self.copies.load(Ordering::Relaxed) {

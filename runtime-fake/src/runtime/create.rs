@@ -13,10 +13,7 @@ use file_tree::private;
 use image::{self, ImageNames, Rootfs};
 use jiff::Timestamp;
 use keeper::{
-    cgroup::{
-        DeviceRule,
-        device::{self, DeviceKind},
-    },
+    cgroup::{DeviceRule, device},
     failure::FailureKind,
     orphan,
     plan::{Confinement, IsolationMode, LaunchPlan, RootPlan, UserIds},
@@ -337,12 +334,9 @@ impl Runtime {
 
 /// The device rules of a container; `None` if it may use all devices.
 fn rules(plan: &LaunchPlan) -> Option<Vec<DeviceRule>> {
-    let more = plan.devices.iter().map(|given| {
-        let kind = match given.node.kind {
-            keeper::plan::DeviceKind::Block => DeviceKind::Block,
-            keeper::plan::DeviceKind::Character => DeviceKind::Character,
-        };
-        DeviceRule::new(kind, given.node.major, given.node.minor, &given.access)
+    let more = plan.devices.iter().map(|device| {
+        let node = &device.node;
+        DeviceRule::new(node.kind, node.major, node.minor, &device.access)
     });
     (!plan.privileged).then(|| device::usual().into_iter().chain(more).collect())
 }

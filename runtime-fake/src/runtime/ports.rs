@@ -57,20 +57,17 @@ pub(crate) fn claim(
     let mut claimed = Claimed::default();
     for port in ports {
         // A kernel without IPv6 can bind all addresses with IPv4 alone.
-        let (addresses, optional): (&[IpAddr], usize) = match port.host {
-            Some(address) => (&[address], 1),
-            None => (
-                &[
-                    IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                    IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-                ],
-                1,
-            ),
+        let addresses: &[IpAddr] = match port.host {
+            Some(address) => &[address],
+            None => &[
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            ],
         };
         for (index, address) in addresses.iter().enumerate() {
             let socket = match take(port, *address) {
                 Ok(socket) => socket,
-                Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if index >= optional => continue,
+                Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if index > 0 => continue,
                 Err(error) => return Err(explain(port, error, own, state)),
             };
             claimed.sockets.push(socket);

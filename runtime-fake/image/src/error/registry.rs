@@ -58,7 +58,7 @@ pub enum PullError {
     },
     /// The registry requires other credentials (401).
     #[error(
-        "registry {host} gives {repository} to nobody it does not know ({why}): check the image's name, and the \
+        "registry {host} requires other credentials for {repository} ({why}): check the image's name, and the \
          credentials of the pull (imagePullSecrets) or of the runtime's configuration{}", said(.text)
     )]
     Unauthenticated {
@@ -124,7 +124,7 @@ pub enum PullError {
         patience: Duration,
     },
     /// The credentials could not be obtained.
-    #[error("the credentials for registry {host} cannot be had: {why}")]
+    #[error("failed to get the credentials for registry {host}: {why}")]
     Credentials {
         /// The registry.
         host: String,

@@ -295,7 +295,7 @@ async fn ask(program: &str, server: &str) -> Result<Credentials, String> {
         return Err(format!("{program} failed ({})", output.status));
     }
     let helped: Helped = serde_json::from_slice(&output.stdout)
-        .map_err(|_| format!("{program} answered with nonsense"))?;
+        .map_err(|_| format!("{program} returned invalid JSON"))?;
     Ok(if helped.username == "<token>" {
         Credentials::IdentityToken(Secret::new(helped.secret))
     } else {

@@ -69,7 +69,7 @@ enum Devices {
     /// None is needed: a container that cannot create device nodes cannot use other devices.
     NoNodes,
     /// None is available, for this reason.
-    Nobody(String),
+    Unavailable(String),
 }
 
 impl Cgroups {
@@ -115,11 +115,11 @@ impl Cgroups {
         } else if tree.branch(Controller::Devices).is_some() {
             Devices::Lines
         } else if tree.unified().is_none() {
-            Devices::Nobody("there is no cgroup for it".to_owned())
+            Devices::Unavailable("there is no cgroup for it".to_owned())
         } else {
             match program::probe() {
                 Ok(()) => Devices::Program,
-                Err(error) => Devices::Nobody(error.to_string()),
+                Err(error) => Devices::Unavailable(error.to_string()),
             }
         };
         Self {
@@ -134,7 +134,7 @@ impl Cgroups {
     pub fn restrict_devices(&self) -> bool {
         match &self.devices {
             Devices::Lines | Devices::Program => true,
-            Devices::NoNodes | Devices::Nobody(_) => false,
+            Devices::NoNodes | Devices::Unavailable(_) => false,
         }
     }
 
@@ -144,7 +144,7 @@ impl Cgroups {
         if let Some(lack) = &self.lack {
             text += &format!("; {lack}");
         }
-        if let Devices::Nobody(reason) = &self.devices {
+        if let Devices::Unavailable(reason) = &self.devices {
             text += &format!("; access to devices is not restricted: {reason}");
         }
         text
@@ -221,7 +221,7 @@ impl Cgroups {
             match self.devices {
                 Devices::Lines => list.extend(lines(rules)),
                 Devices::Program => program = Some(rules.to_vec()),
-                Devices::NoNodes | Devices::Nobody(_) => {}
+                Devices::NoNodes | Devices::Unavailable(_) => {}
             }
         }
         let plan = CgroupPlan {

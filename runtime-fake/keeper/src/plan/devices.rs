@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::device::DeviceKind;
+
 /// A device in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DevicePlan {
@@ -33,16 +35,6 @@ pub struct DeviceNode {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-}
-
-/// Character or block device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceKind {
-    /// A character device.
-    Character,
-    /// A block device.
-    Block,
 }
 
 /// A device found on the host.
