@@ -239,9 +239,8 @@ async fn put_away(runtime: Runtime) {
     within(CLOSE, "stop deleting", delete).await;
     let close = blocking(move || {
         cgroups.close();
-        if let Some(network) = Arc::into_inner(network) {
-            network.close();
-        }
+        // Not only when nothing else holds it: a connection that its client keeps open does.
+        network.close();
     });
     within(CLOSE, "close the network", close).await;
     tracing::info!("stopped");

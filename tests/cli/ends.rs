@@ -78,3 +78,32 @@ async fn agent_ends_while_runtime_is_stopped() {
     assert_eq!(runtime.end().await.code, Some(0));
     place.wait_until_clean().await;
 }
+
+/// A client that never hangs up, as an informer of another program, is no reason to leave the bridge.
+#[tokio::test]
+async fn runtime_removes_its_bridge_while_client_stays_connected() {
+    use std::io::{Read as _, Write as _};
+    let place = Place::new();
+    let [socket, state] = ["s", "state"].map(|name| place.path(name).to_str().unwrap().to_owned());
+    let mut runtime = place.start(&[
+        "runtime",
+        "--listen",
+        &socket,
+        "--state-dir",
+        &state,
+        "--ephemeral",
+    ]);
+    runtime.line_with("listening").await;
+    let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    // HTTP/2's first bytes, with empty settings; the answer says that the runtime serves.
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .unwrap();
+    client.read_exact(&mut [0; 9]).unwrap();
+    runtime.signal(Signal::SIGTERM);
+    assert_eq!(runtime.end().await.code, Some(0));
+    let leaks = harness::Leaks::below(Path::new(&state)).with_state_dir(Path::new(&state));
+    let links = leaks.links();
+    assert!(links.is_empty(), "{links:?}");
+    place.wait_until_clean().await;
+}

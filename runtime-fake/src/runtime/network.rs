@@ -290,8 +290,8 @@ impl Network {
         }
     }
 
-    /// Removes the bridge if no pod is attached.
-    pub(crate) fn close(self) {
+    /// Removes the bridge if no pod is attached. From now on no pod is.
+    pub(crate) fn close(&self) {
         if let Self::Bridge(pods) = self {
             pods.close();
         }

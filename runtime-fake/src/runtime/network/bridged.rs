@@ -224,9 +224,9 @@ impl Pods {
         }
     }
 
-    /// Removes the bridge if no pod is attached.
-    pub(super) fn close(self) {
-        if let State::Open(bridged) = self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Removes the bridge if no pod is attached. From now on no pod is: a call that still goes on is refused.
+    pub(super) fn close(&self) {
+        if let State::Open(bridged) = std::mem::replace(&mut *self.write(), State::Closed)
             && let Err(error) = bridged.close()
             && !matches!(error, NetError::StillAttached { .. })
         {
