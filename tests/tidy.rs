@@ -191,7 +191,7 @@ fn tree() -> Tree {
         for entry in fs::read_dir(&directory).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
-            let hidden = name.starts_with('.') && name != ".ci";
+            let hidden = name.starts_with('.') && ![".ci", ".github"].contains(&name.as_str());
             if hidden || name == "target" || entry.path().join("CACHEDIR.TAG").exists() {
                 continue;
             }

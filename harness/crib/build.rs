@@ -9,7 +9,10 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-link-arg-bins=-no-pie");
+    // The start of a static program of musl is always that of a position-independent one.
+    if env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("musl") {
+        println!("cargo:rustc-link-arg-bins=-no-pie");
+    }
     println!("cargo:rerun-if-env-changed=CRIB_COMMIT");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let commit = env::var("CRIB_COMMIT").ok().or_else(commit);

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use crate::Tree;
 
 /// What a path of this repository begins with.
-const TOP: [&str; 8] = [
+const TOP: [&str; 9] = [
     ".ci",
+    ".github",
     "agent",
     "docs",
     "examples",
@@ -18,19 +19,15 @@ const TOP: [&str; 8] = [
 
 /// `document: path` for everything a document names that is not in the tree.
 ///
-/// Documents are README.md, ARCHITECTURE.md, CHANGELOG.md and docs/*.md. Paths are words that begin with a directory
+/// Documents are the *.md of the top level and of docs/. Paths are words that begin with a directory
 /// of the top level and a slash, wherever they stand, and the relative targets of links.
 pub(crate) fn missing_paths(tree: &Tree) -> Vec<String> {
     let mut offences = Vec::new();
     for (document, text) in tree {
-        let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].contains(&document.as_str());
-        let page = document.starts_with("docs/") && document.ends_with(".md");
-        if !(top || page) {
+        let (directory, _) = document.rsplit_once('/').unwrap_or_default();
+        if !document.ends_with(".md") || !["", "docs"].contains(&directory) {
             continue;
         }
-        let directory = document
-            .rsplit_once('/')
-            .map_or("", |(directory, _)| directory);
         let words = words_like_paths(text).into_iter();
         let links = link_targets(text)
             .into_iter()

@@ -42,7 +42,8 @@ fn calls_left() -> [SystemCall; 10] {
             &[number(libc::PR_SET_PDEATHSIG), number(libc::SIGKILL)],
         ),
         call("setsid", &[]),
-        call("ioctl", &[0, libc::TIOCSCTTY]),
+        // Its type differs between glibc and musl.
+        call("ioctl", &[0, u64::from(libc::TIOCSCTTY as u32)]),
         call("close", &[]),
         call("read", &[]),
         call("write", &[]),

@@ -1,0 +1,2 @@
+# Completions of crib for fish: made by the installed version.
+crib completions fish | source
