@@ -107,3 +107,25 @@ async fn runtime_removes_its_bridge_while_client_stays_connected() {
     assert!(links.is_empty(), "{links:?}");
     place.wait_until_clean().await;
 }
+
+/// The longest time that gRPC can write is 99,999,999 hours; the longest grace period of a manifest has no limit.
+#[rstest::rstest]
+#[case::beyond_grpc("400000000000")]
+#[case::longest("9223372036854775807")]
+#[tokio::test]
+async fn run_ends_pod_with_endless_grace_period(#[case] seconds: &str) {
+    let place = Place::new();
+    let seconds = format!("terminationGracePeriodSeconds: {seconds}");
+    let manifest = FOREVER
+        .replace("terminationGracePeriodSeconds: 1", &seconds)
+        .replace("echo ready;", "trap exit TERM; echo ready;")
+        .replace("sleep 1000", "sleep 1000 & wait");
+    let manifest = place.file("pod.yaml", &manifest);
+    let mut running = place.start(&["run", &manifest]);
+    running.line_with("ready").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(!ended.err.contains("panic"), "{ended:?}");
+    place.wait_until_clean().await;
+}

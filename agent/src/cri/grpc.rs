@@ -145,10 +145,14 @@ async fn within<T>(
     }
 }
 
+/// The longest timeout that a request carries: 100 years. gRPC has eight digits for it, and tonic panics beyond 99,999,999
+/// hours, which a pod's grace period may be.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// A request with a gRPC timeout.
 fn timed<T>(deadline: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(deadline);
+    request.set_timeout(deadline.min(LONGEST));
     request
 }
 

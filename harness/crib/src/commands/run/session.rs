@@ -410,7 +410,7 @@ impl Loop {
                 self.printer.note(ending(event, self.longest_grace));
                 self.desired.clear();
                 self.pods.set(Vec::new());
-                self.longest_grace + EXTRA_GRACE
+                self.longest_grace.saturating_add(EXTRA_GRACE)
             }
             Step::Kill => {
                 self.printer.note("killing the pods");
@@ -418,7 +418,8 @@ impl Loop {
                 EXTRA_GRACE
             }
         };
-        self.overdue = Some(Alarm::now() + limit);
+        // A grace period that no clock can add is one that is never over.
+        self.overdue = Alarm::now().checked_add(limit);
         // When nothing runs there will be no report to wait for.
         let reports = self.reports.borrow().clone();
         match self.lifecycle.on(Event::Reported(count_pods(
