@@ -25,6 +25,7 @@ pub(crate) mod human;
 pub(crate) mod images;
 pub(crate) mod output;
 pub(crate) mod pods;
+pub(crate) mod sampling;
 pub(crate) mod select;
 mod settings;
 pub(crate) mod status;

@@ -7,7 +7,8 @@ use clap::Args;
 use cri::v1;
 
 use crate::args::duration;
-use crate::client::output::{Columns, Document, Form, clear, print_message};
+use crate::client::output::{Columns, Form, clear};
+use crate::client::sampling::Sampling;
 use crate::client::select::{label, labels};
 use crate::client::{CallError, Connection, Cri, finish, human, until_signal, with_codes};
 use crate::exit::Exit;
@@ -59,26 +60,18 @@ pub(crate) fn run(args: &StatsArgs) -> Exit {
 
 async fn show(args: &StatsArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
-    let mut before = None;
-    loop {
-        let now = measure(args, &cri).await?;
-        match (args.output, &before) {
-            (Form::Json, _) => print_message("ListContainerStatsResponse", &now, Document::Json)?,
-            (Form::Yaml, _) => print_message("ListContainerStatsResponse", &now, Document::Yaml)?,
-            // One measurement says nothing of the processor.
-            (Form::Table, None) => {
-                before = Some(now);
-                tokio::time::sleep(args.seconds).await;
-                continue;
-            }
-            (Form::Table, Some(before)) => table(args, before, &now)?,
-        }
-        if !args.watch {
-            return Ok(Exit::Success);
-        }
-        before = Some(now);
-        tokio::time::sleep(args.seconds).await;
-    }
+    let sampling = Sampling {
+        watch: args.watch,
+        interval: args.seconds,
+        output: args.output,
+    };
+    sampling
+        .print(
+            "ListContainerStatsResponse",
+            async || measure(args, &cri).await,
+            |before, now| table(args, before, now),
+        )
+        .await
 }
 
 async fn measure(args: &StatsArgs, cri: &Cri) -> Result<v1::ListContainerStatsResponse, CallError> {

@@ -8,7 +8,8 @@ use cri::v1;
 
 use super::stats::share;
 use crate::args::duration;
-use crate::client::output::{Columns, Document, Form, clear, print_message};
+use crate::client::output::{Columns, Form, clear};
+use crate::client::sampling::Sampling;
 use crate::client::select::{label, labels};
 use crate::client::{CallError, Connection, Cri, finish, human, until_signal, with_codes};
 use crate::exit::Exit;
@@ -51,26 +52,18 @@ pub(crate) fn run(args: &StatspArgs) -> Exit {
 
 async fn show(args: &StatspArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
-    let mut before = None;
-    loop {
-        let now = measure(args, &cri).await?;
-        match (args.output, &before) {
-            (Form::Json, _) => print_message("ListPodSandboxStatsResponse", &now, Document::Json)?,
-            (Form::Yaml, _) => print_message("ListPodSandboxStatsResponse", &now, Document::Yaml)?,
-            // One measurement says nothing of the processor.
-            (Form::Table, None) => {
-                before = Some(now);
-                tokio::time::sleep(args.seconds).await;
-                continue;
-            }
-            (Form::Table, Some(before)) => table(args, before, &now)?,
-        }
-        if !args.watch {
-            return Ok(Exit::Success);
-        }
-        before = Some(now);
-        tokio::time::sleep(args.seconds).await;
-    }
+    let sampling = Sampling {
+        watch: args.watch,
+        interval: args.seconds,
+        output: args.output,
+    };
+    sampling
+        .print(
+            "ListPodSandboxStatsResponse",
+            async || measure(args, &cri).await,
+            |before, now| table(args, before, now),
+        )
+        .await
 }
 
 async fn measure(
