@@ -33,7 +33,7 @@ fn commit() -> Option<String> {
     }
     // An unpacked archive may be below a checkout of something else.
     git(&["ls-files", "--error-unmatch", "build.rs"])?;
-    // It grows with each commit. Cargo builds anew each time if it is told of a file that is not there.
+    // Git appends a line to this file for each commit. Cargo would rerun this script every time for a missing file.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
         && Path::new(&log).exists()
     {

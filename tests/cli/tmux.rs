@@ -1,4 +1,4 @@
-//! A terminal for tests: `crib` in a window of a tmux server of its own, as somebody who sits at it sees it.
+//! A terminal for tests: runs `crib` in a tmux server of its own, and reads what the screen shows.
 
 use std::process::Stdio;
 

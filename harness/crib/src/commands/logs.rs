@@ -80,7 +80,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<DateTime>() {
         return match TimeZone::UTC.to_timestamp(time) {
             Ok(time) => Ok(time),
-            Err(_) => Err(format!("{text:?} is no time that there is")),
+            Err(_) => Err(format!("the time {text:?} is out of range")),
         };
     }
     // Seconds since 1970, of ten digits since 2001. Smaller numbers are how long ago.

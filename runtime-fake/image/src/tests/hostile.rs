@@ -29,7 +29,7 @@ fn refused(members: &Members) -> Problem {
     refusal(&Bench::new(), &members.tar(), NAME)
 }
 
-/// Adds a valid bottom layer, so that there is something to leave behind.
+/// Adds a valid bottom layer: a rejected image must not leave it in the store.
 fn with_layer(layer: Vec<u8>) -> Vec<Vec<u8>> {
     vec![layers()[0].clone(), layer]
 }

@@ -2,7 +2,7 @@
 //! names (network links, control groups). The next `crib run` removes both.
 //!
 //! Whether a run lives is told by the file `lock` in its directory, which the command and its runtime each hold a shared lock
-//! on (flock(2)) for as long as they live. Only who gets the exclusive lock may remove the directory; one without such a file
+//! on (flock(2)) for as long as they live. Only the holder of the exclusive lock may remove the directory; one without such a file
 //! is not touched.
 
 use std::fs::{File, OpenOptions};
@@ -40,7 +40,7 @@ impl RunLock {
         Ok(Self { _file: file })
     }
 
-    /// Takes the lock of a directory whose run is dead; `None` if it lives or somebody else removes it.
+    /// Takes the lock of a dead run's directory; `None` if the run is alive or another process removes the directory.
     fn of_dead(dir: &Path) -> io::Result<Option<Self>> {
         let path = dir.join(LOCK);
         let file = match OpenOptions::new().read(true).open(&path) {
@@ -48,8 +48,8 @@ impl RunLock {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Exclusive to know that nobody lives, then shared with the runtime that clears up. In between another one may get
-        // the exclusive lock, and then removes the directory.
+        // An exclusive lock proves that the run is dead; the runtime that clears up shares it. In between another
+        // process may get the exclusive lock, and then removes the directory.
         for operation in [
             FlockOperation::NonBlockingLockExclusive,
             FlockOperation::NonBlockingLockShared,
